@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel.agents import Agent, NumpyHandler
 from parllel.cages import CageInterface, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.samplers import BasicSampler

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel.cages import AwaitedRows, CageInterface, ProcessCage, SynchronizedProcessCage
 from parllel.testing import CountingEnv
 from parllel.testing.cages.row_reference import make_samples

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, Comparison, Count, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Count, Sides, both_sides, run_side
 from parllel.arrays import LazyFramesArray, RotatingArray
 
 T, B, K, FRAME = 64, 16, 4, (84, 84)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel.arrays import Array
 
 T, B, FEATURES = 64, 16, 17

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec
 

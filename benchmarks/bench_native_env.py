@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from benchmarks.peers.workload import Workload
 
 B = 128

@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
 from parllel.cages import CageInterface, ProcessCage, VectorizedCage

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 import pytest
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from benchmarks.policy_samples import make_policy_samples
 from parllel.buffers import Samples
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel.samplers import BasicSampler, Plan, RolloutSampler, Sampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec

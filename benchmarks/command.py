@@ -1,33 +1,26 @@
-"""The command line of benchmarks: measure in rounds, print tables, write JSON, and the figures in docs.
+"""The command line of all benchmarks: measure, print tables, write JSON, charts and the figures in docs.
 
-python -m benchmarks.NAME [--quick] [--rounds N] [--output FILE]
+    python -m benchmarks.NAME [--quick] [--rounds N] [--only PART ...] [--output FILE]
+
+A quick run shows that everything works; its figures say nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from benchmarks.measure import describe_machine
-from benchmarks.pages import Report, results_of, update_pages
+from benchmarks.harness.machine import describe_machine
+from benchmarks.harness.results import Report, check_machine, results_of, write
+from benchmarks.pages import update_pages
 
-
-class Rounds(Protocol):
-    """How long to measure: a frozen dataclass."""
-
-    @property
-    def rounds(self) -> int:
-        """Turns of each side."""
-        ...
-
-
-EffortT = TypeVar("EffortT", bound=Rounds)
+EffortT = TypeVar("EffortT")
+TURNS = {"rounds": "turns of each side"}
 
 
 @dataclass(frozen=True)
@@ -37,53 +30,108 @@ class Command(Generic[EffortT]):
     Attributes:
         name: of its folder and of its results.
         what: what it measures, in a few words.
-        full, quick: how long; a quick run shows that everything works, and its figures say nothing.
-        measure: returns what the report holds besides machine and settings; "answers" as dicts.
+        full, quick: how long, frozen dataclasses.
+        measure: returns what the report holds besides machine and settings, from the effort and the options.
         markdown: returns the tables of a report.
         draw: draws its chart to a path; None: it has none.
+        parts: names that `--only` takes, or what stands before their "/"; none: it has no such option.
+        sides: names that `--sides` takes, likewise.
+        put: returns what a file of results holds with parts that were measured again; None: no `--again`.
+        numbers: fields of the effort with an option each, and its help.
+        more: adds further options.
+        program: how it is started, if not by its name.
     """
 
     name: str
     what: str
     full: EffortT
     quick: EffortT
-    measure: Callable[[EffortT], Report]
+    measure: Callable[[EffortT, argparse.Namespace], Report]
     markdown: Callable[[Report], str]
     draw: Callable[[Report, Path], None] | None = None
+    parts: Sequence[str] = ()
+    sides: Sequence[str] = ()
+    put: Callable[[Path, Report], Report] | None = None
+    numbers: Mapping[str, str] = field(default_factory=lambda: TURNS)
+    more: Callable[[argparse.ArgumentParser], Any] | None = None
+    program: str | None = None
 
     def run(self, arguments: Sequence[str] | None = None) -> None:
         """Parse the arguments, measure, print and write."""
         options = self.parse(arguments)
         # Ended from outside, it ends what it started, as for Ctrl-C.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        effort = self.quick if options.quick else self.full
-        if options.rounds is not None:
-            effort = replace(effort, rounds=options.rounds)  # type: ignore[type-var]
-        settings: dict[str, Any] = {"quick": options.quick, **asdict(effort)}  # type: ignore[call-overload]
         # Described first: the load is that which was met, not that which was made.
-        report = {
-            "machine": describe_machine(),
-            "settings": settings,
-            **self.measure(effort),
+        machine = describe_machine()
+        if options.again:
+            check_machine(options.output, machine)
+        report: Report = {
+            "machine": machine,
+            "settings": {"quick": options.quick, **asdict(options.effort)},
+            **self.measure(options.effort, options),
         }
+        if options.again and self.put is not None:
+            report = self.put(options.output, report)
         print(f"\n{self.markdown(report)}")
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(report, indent=1) + "\n")
+        write(options.output, report)
         print(f"figures: {options.output}")
         if self.draw is not None:
             self.draw(report, options.output.with_suffix(".png"))
-        if options.output == results_of(self.name) and not options.quick:
+        in_part = options.quick or options.sides or (options.only and not options.again)
+        if options.output == results_of(self.name) and not in_part:
             update_pages()
 
-    def parse(self, arguments: Sequence[str] | None) -> argparse.Namespace:
-        """Return the options."""
+    def parse(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """Return the options with the `effort`; exit with a message for what makes no sense."""
         parser = argparse.ArgumentParser(
-            prog=f"python -m benchmarks.{self.name}", description=f"Measure {self.what}."
+            prog=self.program or f"python -m benchmarks.{self.name}",
+            description=f"Measure {self.what}.",
         )
+        parser.set_defaults(only=None, again=None, sides=None)
         parser.add_argument("--quick", action="store_true", help="few short turns; for a look only")
-        parser.add_argument("--rounds", type=int, metavar="N", help="turns of each side")
+        for name, says in self.numbers.items():
+            parser.add_argument(f"--{name}", type=int, metavar="N", help=says)
+        if self.parts:
+            self._add_names(parser, "only", f"some of {', '.join(self.parts)}")
+        if self.put is not None:
+            self._add_names(parser, "again", "the same, and put it into what OUTPUT holds")
+        if self.sides:
+            self._add_names(parser, "sides", "sides to measure; all without")
         parser.add_argument("--output", type=Path, default=results_of(self.name))
+        if self.more is not None:
+            self.more(parser)
         options = parser.parse_args(arguments)
-        if options.rounds is not None and options.rounds < 1:
-            parser.error(f"--rounds: expected 1 or more, got {options.rounds}")
+        try:
+            self._check(options)
+        except ValueError as error:
+            parser.error(str(error))
         return options
+
+    @staticmethod
+    def _add_names(parser: argparse.ArgumentParser, name: str, says: str) -> None:
+        parser.add_argument(f"--{name}", metavar="NAME", nargs="+", help=says)
+
+    def _check(self, options: argparse.Namespace) -> None:
+        """Complete the options, or raise ValueError."""
+        if options.again:
+            if options.only or options.sides or not options.output.exists():
+                raise ValueError("--again: expected an output that exists, no --only, no --sides")
+            options.only = options.again
+        stems = {part.partition("/")[0] for part in self.parts}
+        for name, known, also in (("only", self.parts, stems), ("sides", self.sides, set())):
+            if unknown := set(getattr(options, name) or ()) - set(known) - also:
+                got = ", ".join(sorted(unknown))
+                raise ValueError(f"--{name}: expected some of {', '.join(known)}, got {got}")
+        given = {
+            name: value for name in self.numbers if (value := getattr(options, name)) is not None
+        }
+        for name, value in given.items():
+            if value < 1:
+                raise ValueError(f"--{name}: expected 1 or more, got {value}")
+        effort: Any = self.quick if options.quick else self.full
+        options.effort = replace(effort, **given)
+
+
+def wants(options: argparse.Namespace, name: str) -> bool:
+    """Return whether a part is to be measured, by its name or by what stands before its "/"."""
+    return not options.only or bool({name, name.partition("/")[0]} & set(options.only))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.interval import estimate
-from benchmarks.words import comparison_words, goal_words, met_words
+from benchmarks.harness.answers import (
+    ANSWER_HEADS,
+    comparison_words,
+    goal_words,
+    met_words,
+    table,
+)
+from benchmarks.harness.interval import estimate
 
 
-def figures(report: dict[str, Any]) -> str:
+def markdown(report: dict[str, Any]) -> str:
     """Return the table as Markdown, with what it was measured on."""
     machine = report["machine"]
     gib = machine["memory_bytes"] / 2**30
@@ -17,11 +23,11 @@ def figures(report: dict[str, Any]) -> str:
         f"torch {machine['libraries']['torch']}; medians of {report['settings']['pairs']} interleaved "
         "pairs.",
         "",
-        "| what | measured | target (aim) | met |",
-        "| --- | --- | --- | --- |",
+        *table(
+            ANSWER_HEADS,
+            [*map(count_cells, report["counts"]), *map(comparison_cells, report["comparisons"])],
+        ),
     ]
-    answers = [*map(count_cells, report["counts"]), *map(comparison_cells, report["comparisons"])]
-    lines += [f"| {' | '.join(cells)} |" for cells in answers]
     return "\n".join(lines) + "\n"
 
 

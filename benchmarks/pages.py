@@ -7,31 +7,17 @@ writes all of them, and the charts, from benchmarks/results/*.json; each benchma
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+
+from benchmarks.harness.results import Report, load, results_of
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 MEASURED = ROOT / "docs" / "measured.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
 MESSAGING = ROOT / "docs" / "messaging.md"
-RESULTS = ROOT / "benchmarks" / "results"
-
-Report: TypeAlias = dict[str, Any]
-
-
-def results_of(name: str) -> Path:
-    """Return where the committed results of a benchmark are."""
-    return RESULTS / f"{name}.json"
-
-
-def load(name: str) -> Report:
-    """Return the committed results of a benchmark."""
-    report: Report = json.loads(results_of(name).read_text())
-    return report
 
 
 @dataclass(frozen=True)
@@ -78,9 +64,10 @@ class Section:
 
 def sections() -> list[Section]:
     """Return the sections whose results have been committed, in the order of their pages."""
+    # Here, as a benchmark's program needs the libraries of all others only once it writes the pages.
     from benchmarks import figures, summary
     from benchmarks.distances import report as distances
-    from benchmarks.end_to_end import report
+    from benchmarks.end_to_end import report as end_to_end
     from benchmarks.messaging import report as messaging
     from benchmarks.operators import report as operators
     from benchmarks.peers import figures as peers
@@ -88,16 +75,16 @@ def sections() -> list[Section]:
     from benchmarks.rollouts import report as rollouts
 
     all_sections = [
-        Section("summary", README, ("peers", "end_to_end"), summary.table),
+        Section("summary", README, ("peers", "end_to_end"), summary.markdown),
         Section("distances", README, ("distances",), distances.short_table),
-        Section("peers", MEASURED, ("peers",), peers.figures),
-        Section("end_to_end", MEASURED, ("end_to_end",), report.markdown),
+        Section("peers", MEASURED, ("peers",), peers.markdown),
+        Section("end_to_end", MEASURED, ("end_to_end",), end_to_end.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("operators", MEASURED, ("operators",), operators.markdown),
         Section("distances", MEASURED, ("distances",), distances.markdown),
         Section("messaging", MEASURED, ("messaging",), messaging.markdown),
-        Section("foundation", MEASURED, ("foundation",), figures.figures),
+        Section("foundation", MEASURED, ("foundation",), figures.markdown),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
         Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),
     ]
@@ -114,16 +101,19 @@ def update_pages() -> None:
 def update_charts() -> None:
     """Draw the charts of the committed results."""
     from benchmarks.distances import report as distances
-    from benchmarks.end_to_end import report
+    from benchmarks.end_to_end import report as end_to_end
     from benchmarks.peers import figures as peers
     from benchmarks.rollouts import report as rollouts
 
-    peers.draw(load("peers"), results_of("peers").with_suffix(".png"))
-    report.draw(load("end_to_end"), results_of("end_to_end").with_suffix(".png"))
-    if results_of("rollouts").exists():
-        rollouts.draw(load("rollouts"), results_of("rollouts").with_suffix(".png"))
-    if results_of("distances").exists():
-        distances.draw(load("distances"), results_of("distances").with_suffix(".png"))
+    charts = {
+        "peers": peers.draw,
+        "end_to_end": end_to_end.draw,
+        "rollouts": rollouts.draw,
+        "distances": distances.draw,
+    }
+    for name, draw in charts.items():
+        if results_of(name).exists():
+            draw(load(name), results_of(name).with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Answer all questions in one run: print the table, write the figures as JSON and into docs/measured.md.
 
-    python benchmarks/run.py [--quick] [--only NAME] [--output FILE]
+    python benchmarks/run.py [--quick] [--only NAME ...] [--again NAME ...] [--output FILE]
 
 Quick runs show that everything works; their figures say little.
 """
@@ -8,9 +8,8 @@ Quick runs show that everything works; their figures say little.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,10 @@ from benchmarks import (
     bench_wire,
     bench_worker_policy,
 )
-from benchmarks.again import check_machine, put_into
-from benchmarks.figures import comparison_cells, count_cells
-from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
-from benchmarks.pages import results_of, update_pages
+from benchmarks.command import Command, wants
+from benchmarks.figures import comparison_cells, count_cells, markdown
+from benchmarks.harness.measure import Answer, Comparison, Count, measure
+from benchmarks.harness.results import Report, put_into
 
 COMPARISONS: list[Comparison] = [
     *bench_indexing.COMPARISONS,
@@ -64,72 +63,35 @@ COMPARISONS: list[Comparison] = [
     *bench_load_policy.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
-RESULTS = results_of("foundation")
-PAIRS, BATCH_S = 15, 0.1
-QUICK_PAIRS, QUICK_BATCH_S = 3, 0.005
-WIDTHS = (72, 40, 26, 16)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the arguments, measure, print and write."""
-    options = parse(arguments)
-    pairs, batch_s = (QUICK_PAIRS, QUICK_BATCH_S) if options.quick else (PAIRS, BATCH_S)
-    # Described first: the load is that which was met, not that which was made.
-    machine = describe_machine()
-    report: dict[str, Any] = {
-        "machine": machine,
-        "settings": {"quick": options.quick, "pairs": pairs, "batch_s": batch_s},
-        "counts": [],
-        "comparisons": [],
-        "left_out": [],
-    }
-    if options.again:
-        check_machine(options.output, machine)
-    print_row("what", "measured: median (95 % interval)", "target (aim)", "met")
-    for count in chosen(COUNTS, options.only):
-        found = answer_count(count)
-        print_row(*count_cells(found))
-        report["counts"].append(found)
-    for comparison in chosen(COMPARISONS, options.only):
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: pairs of batches of each comparison."""
+
+    pairs: int = 15
+    batch_s: float = 0.1
+
+
+def answer_all(effort: Effort, options: argparse.Namespace) -> Report:
+    """Answer the questions that are wanted, and print each answer."""
+    report: Report = {"counts": [], "comparisons": [], "left_out": []}
+    for count in COUNTS:
+        if wants(options, count.name):
+            report["counts"].append(answer_count(count))
+            print(" | ".join(count_cells(report["counts"][-1])), flush=True)
+    for comparison in COMPARISONS:
+        if not wants(options, comparison.name):
+            continue
         why = why_left_out(comparison, options.quick and not options.only)
         if why is not None:
             report["left_out"].append({"name": comparison.name, "why": why})
-            print_row(comparison.what, why, "", "")
+            print(f"{comparison.what} | {why}", flush=True)
         else:
-            found = as_dict(measure(comparison, pairs, batch_s))
-            print_row(*comparison_cells(found))
-            report["comparisons"].append(found)
-    if options.again:
-        report = put_into(options.output, report, ("counts", "comparisons"))
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\nfigures: {options.output}")
-    if options.output == RESULTS and not options.quick and (options.again or not options.only):
-        update_pages()
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options; exit with a message for a name that fits nothing."""
-    parser = argparse.ArgumentParser(description="Answer the questions of the benchmarks.")
-    parser.add_argument("--quick", action="store_true", help="few short batches; for a look only")
-    parser.add_argument(
-        "--only", metavar="NAME", help="a question, such as gae, or one variant of it"
-    )
-    parser.add_argument(
-        "--again", metavar="NAME", help="the same, and put it into what OUTPUT holds"
-    )
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args(arguments)
-    options.only = options.only or options.again
-    if not [*chosen(COUNTS, options.only), *chosen(COMPARISONS, options.only)]:
-        names = ", ".join([*(count.name for count in COUNTS), *(c.name for c in COMPARISONS)])
-        parser.error(f"--only: expected one of {names}, or what stands before the /")
-    return options
-
-
-def chosen(questions: Sequence[Any], only: str | None) -> list[Any]:
-    """Return the questions that a name means; all without one."""
-    return [q for q in questions if only in (None, q.name, q.name.partition("/")[0])]
+            answer = measure(comparison, effort.pairs, effort.batch_s)
+            report["comparisons"].append(as_dict(answer))
+            print(" | ".join(comparison_cells(report["comparisons"][-1])), flush=True)
+    return report
 
 
 def why_left_out(comparison: Comparison, quick: bool) -> str | None:
@@ -154,12 +116,6 @@ def answer_count(count: Count) -> dict[str, Any]:
     }
 
 
-def print_row(*cells: str) -> None:
-    """Print cells in columns."""
-    line = " | ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True))
-    print(line.rstrip(), flush=True)
-
-
 def as_dict(answer: Answer) -> dict[str, Any]:
     """Return an answer with every figure that it came from."""
     comparison, found = answer.comparison, answer.estimate
@@ -180,5 +136,24 @@ def as_dict(answer: Answer) -> dict[str, Any]:
     }
 
 
+def put(path: Path, report: Report) -> Report:
+    """Return what `path` holds, with the questions that were answered again."""
+    return put_into(path, report, ("counts", "comparisons"))
+
+
+COMMAND = Command(
+    "foundation",
+    "what the parts cost, against the usual way to do the same",
+    Effort(),
+    Effort(3, 0.005),
+    answer_all,
+    markdown,
+    parts=[*(one.name for one in COUNTS), *(one.name for one in COMPARISONS)],
+    put=put,
+    numbers={},
+    program="python benchmarks/run.py",
+)
+
+
 if __name__ == "__main__":
-    main()
+    COMMAND.run()

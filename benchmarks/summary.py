@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from benchmarks.interval import Estimate, estimate
+from benchmarks.harness.answers import comparison_words, ratios, table, thousands
+from benchmarks.harness.interval import Estimate, estimate
 from benchmarks.peers.rates import best_of, native_words, speed_against
-from benchmarks.words import comparison_words, thousands
 
 # Shown by what users ask about, whether it looks good or not; at most ten rows with those of trainings.
 SCENES = {
@@ -21,9 +21,10 @@ SCENES = {
     "pong": "ALE/Pong-v5, 210x160x3",
 }
 TRAININGS = ("sb3", "cleanrl")
+HEADS = ("", "parllel", "fastest other, Python", "parllel is", "our target", "EnvPool, C++")
 
 
-def table(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
+def markdown(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
     """Return the table as Markdown, with what it was measured on."""
     machine = peers["machine"]
     by_name = {scene["name"]: scene for scene in peers["scenes"]}
@@ -32,25 +33,24 @@ def table(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
         for answer in peers["answers"]
         if answer["name"].startswith("best-peer/")
     }
+    rows = [
+        scene_row(title, by_name[name], targets.get(name))
+        for name, title in SCENES.items()
+        if name in by_name
+    ]
+    rows += [training_row(end_to_end["sides"], name) for name in TRAININGS]
     lines = [
         f"Environment steps per second on {machine['cores']} cores of an {machine['cpu']}: random actions in "
         "16 environments unless said otherwise, and whole PPO trainings. Medians of interleaved rounds, with "
         "95 % intervals in parentheses; our own target counts as reached if the low end of the interval "
         "reaches it.",
         "",
-        "| | parllel | fastest other, Python | parllel is | our target | EnvPool, C++ |",
-        "| --- | ---: | --- | --- | --- | --- |",
+        *table(HEADS, rows, "lrllll"),
     ]
-    lines += [
-        scene_row(title, by_name[name], targets.get(name))
-        for name, title in SCENES.items()
-        if name in by_name
-    ]
-    lines += [training_row(end_to_end["sides"], name) for name in TRAININGS]
     return "\n".join(lines) + "\n"
 
 
-def scene_row(title: str, scene: dict[str, Any], target: float | None) -> str:
+def scene_row(title: str, scene: dict[str, Any], target: float | None) -> list[str]:
     """Return what a scene of random actions came to."""
     ours, peer = best_of(scene, "ours"), best_of(scene, "peer")
     assert ours is not None
@@ -59,13 +59,13 @@ def scene_row(title: str, scene: dict[str, Any], target: float | None) -> str:
     return _row(title, ours["rates"], other, speed_against(ours, peer), target, native_words(scene))
 
 
-def training_row(sides: dict[str, Any], name: str) -> str:
+def training_row(sides: dict[str, Any], name: str) -> list[str]:
     """Return what whole trainings came to."""
     ours, theirs = (
         [training["steps_per_second"] for training in sides[side]["trainings"]]
         for side in ("ours", name)
     )
-    speed = estimate([mine / other for mine, other in zip(ours, theirs, strict=True)])
+    speed = estimate(ratios(ours, theirs))
     target = sides[name]["against_ours"]["times_faster"]["target"]
     other = f"{thousands(median(theirs))} {sides[name]['title']}"
     return _row("PPO on CartPole-v1", ours, other, speed, target, "")
@@ -78,9 +78,8 @@ def _row(
     speed: Estimate,
     target: float | None,
     native: str,
-) -> str:
+) -> list[str]:
     goal = "-"
     if target is not None:
         goal = f"{target:g}x: {'reached' if speed.reaches(target) else 'not reached'}"
-    cells = [title, thousands(median(rates)), other, comparison_words(speed), goal, native]
-    return f"| {' | '.join(cells)} |"
+    return [title, thousands(median(rates)), other, comparison_words(speed), goal, native]

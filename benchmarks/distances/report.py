@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.distances.rounds import IDEALS
-from benchmarks.interval import estimate
-from benchmarks.words import number
+from benchmarks.harness.answers import machine_words, number, ratios, table
+from benchmarks.harness.interval import estimate
 
 OURS, IDEAL = "#1f6fb4", "#b8b8b8"
 
 
 def markdown(report: dict[str, Any]) -> str:
     """Return the table, with what it was measured on."""
-    machine, settings, found = report["machine"], report["settings"], report["seconds"]
+    settings, found = report["settings"], report["seconds"]
     sizes = [str(n) for n in settings["sizes"]]
-    heads = [f"{n} environment{'s' * (n != '1')}" for n in sizes]
-    lines = [
-        "Microseconds for a step of one environment, CartPole-v1 with a policy that costs next to "
-        "nothing, at each distance; beside it the least that the wire takes, with the same environments "
-        f"and policy. On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; medians "
-        f"of {settings['rounds']} interleaved rounds of {settings['turn_s']:g} s, and of the ratio its "
-        "95 % interval.",
-        "",
-        f"| the policy acts | {' | '.join(f'{head} | ideal' for head in heads)} | the ideal is |",
-        f"| --- | {' | '.join(['---: | ---'] * len(sizes))} | --- |",
-    ]
+    of_sizes = [(f"{n} environment{'s' * (n != '1')}", "ideal") for n in sizes]
+    heads = ["the policy acts", *chain(*of_sizes), "the ideal is"]
+    rows = []
     for distance, ideal in IDEALS.items():
         cells = [_cells(found[n], distance, ideal) for n in sizes if distance in found[n]]
         if cells:
-            lines.append(f"| {distance} | {' | '.join(cells)} | {ideal} |")
+            rows.append([distance, *chain(*cells), ideal])
+    lines = [
+        "Microseconds for a step of one environment, CartPole-v1 with a policy that costs next to "
+        "nothing, at each distance; beside it the least that the wire takes, with the same environments "
+        f"and policy. {machine_words(report)}; medians "
+        f"of {settings['rounds']} interleaved rounds of {settings['turn_s']:g} s, and of the ratio its "
+        "95 % interval.",
+        "",
+        *table(heads, rows, "l" + "rl" * len(sizes) + "l"),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -39,15 +41,9 @@ def short_table(report: dict[str, Any]) -> str:
     """Return the medians alone, and the chart."""
     settings, found = report["settings"], report["seconds"]
     sizes = [str(n) for n in settings["sizes"]]
-    heads = [f"{n} environment{'s' * (n != '1')}, ideal of the wire" for n in sizes]
-    lines = [
-        "One policy at each [distance](docs/doors.md) from its environment: microseconds for a step of "
-        "one environment, CartPole-v1 with a policy that costs next to nothing, and the least that the "
-        "wire takes.",
-        "",
-        f"| the policy acts | {' | '.join(heads)} |",
-        f"| --- | {' | '.join(['---:'] * len(sizes))} |",
-    ]
+    of_sizes = [f"{n} environment{'s' * (n != '1')}, ideal of the wire" for n in sizes]
+    heads = ["the policy acts", *of_sizes]
+    rows = []
     for distance, ideal in IDEALS.items():
         cells = [
             f"{microseconds(found[n][distance])}, {microseconds(found[n][ideal])}"
@@ -55,16 +51,24 @@ def short_table(report: dict[str, Any]) -> str:
             if distance in found[n]
         ]
         if cells:
-            lines.append(f"| {distance} | {' | '.join(cells)} |")
-    lines += ["", "![A step at each distance](benchmarks/results/distances.png)"]
+            rows.append([distance, *cells])
+    lines = [
+        "One policy at each [distance](docs/doors.md) from its environment: microseconds for a step of "
+        "one environment, CartPole-v1 with a policy that costs next to nothing, and the least that the "
+        "wire takes.",
+        "",
+        *table(heads, rows, "l" + "r" * len(sizes)),
+        "",
+        "![A step at each distance](benchmarks/results/distances.png)",
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _cells(found: dict[str, list[float]], distance: str, ideal: str) -> str:
+def _cells(found: dict[str, list[float]], distance: str, ideal: str) -> tuple[str, str]:
     ours, theirs = found[distance], found[ideal]
-    ratio = estimate([one / other for one, other in zip(ours, theirs, strict=True)])
+    ratio = estimate(ratios(ours, theirs))
     words = f"{number(ratio.median)}x ({number(ratio.low)} to {number(ratio.high)})"
-    return f"{microseconds(ours)} | {microseconds(theirs)}, {words}"
+    return microseconds(ours), f"{microseconds(theirs)}, {words}"
 
 
 def microseconds(seconds: list[float]) -> str:
@@ -75,9 +79,6 @@ def microseconds(seconds: list[float]) -> str:
 
 def draw(report: dict[str, Any], path: Path) -> None:
     """Draw a panel for each number of environments: bars of each distance and of its ideal."""
-    import matplotlib
-
-    matplotlib.use("agg")
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 

@@ -30,7 +30,8 @@ from benchmarks.distances.sides import (
     over_kafka,
     served,
 )
-from benchmarks.turns import Work, in_turn, opened
+from benchmarks.harness import turns
+from benchmarks.harness.turns import Work, in_turn, opened
 from parllel.testing import MockKafkaBroker
 
 # By distance, from near to far: the least that its wire takes.
@@ -47,17 +48,13 @@ IDEALS = {
 
 
 @dataclass(frozen=True)
-class Effort:
+class Effort(turns.Effort):
     """How long to measure.
 
     Attributes:
-        rounds: turns of each side.
-        turn_s: of a side in a round.
         sizes: numbers of environments.
     """
 
-    rounds: int
-    turn_s: float
     sizes: tuple[int, ...] = (1, 64)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from typing import Any
 import gymnasium as gym
 
 from benchmarks.distances.lean import Lean
+from benchmarks.harness.machine import usable_cores
 from benchmarks.remote.processes import server
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, weights_of
@@ -82,7 +82,7 @@ def in_workers(n: int) -> Sampled:
 
 def n_workers(n: int) -> int:
     """Return over how many processes n environments are spread."""
-    return min(n, len(os.sched_getaffinity(0)))
+    return min(n, len(usable_cores()))
 
 
 def over_json(n: int, url: str) -> Sampled:

@@ -1,6 +1,6 @@
 """Train with every side, seed by seed in turn; print, and write the figures and a chart.
 
-    python -m benchmarks.end_to_end [--quick] [--seeds N] [--steps N] [--sides A,B] [--output FILE]
+    python -m benchmarks.end_to_end [--quick] [--seeds N] [--steps N] [--sides NAME ...] [--output FILE]
 
 Peers get virtual environments of their own at the first run. Each side is started at the best of its
 settings, found in short trainings before; ours at the one that its users take, or with `--tune-ours` at
@@ -10,25 +10,39 @@ its best as well. A quick run shows that everything works; its figures say littl
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import statistics
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from benchmarks.end_to_end.pythons import NotInstalledError, python_of
-from benchmarks.end_to_end.report import comparison, draw, print_table, summary
+from benchmarks.command import Command
+from benchmarks.end_to_end.report import comparison, draw, markdown, summary
 from benchmarks.end_to_end.settings import Settings
 from benchmarks.end_to_end.sides import OURS, SIDES, Side, Variant
 from benchmarks.end_to_end.training import LINE_S, Training, TrainingError, train
-from benchmarks.measure import describe_machine
-from benchmarks.pages import results_of, update_pages
+from benchmarks.harness.results import Report
+from benchmarks.peers import venvs
 
-RESULTS = results_of("end_to_end")
 CALIBRATION_BATCHES, CALIBRATION_ROUNDS = 12, 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        seeds: trainings of each side.
+        steps: of a training.
+    """
+
+    seeds: int
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.steps < 2 * Settings().batch_size:
+            raise ValueError(f"--steps: expected steps for two batches, got {self.steps}")
 
 
 @dataclass
@@ -42,63 +56,31 @@ class Entrant:
     trainings: list[Training] = field(default_factory=list)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the arguments, train, print and write."""
-    options = parse(arguments)
-    # Ended from outside, processes of the sides are still ended on the way out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    machine = describe_machine()
-    settings = Settings(n_steps=options.steps)
-    entrants, left_out = enter(options.sides)
+def measure(effort: Effort, options: argparse.Namespace) -> Report:
+    """Train with every side, and return what that came to."""
+    settings = Settings(n_steps=effort.steps)
+    chosen = [side for side in SIDES if side.name in (options.sides or [side.name])]
+    entrants, left_out = enter(chosen)
     if not options.quick:
         for entrant in entrants:
             if entrant.side is not OURS or options.tune_ours:
                 calibrate(entrant, settings, options.timeout)
-    for seed in range(options.seeds):
+    for seed in range(effort.seeds):
         for entrant in entrants:
             run(entrant, replace(settings, seed=seed), options.timeout)
-    report: dict[str, Any] = {
-        "machine": machine,
-        "settings": shared_settings(settings, options),
+    for one in left_out:
+        print(f"left out: {one['name']}: {one['why']}")
+    return {
+        "settings": shared_settings(settings, effort, options.quick),
         "sides": {entrant.side.name: side_report(entrant, entrants) for entrant in entrants},
         "left_out": left_out,
     }
-    print()
-    print_table(report["sides"])
-    for one_left_out in left_out:
-        print(f"left out: {one_left_out['name']}: {one_left_out['why']}")
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
-    draw(report, options.output.with_suffix(".png"))
-    print(f"\nfigures: {options.output}, with a chart beside it")
-    if options.output == RESULTS and not options.quick and not options.sides_chosen:
-        update_pages()
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options; `sides` as a list of Side, `seeds` and `steps` filled in."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.end_to_end", description="Compare whole trainings."
-    )
-    parser.add_argument("--quick", action="store_true", help="a few batches; for a look only")
-    parser.add_argument("--seeds", type=int, help="trainings per side; default 5, quick 2")
-    parser.add_argument("--steps", type=int, help="of a training; default 307200, quick 16384")
-    parser.add_argument("--sides", metavar="A,B", help="names; default all that can be installed")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that only trainings have."""
     parser.add_argument("--tune-ours", action="store_true", help="look for our best setting too")
     parser.add_argument("--timeout", type=float, default=LINE_S, help="seconds for one batch")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args(arguments)
-    options.seeds = options.seeds or (2 if options.quick else 5)
-    options.steps = options.steps or (16_384 if options.quick else Settings.n_steps)
-    if options.seeds < 1 or options.steps < 2 * Settings().batch_size:
-        parser.error("expected at least one seed, and steps for two batches")
-    by_name = {side.name: side for side in SIDES}
-    options.sides_chosen = bool(options.sides)
-    names = options.sides.split(",") if options.sides else list(by_name)
-    if unknown := [name for name in names if name not in by_name]:
-        parser.error(f"--sides: expected some of {', '.join(by_name)}, got {', '.join(unknown)}")
-    options.sides = [by_name[name] for name in names]
-    return options
 
 
 def enter(sides: Sequence[Side]) -> tuple[list[Entrant], list[dict[str, str]]]:
@@ -106,12 +88,27 @@ def enter(sides: Sequence[Side]) -> tuple[list[Entrant], list[dict[str, str]]]:
     entrants, left_out = [], []
     for side in sides:
         try:
-            python = python_of(side.requirements() if side.requirements else None)
-        except NotInstalledError as error:
+            python = python_of(side)
+        except venvs.MissingPythonError as error:
             left_out.append({"name": side.name, "why": str(error)})
+        except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+            # Its messages are for the terminal, not for the results: they name places.
+            print(error, file=sys.stderr)
+            why = f"{side.venv}: installing it failed, see the messages of pip"
+            left_out.append({"name": side.name, "why": why})
         else:
             entrants.append(Entrant(side, python, side.variants[0]))
     return entrants, left_out
+
+
+def python_of(side: Side) -> str:
+    """Return the interpreter of a side, having made its virtual environment if there is none yet."""
+    if side.venv is None:
+        return sys.executable
+    if venvs.python_of(side.venv) is None:
+        print(f"making the virtual environment {side.venv}", file=sys.stderr, flush=True)
+        venvs.create(side.venv)
+    return str(venvs.python_of(side.venv))
 
 
 def calibrate(entrant: Entrant, settings: Settings, timeout_s: float) -> None:
@@ -142,7 +139,7 @@ def run(entrant: Entrant, settings: Settings, timeout_s: float) -> None:
     print(f"seed {settings.seed}: {entrant.side.title}: {rate:,.0f} steps/s", flush=True)
 
 
-def shared_settings(settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
+def shared_settings(settings: Settings, effort: Effort, quick: bool) -> dict[str, Any]:
     """Return what all trainings have in common."""
     shared = asdict(settings)
     for name in ("seed", "torch_threads", "options"):
@@ -151,8 +148,8 @@ def shared_settings(settings: Settings, options: argparse.Namespace) -> dict[str
         **shared,
         "batch_size": settings.batch_size,
         "n_batches": settings.n_batches,
-        "n_seeds": options.seeds,
-        "quick": options.quick,
+        "n_seeds": effort.seeds,
+        "quick": quick,
     }
 
 
@@ -173,5 +170,19 @@ def side_report(entrant: Entrant, entrants: Sequence[Entrant]) -> dict[str, Any]
     return report
 
 
+COMMAND = Command(
+    "end_to_end",
+    "whole trainings",
+    Effort(5, Settings.n_steps),
+    Effort(2, 16_384),
+    measure,
+    markdown,
+    draw,
+    sides=[side.name for side in SIDES],
+    numbers={"seeds": "trainings of each side", "steps": "of a training"},
+    more=add_options,
+)
+
+
 if __name__ == "__main__":
-    main()
+    COMMAND.run()

@@ -8,8 +8,6 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.interval import Estimate, estimate
-
 BATCHES_PER_POINT = 5
 
 
@@ -95,8 +93,3 @@ def likeness(ours: Sequence[Sequence[Point]], theirs: Sequence[Sequence[Point]])
         statistics.fmean(areas[1]),
         sum(inside) / len(inside),
     )
-
-
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """Return our rates divided by the peer's, each pair measured one after the other."""
-    return estimate([mine / other for mine, other in zip(ours, theirs, strict=True)])

@@ -1,4 +1,4 @@
-"""The results as a table for the terminal, as JSON and as a chart."""
+"""The results as JSON, as a table and as a chart."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.end_to_end.comparing import Point, learning_curve, likeness, ratio
+from benchmarks.end_to_end.comparing import Point, learning_curve, likeness
 from benchmarks.end_to_end.training import Training
-from benchmarks.interval import Estimate
-from benchmarks.words import comparison_words, goal_words, met_words
+from benchmarks.harness.answers import (
+    comparison_words,
+    goal_words,
+    met_words,
+    ratios,
+    table,
+)
+from benchmarks.harness.interval import Estimate, estimate
 
 TARGET, AIM = 2.5, 3.5
-WIDTHS = (22, 34, 10, 11, 11, 30, 20, 16, 22)
 HEADER = (
     "side",
     "setting",
@@ -43,7 +48,8 @@ def summary(training: Training) -> dict[str, Any]:
 
 def comparison(ours: Sequence[Training], theirs: Sequence[Training]) -> dict[str, Any]:
     """Return how we stand against one peer."""
-    faster = ratio(*[[training.steps_per_second for training in side] for side in (ours, theirs)])
+    rates = [[training.steps_per_second for training in side] for side in (ours, theirs)]
+    faster = estimate(ratios(*rates))
     alike = likeness(curves(ours), curves(theirs))
     return {
         "times_faster": {
@@ -66,13 +72,6 @@ def curves(trainings: Sequence[Training]) -> list[list[Point]]:
     return [learning_curve(t.returns, t.settings.batch_size) for t in trainings]
 
 
-def print_table(sides: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print a line per side of a report; milliseconds are per batch."""
-    _print_row(HEADER)
-    for side in sides.values():
-        _print_row(_cells(side))
-
-
 def markdown(report: Mapping[str, Any]) -> str:
     """Return the table for docs/measured.md, with what it was measured on and the chart."""
     machine, settings = report["machine"], report["settings"]
@@ -82,9 +81,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         f"{settings['n_steps']:,} steps, {settings['n_seeds']} seeds in turn, on {machine['cores']} "
         f"cores of an {machine['cpu']}; medians, with the least and the greatest.",
         "",
-        f"| {' | '.join(HEADER)} |",
-        "| --- | --- | ---: | ---: | ---: | --- | --- | --- | --- |",
-        *(f"| {' | '.join(_cells(side))} |" for side in report["sides"].values()),
+        *table(HEADER, map(_cells, report["sides"].values()), "llrrrllll"),
         "",
         "![time per batch, and learning curves](../benchmarks/results/end_to_end.png)",
     ]
@@ -111,32 +108,22 @@ def _cells(side: Mapping[str, Any]) -> list[str]:
     return [side["title"], side["variant"], *rates, *cells]
 
 
-def _print_row(cells: Sequence[str]) -> None:
-    pairs = zip(cells, WIDTHS, strict=False)
-    print(" | ".join(cell.ljust(width) for cell, width in pairs).rstrip(), flush=True)
-
-
 def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw the milliseconds of a batch, and the learning curves with the range of their seeds."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     settings, sides = report["settings"], list(report["sides"].values())
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    try:
-        _draw_batches(left, sides, settings["batch_size"])
-        for side in sides:
-            _draw_curves(right, side)
-        right.set_xlabel("environment steps")
-        right.set_ylabel("return")
-        right.legend(loc="lower right", fontsize=9)
-        right.set_title(f"mean and range of {settings['n_seeds']} seeds", fontsize=10)
-        figure.suptitle(f"PPO on {settings['env']}", fontsize=11)
-        figure.savefig(path, dpi=110)
-    finally:
-        pyplot.close(figure)
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_batches(left, sides, settings["batch_size"])
+    for side in sides:
+        _draw_curves(right, side)
+    right.set_xlabel("environment steps")
+    right.set_ylabel("return")
+    right.legend(loc="lower right", fontsize=9)
+    right.set_title(f"mean and range of {settings['n_seeds']} seeds", fontsize=10)
+    figure.suptitle(f"PPO on {settings['env']}", fontsize=11)
+    figure.savefig(path, dpi=110)
 
 
 def _draw_batches(axes: Any, sides: Sequence[Mapping[str, Any]], batch_size: int) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.end_to_end import pythons
-from benchmarks.end_to_end.pythons import Requirements
+from benchmarks.harness.machine import usable_cores
 
 
 @dataclass(frozen=True)
@@ -28,21 +25,20 @@ class Side:
         name: for the command line and the results.
         title: for people.
         module: what is started, of this package.
-        requirements: gives what its interpreter needs; None for the interpreter that runs this.
+        venv: the virtual environment that it needs, see `peers/venvs.py`; None for the Python that runs this.
         variants: ways to run it, the one that its users take first.
     """
 
     name: str
     title: str
     module: str
-    requirements: Callable[[], Requirements] | None
+    venv: str | None
     variants: tuple[Variant, ...]
 
 
 def _workers() -> int:
     """Return how many processes to start beside the main one, which steps environments as well."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (cores or 1) - 1)
+    return max(1, len(usable_cores()) - 1)
 
 
 SHARED: dict[str, Any] = {"n_workers": _workers(), "participate": True}
@@ -76,7 +72,7 @@ SB3 = Side(
     "sb3",
     "Stable-Baselines3",
     "sb3_side",
-    pythons.stable_baselines3,
+    "peers",
     tuple(
         Variant(f"{vec_env}, {threads} threads", threads, {"vec_env": vec_env})
         for vec_env in ("dummy", "subproc")
@@ -87,7 +83,7 @@ CLEANRL = Side(
     "cleanrl",
     "CleanRL, as published",
     "cleanrl_side",
-    pythons.cleanrl,
+    "cleanrl",
     tuple(Variant(f"{threads} threads", threads, {}) for threads in (1, 2)),
 )
 CLEANRL_STYLE = Side(

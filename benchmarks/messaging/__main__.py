@@ -7,7 +7,10 @@ A quick run shows that everything works; its figures say nothing.
 
 from __future__ import annotations
 
+import argparse
+
 from benchmarks.command import Command
+from benchmarks.harness.results import Report
 from benchmarks.messaging.report import answers, markdown
 from benchmarks.messaging.rounds import (
     FULL,
@@ -20,10 +23,9 @@ from benchmarks.messaging.rounds import (
     steps,
     wire,
 )
-from benchmarks.pages import Report
 
 
-def measure(effort: Effort) -> Report:
+def measure(effort: Effort, options: argparse.Namespace) -> Report:
     """Return what the rounds came to."""
     print("growth of memory", flush=True)
     grown = growth(effort)
@@ -51,5 +53,8 @@ def measure(effort: Effort) -> Report:
     return {**measured, "answers": [answer.as_dict() for answer in answers(measured)]}
 
 
+COMMAND = Command("messaging", "messages between agents", FULL, QUICK, measure, markdown)
+
+
 if __name__ == "__main__":
-    Command("messaging", "messages between agents", FULL, QUICK, measure, markdown).run()
+    COMMAND.run()

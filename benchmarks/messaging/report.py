@@ -5,10 +5,16 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from benchmarks.harness.answers import (
+    HEADS_WITHOUT_AIM,
+    Answer,
+    answer_table,
+    machine_words,
+    ratios,
+    table,
+)
 from benchmarks.messaging.rounds import CALLS, CALLS_FOUR, ENCODED, ENCODED_FOUR, REFERENCES
 from benchmarks.messaging.workload import MESSAGES, N_ENVS, N_HOPS
-from benchmarks.peers.figures import answer_cells
-from benchmarks.peers.goals import Answer
 
 N_MESSAGES = N_ENVS * MESSAGES
 MIB = 2.0**20
@@ -22,7 +28,7 @@ def answers(measured: dict[str, Any]) -> list[Answer]:
     steps, hop_s = measured["steps_s"], N_HOPS * measured["delay_s"]
     small: dict[str, Any] = {"unit": "x", "small": True}
     found = [
-        Answer(name, what, _ratios(steps[ours], steps[calls]), goal, None, **small)
+        Answer(name, what, ratios(steps[ours], steps[calls]), goal, None, **small)
         for name, what, ours, calls, goal in (
             ("references", "a vector step with references, against calls", REFERENCES, CALLS, 4.0),
             ("scalar", "the same as bytes, a number in each message", ENCODED, CALLS, 10.0),
@@ -34,14 +40,14 @@ def answers(measured: dict[str, Any]) -> list[Answer]:
     found.append(Answer("delay", what, delays, 1.3, None, **small))
     for kind, took in measured["kafka_s"].items():
         what = f"messages on Kafka ({kind}), against one at a time"
-        ratios = _ratios([N_MESSAGES * one for one in took["single"]], took["hops"])
-        found.append(Answer(f"kafka/{kind}", what, ratios, 20.0, None, unit="x"))
+        values = ratios([N_MESSAGES * one for one in took["single"]], took["hops"])
+        found.append(Answer(f"kafka/{kind}", what, values, 20.0, None, unit="x"))
     for what in ("message", "reset"):
         by_size = measured["sizes_s"][what]
         first, *_, last = by_size
         name = f"a {what} with {int(last):,} environments, against {int(first):,}"
-        ratios = _ratios(by_size[last], by_size[first])
-        found.append(Answer(f"flat/{what}", name, ratios, 1.5, None, **small))
+        values = ratios(by_size[last], by_size[first])
+        found.append(Answer(f"flat/{what}", name, values, 1.5, None, **small))
     for what, grown in measured["grown_bytes"].items():
         times = measured["grown_after"][what]
         name = f"growth of memory over {times:,} {what}"
@@ -49,35 +55,37 @@ def answers(measured: dict[str, Any]) -> list[Answer]:
     return found
 
 
-def _ratios(above: list[float], below: list[float]) -> list[float]:
-    return [one / other for one, other in zip(above, below, strict=True)]
-
-
 def markdown(report: dict[str, Any]) -> str:
     """Return the tables for docs/measured.md, with what they were measured on."""
-    machine, settings = report["machine"], report["settings"]
+    settings = report["settings"]
     kafka = {f"Kafka, {kind}": took["hops"] for kind, took in report["kafka_s"].items()}
     lines = [
-        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; {N_ENVS} environments of "
+        f"{machine_words(report)}; {N_ENVS} environments of "
         f"11 agents, {N_MESSAGES:,} messages a vector step; medians of {settings['rounds']} interleaved "
         f"rounds of {settings['turn_s']:g} s, with their 95 % intervals. In memory it is CPU time.",
         "",
-        "| what | measured | target | met |",
-        "| --- | --- | --- | --- |",
-        *(f"| {' | '.join(answer_cells(answer))} |" for answer in report["answers"]),
+        *answer_table(report["answers"], HEADS_WITHOUT_AIM),
         "",
-        "| a vector step | ms | µs for a message |",
-        "| --- | ---: | ---: |",
-        *(
-            f"| {name} | {1e3 * median(took):.1f} | {1e6 * median(took) / N_MESSAGES:.2f} |"
-            for name, took in {**report["steps_s"], **kafka}.items()
+        *table(
+            ("a vector step", "ms", "µs for a message"),
+            [
+                (name, f"{1e3 * median(took):.1f}", f"{1e6 * median(took) / N_MESSAGES:.2f}")
+                for name, took in {**report["steps_s"], **kafka}.items()
+            ],
+            "lrr",
         ),
         "",
-        "| environments | µs for a message | µs for a reset of one |",
-        "| ---: | ---: | ---: |",
-        *(
-            f"| {int(n):,} | {1e6 * median(took):.2f} | {1e6 * median(report['sizes_s']['reset'][n]):.0f} |"
-            for n, took in report["sizes_s"]["message"].items()
+        *table(
+            ("environments", "µs for a message", "µs for a reset of one"),
+            [
+                (
+                    f"{int(n):,}",
+                    f"{1e6 * median(took):.2f}",
+                    f"{1e6 * median(report['sizes_s']['reset'][n]):.0f}",
+                )
+                for n, took in report["sizes_s"]["message"].items()
+            ],
+            "rrr",
         ),
     ]
     return "\n".join(lines) + "\n"
@@ -97,9 +105,7 @@ def wire_markdown(report: dict[str, Any]) -> str:
     lines = [
         f"{N_ENVS} environments of 11 agents, a root and ten below it:",
         "",
-        "| | |",
-        "| --- | ---: |",
-        *(f"| {what} | {value} |" for what, value in rows),
+        *table(("", ""), rows, "lr"),
     ]
     return "\n".join(lines) + "\n"
 

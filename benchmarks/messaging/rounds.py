@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from benchmarks.harness import turns
+from benchmarks.harness.turns import Work, in_turn, opened
 from benchmarks.messaging.brokers import brokers
 from benchmarks.messaging.sides import (
     WAIT_S,
@@ -23,7 +25,6 @@ from benchmarks.messaging.sides import (
     references,
 )
 from benchmarks.messaging.workload import FOUR_FLOATS, MESSAGES, N_ENVS, ROOT, SCALAR
-from benchmarks.turns import Work, in_turn, opened
 from parllel.distributed.messaging import KafkaBroker, TopicManager
 
 CALLS = "calls"
@@ -35,19 +36,15 @@ SIZES = (1, N_ENVS, 8192)
 
 
 @dataclass(frozen=True)
-class Effort:
+class Effort(turns.Effort):
     """How long to measure.
 
     Attributes:
-        rounds: turns of each side.
-        turn_s: of a side in a round.
         delay_s: put between a hop and its arrival.
         sizes: numbers of environments.
         long_steps, renames: before and after which memory is compared.
     """
 
-    rounds: int
-    turn_s: float
     delay_s: float = 0.02
     sizes: tuple[int, ...] = SIZES
     long_steps: int = 20_000

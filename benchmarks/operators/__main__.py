@@ -7,7 +7,10 @@ A quick run shows that everything works; its figures say nothing.
 
 from __future__ import annotations
 
+import argparse
+
 from benchmarks.command import Command
+from benchmarks.harness.results import Report
 from benchmarks.operators.report import answers, markdown
 from benchmarks.operators.rounds import (
     FULL,
@@ -19,10 +22,9 @@ from benchmarks.operators.rounds import (
     steps,
     stops,
 )
-from benchmarks.pages import Report
 
 
-def measure(effort: Effort) -> Report:
+def measure(effort: Effort, options: argparse.Namespace) -> Report:
     """Return what the rounds came to."""
     print("steps of CartPole", flush=True)
     rates = steps(effort)
@@ -45,5 +47,8 @@ def measure(effort: Effort) -> Report:
     }
 
 
+COMMAND = Command("operators", "operators", FULL, QUICK, measure, markdown)
+
+
 if __name__ == "__main__":
-    Command("operators", "operators", FULL, QUICK, measure, markdown).run()
+    COMMAND.run()

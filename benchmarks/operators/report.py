@@ -5,9 +5,15 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from benchmarks.harness.answers import (
+    HEADS_WITHOUT_AIM,
+    Answer,
+    answer_table,
+    machine_words,
+    ratios,
+    table,
+)
 from benchmarks.operators.rounds import BARE, ECHO, KINDER, NESTED, OURS, PNG, TIMER
-from benchmarks.peers.figures import answer_cells
-from benchmarks.peers.goals import Answer
 
 
 def answers(
@@ -23,38 +29,38 @@ def answers(
     ours = rates[OURS]
     worker, gymnasium = starts["worker"], starts["gymnasium"]
     passed, cpu = (
-        _ratios([one[k] for one in worker], [one[k] for one in gymnasium]) for k in (0, 1)
+        ratios([one[k] for one in worker], [one[k] for one in gymnasium]) for k in (0, 1)
     )
     return [
         Answer(
             "timer",
             "a step and back, against a loop in the style of MOSAIC with its timer and frames",
-            _ratios(ours, rates[TIMER]),
+            ratios(ours, rates[TIMER]),
             *(10.0, None, "x"),
         ),
         Answer(
             "kinder",
             "the same without the pause of the timer",
-            _ratios(ours, rates[KINDER]),
+            ratios(ours, rates[KINDER]),
             *(10.0, None, "x"),
         ),
         Answer(
             "bare",
             "the same without the pause and without frames",
-            _ratios(ours, rates[BARE]),
+            ratios(ours, rates[BARE]),
             *(None, None, "x"),
         ),
         Answer("rate", "steps per second of an operator", ours, *(5000.0, None, "")),
         Answer(
             "echo",
             "a step and back, against a bare echo of JSON with the same environment",
-            _ratios(ours, rates[ECHO]),
+            ratios(ours, rates[ECHO]),
             *(0.25, None, "x"),
         ),
         Answer(
             "frame",
             "a step with a PNG of 256 x 256 on request, against nested lists",
-            _ratios(pictures[PNG], pictures[NESTED]),
+            ratios(pictures[PNG], pictures[NESTED]),
             *(20.0, None, "x"),
         ),
         Answer(
@@ -81,26 +87,22 @@ def answers(
     ]
 
 
-def _ratios(above: list[float], below: list[float]) -> list[float]:
-    return [one / other for one, other in zip(above, below, strict=True)]
-
-
 def markdown(report: dict[str, Any]) -> str:
     """Return the tables for docs/measured.md, with what they were measured on."""
-    machine, settings, played = report["machine"], report["settings"], report["experiment"]
+    settings, played = report["settings"], report["experiment"]
     rates = {**report["rates"], **report["pictures"]}
     lines = [
-        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; medians of "
+        f"{machine_words(report)}; medians of "
         f"{settings['rounds']} interleaved rounds of {settings['turn_s']:g} s, of {settings['stops']} for "
         "ends, with their 95 % intervals.",
         "",
-        "| what | measured | target | met |",
-        "| --- | --- | --- | --- |",
-        *(f"| {' | '.join(answer_cells(answer))} |" for answer in report["answers"]),
+        *answer_table(report["answers"], HEADS_WITHOUT_AIM),
         "",
-        "| one worker | steps per second |",
-        "| --- | ---: |",
-        *(f"| {name} | {median(found):,.0f} |" for name, found in rates.items()),
+        *table(
+            ("one worker", "steps per second"),
+            [(name, f"{median(found):,.0f}") for name, found in rates.items()],
+            "lr",
+        ),
         "",
         f"An experiment of 4 random operators on CartPole, each at full speed for {settings['episodes']:,} "
         f"episodes, makes {played['steps'] / played['seconds']:,.0f} steps per second in all, its start and "

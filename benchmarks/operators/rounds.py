@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.harness import turns
+from benchmarks.harness.turns import Work, in_turn, opened
 from benchmarks.operators.sides import (
     CARTPOLE,
     FRAMES,
@@ -21,8 +23,6 @@ from benchmarks.operators.sides import (
     Echo,
     Mosaic,
     Operator,
-    Side,
-    rate,
 )
 from parllel.distributed.operators import Experiment, OperatorConfig, OperatorLauncher
 
@@ -37,19 +37,15 @@ WORKER = "parllel.distributed.operators.workers.operators_worker"
 
 
 @dataclass(frozen=True)
-class Effort:
+class Effort(turns.Effort):
     """How long to measure.
 
     Attributes:
-        rounds: turns of each side.
-        turn_s: of a side in a round.
         stops: turns of ending operators that ignore SIGTERM.
         stubborn: how many these are.
         episodes: of each operator of the experiment.
     """
 
-    rounds: int
-    turn_s: float
     stops: int = 6
     stubborn: int = 16
     episodes: int = 1000
@@ -61,33 +57,25 @@ QUICK = Effort(1, 0.2, 1, 2, 4)
 
 def steps(effort: Effort) -> dict[str, list[float]]:
     """Return steps per second of CartPole by each side, a value for each round."""
-    return _in_turn(
-        effort,
-        {
-            OURS: Operator(),
-            TIMER: Mosaic(pause_s=TIMER_S),
-            KINDER: Mosaic(),
-            BARE: Mosaic(frames=False),
-            ECHO: Echo(),
-        },
-    )
+    sides: dict[str, Callable[[], Work]] = {
+        OURS: Operator,
+        TIMER: partial(Mosaic, pause_s=TIMER_S),
+        KINDER: Mosaic,
+        BARE: partial(Mosaic, frames=False),
+        ECHO: Echo,
+    }
+    return _rates(effort, sides)
 
 
 def frames(effort: Effort) -> dict[str, list[float]]:
     """Return pictures per second by each side, that of the operator on request."""
-    return _in_turn(effort, {PNG: Operator(FRAMES, "png"), NESTED: Mosaic(FRAMES)})
+    return _rates(effort, {PNG: partial(Operator, FRAMES, "png"), NESTED: partial(Mosaic, FRAMES)})
 
 
-def _in_turn(effort: Effort, sides: Mapping[str, Side]) -> dict[str, list[float]]:
-    with contextlib.ExitStack() as stack:
-        for side in sides.values():
-            stack.callback(side.close)
-            rate(side, effort.turn_s / 4)
-        rates: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(effort.rounds):
-            for name, side in sides.items():
-                rates[name].append(rate(side, effort.turn_s))
-        return rates
+def _rates(effort: Effort, sides: Mapping[str, Callable[[], Work]]) -> dict[str, list[float]]:
+    with opened(sides) as works:
+        took = in_turn(effort, works, time.perf_counter)
+    return {name: [1 / seconds for seconds in found] for name, found in took.items()}
 
 
 def stops(effort: Effort) -> list[float]:

@@ -1,4 +1,4 @@
-"""The sides of the measurements: each takes a step of an environment in a worker when it is told to."""
+"""The sides: each call takes a step of an environment in a worker, and a reset where an episode has ended."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import io
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -23,16 +22,6 @@ FRAMES = f"{HERE / 'frame_env.py'}:make_frames"
 CARTPOLE = "CartPole-v1"
 TIMER_S = 0.1  # of the window of MOSAIC
 WAIT_S = 60.0
-
-
-class Side(Protocol):
-    """A worker, and this process's end of it."""
-
-    def step(self) -> None:
-        """Take a step, and have its result; a reset where the last episode has ended."""
-
-    def close(self) -> None:
-        """End the worker."""
 
 
 class Operator:
@@ -52,7 +41,7 @@ class Operator:
         self._seed = 0
         self._reset()
 
-    def step(self) -> None:
+    def __call__(self) -> int:
         """Take a step."""
         self._handle.send_step(frame=self._frame)
         reply = self._handle.read_response(WAIT_S)
@@ -63,6 +52,7 @@ class Operator:
             end = self._handle.read_response(WAIT_S)
             assert end["type"] == "episode_end", end
             self._reset()
+        return 1
 
     def _reset(self) -> None:
         self._handle.send_reset(self._seed)
@@ -94,7 +84,7 @@ class Mosaic:
         self._seed = 0
         self._reset()
 
-    def step(self) -> None:
+    def __call__(self) -> int:
         """Take a step."""
         self._handle.send({"cmd": "step"})
         reply = self._handle.poll()
@@ -104,6 +94,7 @@ class Mosaic:
             end = self._handle.poll()
             assert end["type"] == "episode_end", end
             self._reset()
+        return 1
 
     def _reset(self) -> None:
         self._handle.send({"cmd": "reset", "seed": self._seed})
@@ -125,12 +116,13 @@ class Echo:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self.step()
+        self()
 
-    def step(self) -> None:
+    def __call__(self) -> int:
         """Take a step."""
         self.send()
         self.receive()
+        return 1
 
     def send(self) -> None:
         """Ask for a step."""
@@ -154,12 +146,3 @@ def check_frame(frame: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
     """Raise AssertionError unless it is a picture."""
     assert frame.ndim == 3, frame.shape
     assert frame.shape[2] == 3, frame.shape
-
-
-def rate(side: Side, seconds: float) -> float:
-    """Return steps per second, for as many seconds."""
-    n, began = 0, time.perf_counter()
-    while (took := time.perf_counter() - began) < seconds or not n:
-        side.step()
-        n += 1
-    return n / took

@@ -7,23 +7,18 @@ driver --SIGSTOP / SIGCONT--> the whole group, so that a side that is not measur
 from __future__ import annotations
 
 import json
-import os
-import selectors
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+from benchmarks.harness.child import Child, ChildError
 from benchmarks.peers.workload import Workload
 
-ROOT = Path(__file__).resolve().parents[2]
-# Where every side finds the benchmarks, parllel and its patterns, whatever its interpreter has installed.
-PATHS = (ROOT, ROOT / "patterns")
 SERVER = Path(__file__).with_name("server.py")
 START_S, RUN_S, CLOSE_S = 120.0, 120.0, 10.0
 # Simultaneous processes begin this much after they were told.
@@ -57,18 +52,14 @@ class SideProcess:
     def __init__(self, name: str, python: str = sys.executable, *, halts: bool = True) -> None:
         self.name = name
         self._halts = halts
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the server)
-        self._process = subprocess.Popen(
-            [python, "-W", "ignore", str(SERVER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATHS))},
-            cwd=tempfile.gettempdir(),  # some libraries write logs where they are
-            start_new_session=True,
-        )
+        # Some libraries write logs where they are.
+        self._child = Child([python, "-W", "ignore", SERVER], cwd=tempfile.gettempdir())
         self._open = True
-        self._pending = b""
+
+    @property
+    def pid(self) -> int:
+        """The number of the server's process."""
+        return self._child.pid
 
     def prepare(
         self, side: str, workload: Workload, settings: dict[str, Any], timeout_s: float = START_S
@@ -92,86 +83,47 @@ class SideProcess:
 
     def send(self, request: dict[str, Any]) -> None:
         """Write a request."""
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            self._fail("ended before it was asked")
+            self._child.send(json.dumps(request))
+        except ChildError as error:
+            self._fail(str(error))
 
     def receive(self, timeout_s: float) -> dict[str, Any]:
         """Return the answer to the last request."""
-        answer = json.loads(self._read_line(timeout_s))
+        try:
+            answer = json.loads(self._child.read_line(timeout_s))
+        except ChildError as error:
+            self._fail(str(error))
         if "error" in answer:
             self._fail(answer["error"])
         ok: dict[str, Any] = answer["ok"]
         return ok
 
     def stop(self) -> None:
-        """Halt the whole group until `go_on`, if it can be."""
+        """Halt the whole group until `resume`, if it can be."""
         if self._halts:
-            self._signal(signal.SIGSTOP)
+            self._child.signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let the group run again."""
-        self._signal(signal.SIGCONT)
+        self._child.signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Ask it to end, then end whatever is left of its group; may be called twice."""
+        """Ask it to end, then end whatever is left of its group. Idempotent."""
         if not self._open:
             return
         self._open = False
-        self.go_on()
-        with suppress(OSError, ValueError):
-            assert self._process.stdin is not None
-            self._process.stdin.write(b'{"do": "close"}\n')
-            self._process.stdin.close()
-        deadline = time.monotonic() + CLOSE_S
-        # The server is left unreaped until its group has been ended, so that the number stays its own.
-        while not self._has_ended() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self._end_group()
+        self.resume()
+        with suppress(ChildError):
+            self._child.send('{"do": "close"}')
+        self._child.await_end(CLOSE_S)
+        self._child.close()
 
-    def _end_group(self) -> None:
+    def _fail(self, why: str) -> NoReturn:
+        said = self._child.last_errors(1)
         self._open = False
-        self._signal(signal.SIGKILL)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        self._log.close()
-
-    def _has_ended(self) -> bool:
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self._process.pid, flags) is not None
-
-    def _signal(self, number: int) -> None:
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
-
-    def _read_line(self, timeout_s: float) -> bytes:
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, selectors.EVENT_READ)
-            while b"\n" not in self._pending:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    self._fail(f"no answer within {timeout_s:g} s")
-                part = os.read(descriptor, 65536)
-                if not part:
-                    self._fail("ended without an answer")
-                self._pending += part
-        line, _, self._pending = self._pending.partition(b"\n")
-        return line
-
-    def _fail(self, why: str) -> None:
-        self._log.seek(0)
-        last = [line for line in self._log.read().splitlines() if line.strip()][-1:]
-        self._end_group()
-        raise SideError(f"{self.name}: {why}" + (f" (its last words: {last[0]})" if last else ""))
+        self._child.close()
+        raise SideError(f"{self.name}: {why}" + (f" (its last words: {said})" if said else ""))
 
 
 class Together:
@@ -226,11 +178,11 @@ class Together:
         for member in self._members:
             member.stop()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Let all run again."""
         for member in self._members:
-            member.go_on()
+            member.resume()
 
     def close(self) -> None:
-        """Close all; may be called twice."""
+        """Close all. Idempotent."""
         self._stack.close()

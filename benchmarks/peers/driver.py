@@ -6,13 +6,15 @@ A side that is not measured is halted, so that one which spins while it waits ta
 from __future__ import annotations
 
 import math
-import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
+from benchmarks.harness import turns
+from benchmarks.harness.machine import usable_cores
 from benchmarks.peers.catalogue import FORWARD, IDEAL, Entry, Settings
 from benchmarks.peers.client import SideError, SideProcess, Together
 from benchmarks.peers.scenes import Scene
@@ -25,12 +27,10 @@ Say: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Effort:
+class Effort(turns.Effort):
     """How long to measure.
 
     Attributes:
-        rounds: turns of each side.
-        turn_s: about how long one turn is.
         trials: turns of each setting while choosing.
         trial_s: about how long one of those is.
         finals: further turns of those that are within a fifth of the best then.
@@ -88,10 +88,16 @@ class SceneResult:
         of_kind = [side for side in self.sides if side.kind == kind]
         return max(of_kind, key=lambda side: side.median, default=None)
 
-
-def usable_cores() -> list[int]:
-    """Return the numbers of the cores that this process may use."""
-    return sorted(os.sched_getaffinity(0))
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values, with every figure of every side."""
+        return {
+            "name": self.scene.name,
+            "measured": datetime.now(timezone.utc).isoformat(timespec="minutes"),
+            "workload": self.scene.workload.as_dict(),
+            "sides": [asdict(side) for side in self.sides],
+            "left_out": self.left_out,
+            "forward_s": self.forward_s,
+        }
 
 
 def measure_scene(scene: Scene, effort: Effort, say: Say = lambda line: None) -> SceneResult:
@@ -141,7 +147,7 @@ def _round(
     first = number % len(servers)
     for server, side in servers[first:] + servers[:first]:
         try:
-            server.go_on()
+            server.resume()
             if side.name == FORWARD.name:
                 B = result.scene.workload.B
                 forward = [server.ask("forward_s", batch=b) for b in (B, B // 2)]
@@ -230,7 +236,7 @@ def _try_all(
             for trial in list(trials if turn < effort.trials else final):
                 server, batches, answer = trial
                 try:
-                    server.go_on()
+                    server.resume()
                     answer["rates"].append(_turn(server, batches, effort))
                     server.stop()
                 except SideError as error:

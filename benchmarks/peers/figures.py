@@ -6,22 +6,26 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.harness.answers import (
+    answer_table,
+    comparison_words,
+    machine_words,
+    table,
+    thousands,
+)
 from benchmarks.peers.rates import best_of, shares, speed_against
-from benchmarks.words import comparison_words, met_words, thousands
 
 COLOURS = {"ours": "#1f77b4", "peer": "#b0b0b0", "native": "#e0c080", "ideal": "#404040"}
 
 
-def figures(report: dict[str, Any]) -> str:
+def markdown(report: dict[str, Any]) -> str:
     """Return the tables, with what they were measured on."""
-    machine, settings, scenes = report["machine"], report["settings"], report["scenes"]
+    settings, scenes = report["settings"], report["scenes"]
     lines = [
-        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; T=64, B=16 unless said "
+        f"{machine_words(report)}; T=64, B=16 unless said "
         f"otherwise; medians of {settings['rounds']} interleaved rounds with their 95 % intervals.",
         "",
-        "| what | measured | target (aim) | met |",
-        "| --- | --- | --- | --- |",
-        *(answer_line(answer) for answer in report["answers"]),
+        *answer_table(report["answers"]),
         "",
         "### EnvPool",
         "",
@@ -46,43 +50,16 @@ def figures(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def answer_line(answer: dict[str, Any]) -> str:
-    """Return a row of the first table."""
-    return f"| {' | '.join(answer_cells(answer))} |"
-
-
-def answer_cells(answer: dict[str, Any]) -> tuple[str, str, str, str]:
-    """Return what, measured, goal and verdict as text."""
-    unit, found = answer["unit"], answer["measured"]
-    if answer["void"]:
-        measured = f"void: {answer['void']}"
-    elif found is None:
-        measured = answer["note"] or "not measured"
-    else:
-        middle, low, high = (_three_digits(found[name]) for name in ("median", "low", "high"))
-        measured = f"{middle}{unit} ({low} to {high})"
-    goal = "-"
-    if answer["at_least"] is not None:
-        most = "at most " if answer["small_is_good"] else ""
-        aim = "" if answer["aim"] is None else f" ({answer['aim']:g}{unit})"
-        goal = f"{most}{answer['at_least']:,g}{unit}{aim}"
-    return answer["what"], measured, goal, met_words(answer["met"], answer["aim_met"])
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
 def native_table(scenes: list[dict[str, Any]]) -> list[str]:
     """Return rows for the scenes that EnvPool has environments for: how we stand against it."""
-    lines = ["| scene | parllel | EnvPool | parllel is |", "| --- | ---: | ---: | --- |"]
+    rows = []
     for scene in scenes:
         ours, native = best_of(scene, "ours"), best_of(scene, "native")
         if ours is not None and native is not None:
             rates = [thousands(median(side["rates"])) for side in (ours, native)]
             words = comparison_words(speed_against(ours, native))
-            lines.append(f"| {scene['name']} | {' | '.join(rates)} | {words} |")
-    return lines
+            rows.append([scene["name"], *rates, words])
+    return table(("scene", "parllel", "EnvPool", "parllel is"), rows, "lrrl")
 
 
 def rate_table(scenes: list[dict[str, Any]]) -> list[str]:
@@ -90,17 +67,15 @@ def rate_table(scenes: list[dict[str, Any]]) -> list[str]:
     names: dict[str, None] = {}
     for scene in scenes:
         names.update(dict.fromkeys(s["name"] for s in scene["sides"] if s["kind"] != "model"))
-    lines = [
-        f"| | {' | '.join(scene['name'] for scene in scenes)} |",
-        "| --- |" + " ---: |" * len(scenes),
-    ]
+    rows = []
     for name in names:
-        cells = []
+        cells = [name]
         for scene in scenes:
             side = next((s for s in scene["sides"] if s["name"] == name), None)
             cells.append("" if side is None else rate_cell(scene, side))
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+        rows.append(cells)
+    heads = ["", *(scene["name"] for scene in scenes)]
+    return table(heads, rows, "l" + "r" * len(scenes))
 
 
 def rate_cell(scene: dict[str, Any], side: dict[str, Any]) -> str:
@@ -126,9 +101,6 @@ def left_out_line(report: dict[str, Any]) -> str:
 
 def draw(report: dict[str, Any], path: Path) -> None:
     """Draw a panel of horizontal bars for each scene: shares of the ideal, as `rates.shares` has them."""
-    import matplotlib
-
-    matplotlib.use("agg")
     from matplotlib.figure import Figure
 
     scenes = [scene for scene in report["scenes"] if best_of(scene, "ideal")]

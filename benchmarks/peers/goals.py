@@ -1,16 +1,17 @@
 """The figures to reach, and what a run makes of them.
 
 A ratio is taken within each round; its median and interval, and the rule for "met", are those of
-`benchmarks/interval.py`.
+`benchmarks/harness/interval.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass
 
-from benchmarks.interval import Estimate, estimate
+from benchmarks.harness.answers import Answer, ratios
+from benchmarks.harness.interval import estimate
+from benchmarks.harness.results import Report
 from benchmarks.peers.catalogue import (
     CLEANRL_STYLE,
     GYMNASIUM_ASYNC,
@@ -18,63 +19,9 @@ from benchmarks.peers.catalogue import (
     OURS_COMPILED,
     OURS_TORCH,
 )
-from benchmarks.peers.driver import Measured, SceneResult
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One line of the table.
-
-    Attributes:
-        values: one for each round; `estimate` is theirs.
-        at_least, aim: to reach; None if none was set.
-        small: whether small values are good.
-        unit: written after the figures.
-        void: why the figure must not be used, or "".
-        note: settings and peers that it stands for.
-    """
-
-    name: str
-    what: str
-    values: list[float]
-    at_least: float | None
-    aim: float | None
-    unit: str = ""
-    small: bool = False
-    void: str = ""
-    note: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def estimate(self) -> Estimate | None:
-        """Median and interval, or None where nothing was measured."""
-        return estimate(self.values) if self.values else None
-
-    def reaches(self, goal: float | None) -> bool | None:
-        """Return whether the bound that counts reaches a goal; None without goal or figure."""
-        found = self.estimate
-        if goal is None or found is None or self.void:
-            return None
-        return found.reaches(goal, small_is_good=self.small)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
-        found = self.estimate
-        return {
-            "name": self.name,
-            "what": self.what,
-            "at_least": self.at_least,
-            "aim": self.aim,
-            "unit": self.unit,
-            "small_is_good": self.small,
-            "measured": None if found is None else found._asdict(),
-            "met": self.reaches(self.at_least),
-            "aim_met": self.reaches(self.aim),
-            "void": self.void,
-            "note": self.note,
-            "settings": self.settings,
-            "values": self.values,
-        }
+from benchmarks.peers.client import SideError
+from benchmarks.peers.driver import Effort, Measured, SceneResult, measure_scene
+from benchmarks.peers.scenes import Scene
 
 
 @dataclass(frozen=True)
@@ -91,15 +38,14 @@ class Goal:
     unit: str = "x"
     is_share: bool = False
 
-    def answer(self, result: SceneResult, cores: int) -> Answer:
+    def answer(self, result: SceneResult) -> Answer:
         """Return what a scene says; a figure without rounds if a side is missing."""
         ours, other = result.side(self.ours), self.against(result)
         if ours is None or other is None:
             missing = self.ours if ours is None else "what it is compared with"
             return self._line([], note=f"not measured: {missing} was left out")
         name, rates = other
-        values = [mine / theirs for mine, theirs in zip(ours.rates, rates, strict=True)]
-        return self._line(values, ours, f"{ours.settings}, against {name}")
+        return self._line(ratios(ours.rates, rates), ours, f"{ours.settings}, against {name}")
 
     def _line(self, values: list[float], ours: Measured | None = None, note: str = "") -> Answer:
         void = ""
@@ -232,3 +178,34 @@ def pending() -> list[Answer]:
         Answer(name, what, [], at_least, aim, "x", note=note)
         for name, (what, at_least, aim) in PENDING.items()
     ]
+
+
+def answer_scenes(
+    scenes: Sequence[Scene], effort: Effort, asked: Sequence[Goal], report: Report
+) -> list[Answer]:
+    """Measure scenes, print their rates, keep them in the report, and return what they answer."""
+    answers: list[Answer] = []
+    for scene in scenes:
+        print(f"{scene.name}: {scene.workload.env_id}, B={scene.workload.B}", flush=True)
+        try:
+            result = measure_scene(scene, effort, say=lambda line: print(line, flush=True))
+        except SideError as error:
+            report["not_measured"][scene.name] = str(error)
+            print(f"  {error}", flush=True)
+            continue
+        _print_rates(result)
+        report["scenes"].append({**result.as_dict(), "settings": asdict(effort)})
+        answers += [goal.answer(result) for goal in asked if goal.scene == scene.name]
+    return answers
+
+
+def _print_rates(result: SceneResult) -> None:
+    """Print a line for each side, the fastest first."""
+    fastest = result.best("ideal")
+    for one in sorted(result.sides, key=lambda one: -one.median):
+        share = f"{one.median / fastest.median:6.2f} of the ideal" if fastest is not None else ""
+        differs = "  NOT THE SAME ENVIRONMENTS" if one.agrees is False else ""
+        print(
+            f"  {one.name:34} {one.median:12,.0f} steps/s {share}  {one.settings}{differs}",
+            flush=True,
+        )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from benchmarks.harness.answers import Answer
+from benchmarks.harness.machine import usable_cores
+from benchmarks.harness.turns import in_rounds
 from benchmarks.peers.catalogue import MAIN_PROCESS
 from benchmarks.peers.client import SideProcess
-from benchmarks.peers.driver import Effort, opened, usable_cores
-from benchmarks.peers.goals import Answer
+from benchmarks.peers.driver import Effort, Server, opened
 from benchmarks.peers.workload import Workload
 
 WIDTHS = (16, 64, 256, 1024)
@@ -36,7 +38,13 @@ def _flat(effort: Effort, quick: bool) -> Answer:
     widths = QUICK_WIDTHS if quick else WIDTHS
     batches = QUICK_BATCHES if quick else BATCHES
     (settings,) = MAIN_PROCESS.settings(_workload(widths[0]), len(usable_cores()))
-    per_step: dict[int, list[float]] = {B: [] for B in widths}
+
+    def seconds_per_step(server: Server) -> float:
+        server.resume()
+        own_s: float = server.ask("own_s", batches=batches) - server.ask("action_copy_s")
+        server.stop()
+        return own_s
+
     with ExitStack() as stack:
         servers = {}
         for B in widths:
@@ -44,12 +52,7 @@ def _flat(effort: Effort, quick: bool) -> Answer:
             paused = {**settings, "pause": widths[-1]}
             servers[B], _ = stack.enter_context(opened(MAIN_PROCESS, _workload(B), paused))
             servers[B].stop()
-        for _ in range(effort.rounds):
-            for B, server in servers.items():
-                server.go_on()
-                own_s = server.ask("own_s", batches=batches)
-                per_step[B].append(own_s - server.ask("action_copy_s"))
-                server.stop()
+        per_step = in_rounds(effort.rounds, servers, seconds_per_step)
     least = per_step[widths[0]]
     values = [max(per_step[B][i] for B in widths[1:]) / least[i] for i in range(effort.rounds)]
     medians = {B: f"{sorted(s)[len(s) // 2] * 1e6:.1f} us" for B, s in per_step.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from benchmarks.interval import Estimate, estimate
-from benchmarks.words import number, thousands
+from benchmarks.harness.answers import number, ratios, thousands
+from benchmarks.harness.interval import Estimate, estimate
 
 Side = dict[str, Any]
 
@@ -19,9 +19,7 @@ def best_of(scene: dict[str, Any], kind: str) -> Side | None:
 
 def speed_against(side: Side, other: Side) -> Estimate:
     """Return the ratio of two rates, taken round by round."""
-    return estimate(
-        [mine / theirs for mine, theirs in zip(side["rates"], other["rates"], strict=True)]
-    )
+    return estimate(ratios(side["rates"], other["rates"]))
 
 
 def shares(scene: dict[str, Any]) -> dict[str, float]:

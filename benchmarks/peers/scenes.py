@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from benchmarks.peers.catalogue import (
     CLEANRL_STYLE,
@@ -57,3 +59,19 @@ SCENES = [
     ),
     Scene("policy", Workload("CartPole-v1"), POLICIES, quick=True),
 ]
+
+
+def chosen_scenes(scenes: Sequence[Scene], options: Namespace) -> list[Scene]:
+    """Return the scenes to measure, with the sides that are wanted."""
+    chosen = [
+        scene
+        for scene in scenes
+        if (scene.name in options.only if options.only else scene.quick or not options.quick)
+    ]
+    if not options.sides:
+        return chosen
+    kept = [
+        replace(scene, entries=tuple(e for e in scene.entries if e.name in options.sides))
+        for scene in chosen
+    ]
+    return [scene for scene in kept if scene.entries]

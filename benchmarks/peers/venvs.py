@@ -12,6 +12,7 @@ import argparse
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,45 +44,91 @@ class Step:
     start_up: str = ""
 
 
-RECIPES: dict[str, tuple[Step, ...]] = {
-    "peers": (
-        Step(
-            (
-                *ENVIRONMENTS,
-                *("numba", "rich", "torch"),
-                *("stable-baselines3==2.9.2", "tianshou==2.0.1"),
-            )
-        ),
-        Step(("torchrl==0.14.1", "envpool==1.2.5")),
+@dataclass(frozen=True)
+class Recipe:
+    """What a virtual environment holds.
+
+    Attributes:
+        steps: calls of pip, in their order.
+        python: its version, such as "3.10"; None for that of this interpreter.
+        shared: libraries that have the versions they have here.
+    """
+
+    steps: tuple[Step, ...]
+    python: str | None = None
+    shared: tuple[str, ...] = SHARED
+
+
+RECIPES = {
+    "peers": Recipe(
+        (
+            Step(
+                (
+                    *ENVIRONMENTS,
+                    *("numba", "rich", "torch"),
+                    *("stable-baselines3==2.9.2", "tianshou==2.0.1"),
+                )
+            ),
+            Step(("torchrl==0.14.1", "envpool==1.2.5")),
+        )
     ),
     # ray[rllib] pins a gymnasium of its own. It works with the one that all sides have, so what else it needs
     # is named here.
-    "rollouts": (
-        Step((*ENVIRONMENTS, "numba", "rich", "torch", "ray")),
-        Step(
-            (
-                *("pandas", "tensorboardX>=1.9", "requests", "pyarrow>=17", "fsspec", "scipy"),
-                *("pydantic>=2.5,<3", "dm_tree", "lz4", "ormsgpack>=1.7", "pyyaml"),
-                "torchrl==0.14.1",
-            )
-        ),
+    "rollouts": Recipe(
+        (
+            Step((*ENVIRONMENTS, "numba", "rich", "torch", "ray")),
+            Step(
+                (
+                    *("pandas", "tensorboardX>=1.9", "requests", "pyarrow>=17", "fsspec", "scipy"),
+                    *("pydantic>=2.5,<3", "dm_tree", "lz4", "ormsgpack>=1.7", "pyyaml"),
+                    "torchrl==0.14.1",
+                )
+            ),
+        )
     ),
     # Its pins are for environments that nothing here plays, and are large. What the others need is named.
-    "kaggle": (
-        Step(("kaggle-environments==1.33.2",), ("--no-deps",)),
-        Step(("flask", "requests", "jsonschema", "numpy", "pyyaml", "pydantic")),
+    "kaggle": Recipe(
+        (
+            Step(("kaggle-environments==1.33.2",), ("--no-deps",)),
+            Step(("flask", "requests", "jsonschema", "numpy", "pyyaml", "pydantic")),
+        )
     ),
     # Its pins (numpy<2, gymnasium<=0.29.1) exclude the environments that are measured (HalfCheetah-v5), so
     # it is installed without them. Its environments in C, which need downloads, and its trainer are
     # left out by its own switches; with the first one, its setup.py uses a name that it has not set.
-    "pufferlib": (
-        Step((*ENVIRONMENTS, "pettingzoo", "psutil", "gym<=0.23", "torch", "cython", "setuptools")),
-        Step(
-            ("pufferlib==3.0.0",),
-            ("--no-deps", "--no-build-isolation"),
-            {"NO_OCEAN": "1", "NO_TRAIN": "1"},
-            "import builtins; builtins.c_extension_paths = []\n",
+    "pufferlib": Recipe(
+        (
+            Step(
+                (
+                    *ENVIRONMENTS,
+                    "pettingzoo",
+                    "psutil",
+                    "gym<=0.23",
+                    "torch",
+                    "cython",
+                    "setuptools",
+                )
+            ),
+            Step(
+                ("pufferlib==3.0.0",),
+                ("--no-deps", "--no-build-isolation"),
+                {"NO_OCEAN": "1", "NO_TRAIN": "1"},
+                "import builtins; builtins.c_extension_paths = []\n",
+            ),
+        )
+    ),
+    # The last release pins much that its PPO does not import, so not what it pins.
+    "cleanrl": Recipe(
+        (
+            # Newer ones refuse the metadata of this gym.
+            Step(("setuptools<66", "wheel<0.40")),
+            Step(("gym==0.23.1",), ("--no-build-isolation", "--no-deps")),
+            Step(("torch", "numpy<2", "gym-notices", "cloudpickle", "tensorboard")),
+            Step(("pygame<2.6",)),
+            Step(("cleanrl==1.2.0",), ("--no-deps",)),
         ),
+        python="3.10",
+        shared=("torch",),
     ),
 }
 # What is not measured, and why.
@@ -89,6 +136,10 @@ NOT_MEASURED = {
     "Sample Factory": "2.1.1 installs, but its pins (gymnasium<1.0, numpy<2) exclude the environments "
     "that are measured, and its rollout workers take actions from its own policy workers only",
 }
+
+
+class MissingPythonError(RuntimeError):
+    """A side needs a version of Python that is not there; the message names no place."""
 
 
 def python_of(venv: str) -> Path | None:
@@ -101,6 +152,7 @@ def create(venv: str) -> None:
     """Make a virtual environment and install into it; do nothing if it is finished.
 
     Raises:
+        MissingPythonError: if there is no Python of the version that it needs.
         RuntimeError: if pip fails, with the last of what it said.
     """
     if python_of(venv) is not None:
@@ -118,21 +170,42 @@ def create(venv: str) -> None:
 
 
 def _create(folder: Path, venv: str) -> None:
-    command = [sys.executable, "-m", "venv", "--without-pip", "--clear", str(folder)]
-    subprocess.run(command, check=True)
+    recipe = RECIPES[venv]
+    base = find_python(recipe.python)
+    subprocess.run([base, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
+    pins = shared_pins(recipe.shared)
     with tempfile.TemporaryDirectory() as scratch:
         constraints = Path(scratch) / "constraints.txt"
-        constraints.write_text("".join(f"{pin}\n" for pin in shared_pins()))
-        for step in RECIPES[venv]:
+        constraints.write_text("".join(f"{pin}\n" for pin in pins))
+        for step in recipe.steps:
             _install(folder / "bin" / "python", step, constraints)
     # Written last: a run that was broken off leaves no environment that looks finished.
-    (folder / "installed.json").write_text(json.dumps({"pins": shared_pins()}) + "\n")
+    (folder / "installed.json").write_text(json.dumps({"pins": pins}) + "\n")
 
 
-def shared_pins() -> list[str]:
-    """Return the versions that all sides are to have, as those that run here."""
+def find_python(version: str | None) -> str:
+    """Return an interpreter of a version, from the path or from pyenv's.
+
+    Raises:
+        MissingPythonError: if there is none.
+    """
+    if version is None:
+        return sys.executable
+    on_path = shutil.which(f"python{version}")
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    found = sorted(pyenv.glob(f"{version}.*/bin/python"))
+    for candidate in [*([on_path] if on_path else []), *map(str, found)]:
+        # One on the path may be a shim for a version that is not chosen.
+        says = subprocess.run([candidate, "--version"], capture_output=True, text=True)
+        if says.returncode == 0 and says.stdout.startswith(f"Python {version}."):
+            return candidate
+    raise MissingPythonError(f"needs Python {version}, which is not there")
+
+
+def shared_pins(libraries: Sequence[str]) -> list[str]:
+    """Return the versions that sides are to have, as those that run here."""
     pins = []
-    for library in SHARED:
+    for library in libraries:
         try:
             pins.append(f"{library}=={metadata.version(library)}")
         except metadata.PackageNotFoundError:

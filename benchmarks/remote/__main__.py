@@ -8,14 +8,16 @@ that everything works; its figures say nothing.
 
 from __future__ import annotations
 
+import argparse
+
 from benchmarks.command import Command
-from benchmarks.pages import Report
+from benchmarks.harness.results import Report
 from benchmarks.peers.venvs import python_of
 from benchmarks.remote.report import answers, markdown
 from benchmarks.remote.rounds import FULL, QUICK, Effort, guards, round_trips, session_spread
 
 
-def measure(effort: Effort) -> Report:
+def measure(effort: Effort, options: argparse.Namespace) -> Report:
     """Return what the rounds came to."""
     print("round trips of one client", flush=True)
     rates = round_trips(effort, python_of("kaggle"))
@@ -31,5 +33,8 @@ def measure(effort: Effort) -> Report:
     }
 
 
+COMMAND = Command("remote", "agents behind URLs", FULL, QUICK, measure, markdown)
+
+
 if __name__ == "__main__":
-    Command("remote", "agents behind URLs", FULL, QUICK, measure, markdown).run()
+    COMMAND.run()

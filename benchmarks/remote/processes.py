@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.harness.child import Child, ChildError
 from benchmarks.remote.questions import MARK
 
 HERE = Path(__file__).resolve().parent
@@ -33,15 +32,8 @@ class Asker:
     """
 
     def __init__(self, command: Sequence[str | Path]) -> None:
-        self._process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        self._line()
+        self._child = Child(command)
+        self._answer(START_S)
 
     def rate(self, seconds: float) -> float:
         """Return actions per second, over as many seconds.
@@ -49,32 +41,24 @@ class Asker:
         Raises:
             RuntimeError: if the client has failed, with the end of what it said.
         """
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            print(seconds, file=self._process.stdin, flush=True)
-        n, took = self._line().split()
+        with contextlib.suppress(ChildError):  # what it said is read below
+            self._child.send(str(seconds))
+        n, took = self._answer(START_S + seconds).split()
         return int(n) / float(took)
 
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        for line in self._process.stdout:
-            # The package prints what it could not load.
-            if line.startswith(MARK):
-                return line.removeprefix(MARK)
-        raise RuntimeError(f"a client failed: {self._process.stderr.read()[-1000:]}")
+    def _answer(self, timeout_s: float) -> str:
+        try:
+            for line in self._child.lines(timeout_s):
+                # The package prints what it could not load.
+                if line.startswith(MARK):
+                    return line.removeprefix(MARK)
+        except ChildError as error:
+            raise RuntimeError(f"a client failed: {error}") from error
+        raise RuntimeError(f"a client failed: {self._child.last_errors()}")
 
     def close(self) -> None:
         """End it."""
-        self._process.kill()
-        self._process.communicate()
-
-
-def environment() -> dict[str, str]:
-    """Return the variables of servers and clients: without a proxy, and with our package to import."""
-    root = str(HERE.parents[1])
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return {**kept, "PYTHONPATH": os.pathsep.join((root, kept.get("PYTHONPATH", "")))}
+        self._child.close()
 
 
 @contextlib.contextmanager
@@ -84,26 +68,14 @@ def server(command: Sequence[str | Path]) -> Iterator[tuple[str, int]]:
     Raises:
         RuntimeError: if it prints none.
     """
-    with subprocess.Popen(
-        [str(part) for part in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    ) as process:
+    with Child(command) as child:
+        url = next(child.lines(START_S), "").strip().rpartition(" ")[2]
+        if not url.startswith("http"):
+            raise RuntimeError(f"a server did not start: {child.last_errors()}")
         try:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            url = process.stdout.readline().strip().rpartition(" ")[2]
-            if not url.startswith("http"):
-                process.kill()
-                raise RuntimeError(f"a server did not start: {process.stderr.read()[-1000:]}")
-            yield url, process.pid
+            yield url, child.pid
         finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=END_S)
-            process.kill()
+            child.await_end(END_S, terminate=True)
 
 
 @contextlib.contextmanager
@@ -126,31 +98,23 @@ def kaggle_server(python: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}/"
-    with subprocess.Popen(
-        [python.with_name("kaggle-environments"), "http-server", "--port", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment(),
-    ) as process:
-        try:
-            _await_reply(url, process)
-            yield f"{url}?agents[]={AGENT}"
-        finally:
-            process.kill()
+    command: list[str | Path] = [
+        python.with_name("kaggle-environments"),
+        "http-server",
+        "--port",
+        str(port),
+    ]
+    with Child(command) as child:
+        _await_reply(url, child)
+        yield f"{url}?agents[]={AGENT}"
 
 
-def _await_reply(url: str, process: subprocess.Popen[bytes]) -> None:
+def _await_reply(url: str, child: Child) -> None:
     limit = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < limit:
+    while not child.ended and time.monotonic() < limit:
         try:
             urllib.request.urlopen(url, timeout=5).close()
             return
         except OSError:
             time.sleep(0.1)
-    raise RuntimeError("the server of kaggle-environments did not start")
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process, its threads included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    raise RuntimeError(f"the server of kaggle-environments did not start: {child.last_errors()}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from benchmarks.peers.figures import answer_cells
-from benchmarks.peers.goals import Answer
+from benchmarks.harness.answers import Answer, answer_table, machine_words, ratios, table
 from benchmarks.remote.rounds import KAGGLE, OURS
 
 NO_KAGGLE = "not measured: run python benchmarks/peers/venvs.py kaggle first"
@@ -25,7 +24,7 @@ def answers(
     note = "" if theirs else NO_KAGGLE
 
     def against(how: str) -> list[float]:
-        return [ours / other for ours, other in zip(rates[OURS[how]], theirs, strict=False)]
+        return ratios(rates[OURS[how]], theirs) if theirs else []
 
     return [
         Answer(
@@ -52,45 +51,41 @@ def answers(
         Answer(
             "sessions",
             "64 sessions at once: p99 of a round trip over its median",
-            _ratios(spread["p99"], spread["p50"]),
+            ratios(spread["p99"], spread["p50"]),
             *(5.0, 3.0, "x"),
             small=True,
         ),
         Answer(
             "guards",
             "an echo behind all guards, against the same without: requests per CPU time",
-            _ratios(guards["bare"], guards["guarded"]),
+            ratios(guards["bare"], guards["guarded"]),
             *(0.8, 1.0, "x"),
         ),
         Answer(
             "threads",
             "the same by handlers in threads",
-            _ratios(guards["bare"], guards["threads"]),
+            ratios(guards["bare"], guards["threads"]),
             *(None, None, "x"),
         ),
     ]
 
 
-def _ratios(above: list[float], below: list[float]) -> list[float]:
-    return [one / other for one, other in zip(above, below, strict=True)]
-
-
 def markdown(report: dict[str, Any]) -> str:
     """Return the tables for docs/measured.md, with what they were measured on."""
-    machine, settings = report["machine"], report["settings"]
+    settings = report["settings"]
     spread = {name: median(values) for name, values in report["sessions"].items()}
     lines = [
-        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; clients and servers are "
+        f"{machine_words(report)}; clients and servers are "
         f"processes of this machine; medians of {settings['rounds']} interleaved rounds of "
         f"{settings['turn_s']:g} s, with their 95 % intervals.",
         "",
-        "| what | measured | target (aim) | met |",
-        "| --- | --- | --- | --- |",
-        *(f"| {' | '.join(answer_cells(answer))} |" for answer in report["answers"]),
+        *answer_table(report["answers"]),
         "",
-        "| one client, an agent from a file | actions per second |",
-        "| --- | ---: |",
-        *(f"| {name} | {median(rates):,.0f} |" for name, rates in report["rates"].items()),
+        *table(
+            ("one client, an agent from a file", "actions per second"),
+            [(name, f"{median(rates):,.0f}") for name, rates in report["rates"].items()],
+            "lr",
+        ),
         "",
         f"With {settings['sessions']} sessions at once, each with an agent in a process of its own: "
         f"{spread['rate']:,.0f} round trips per second, of which half take less than "

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+from benchmarks.harness import turns
+from benchmarks.harness.machine import cpu_s
+from benchmarks.harness.turns import in_rounds
 from benchmarks.remote.processes import (
     AGENT,
     Asker,
-    cpu_seconds,
     kaggle_server,
     module,
     parllel_server,
@@ -29,17 +31,13 @@ KAGGLE = "kaggle-environments, UrlAgent"
 
 
 @dataclass(frozen=True)
-class Effort:
+class Effort(turns.Effort):
     """How long to measure.
 
     Attributes:
-        rounds: turns of each side.
-        turn_s: of a side in a round.
         sessions: clients at the same time.
     """
 
-    rounds: int
-    turn_s: float
     sessions: int = N_SESSIONS
 
 
@@ -63,15 +61,7 @@ def round_trips(effort: Effort, kaggle: Path | None) -> dict[str, list[float]]:
             sides[KAGGLE] = Asker([*module(kaggle, "ask_kaggle"), theirs])
         for side in sides.values():
             stack.callback(side.close)
-        return _in_turn(effort, sides)
-
-
-def _in_turn(effort: Effort, sides: dict[str, Asker]) -> dict[str, list[float]]:
-    rates: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(effort.rounds):
-        for name, side in sides.items():
-            rates[name].append(side.rate(effort.turn_s))
-    return rates
+        return in_rounds(effort.rounds, sides, lambda side: side.rate(effort.turn_s))
 
 
 def session_spread(effort: Effort) -> dict[str, list[float]]:
@@ -115,9 +105,9 @@ class Echo:
 
     def cpu_per_request(self, seconds: float) -> float:
         """Return the CPU seconds that the server takes for a request."""
-        before = cpu_seconds(self.pid)
+        before = cpu_s(self.pid)
         n = len(self.client.run(seconds))
-        return (cpu_seconds(self.pid) - before) / n
+        return (cpu_s(self.pid) - before) / n
 
 
 @contextlib.contextmanager
@@ -140,10 +130,6 @@ def guards(effort: Effort) -> dict[str, list[float]]:
     with contextlib.ExitStack() as stack:
         kinds = ("bare", "guarded", "threads")
         sides = {kind: stack.enter_context(echo(kind, token)) for kind in kinds}
-        found: dict[str, list[float]] = {kind: [] for kind in kinds}
         for side in sides.values():
             side.client.run(effort.turn_s)
-        for _ in range(effort.rounds):
-            for kind, side in sides.items():
-                found[kind].append(side.cpu_per_request(effort.turn_s))
-        return found
+        return in_rounds(effort.rounds, sides, lambda side: side.cpu_per_request(effort.turn_s))

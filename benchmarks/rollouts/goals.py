@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.peers.goals import Answer, Goal, side
+from benchmarks.harness.answers import Answer
+from benchmarks.peers.goals import Goal, side
 from benchmarks.rollouts.catalogue import LOCAL, RAY, RLLIB, TORCHRL, Probe
 
 TITLES = {"cartpole": "CartPole-v1", "halfcheetah": "HalfCheetah-v5"}

@@ -6,23 +6,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.peers.figures import answer_cells, left_out_line, rate_table
-from benchmarks.rollouts.scaling import table
+from benchmarks.harness.answers import answer_table, machine_words
+from benchmarks.peers.figures import left_out_line, rate_table
+from benchmarks.rollouts.scaling import scaling_table
 
 COLOURS = {"ours": "tab:blue", "peer": "tab:gray"}
 
 
 def markdown(report: dict[str, Any]) -> str:
     """Return the tables for docs/measured.md, with what they were measured on and the chart."""
-    machine, settings = report["machine"], report["settings"]
     lines = [
-        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; 2 workers with 8 "
-        f"environments each, fragments of 64 steps; medians of {settings['rounds']} interleaved "
+        f"{machine_words(report)}; 2 workers with 8 "
+        f"environments each, fragments of 64 steps; medians of {report['settings']['rounds']} interleaved "
         "rounds, and of 5 or more values of all else, with their 95 % intervals.",
         "",
-        "| what | measured | target (aim) | met |",
-        "| --- | --- | --- | --- |",
-        *(f"| {' | '.join(answer_cells(answer))} |" for answer in report["answers"]),
+        *answer_table(report["answers"]),
         "",
         "Thousands of steps per second that arrive at the consumer:",
         "",
@@ -39,7 +37,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 def scaling_markdown(report: dict[str, Any]) -> str:
     """Return the table for docs/cluster.md."""
-    return "\n".join(table(report["scaling"])) + "\n"
+    return "\n".join(scaling_table(report["scaling"])) + "\n"
 
 
 def _settings(report: dict[str, Any]) -> list[str]:
@@ -54,9 +52,6 @@ def _settings(report: dict[str, Any]) -> list[str]:
 
 def draw(report: dict[str, Any], path: Path) -> None:
     """Draw a panel of horizontal bars for each scene, with the least and the greatest rate of each side."""
-    import matplotlib
-
-    matplotlib.use("agg")
     from matplotlib.figure import Figure
 
     scenes = report["scenes"]

@@ -22,6 +22,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.harness.answers import table
+from benchmarks.harness.results import load
+
 COUNTS = (1, 10, 100, 1000)
 NETWORK_S = 0.5e-3
 # As a RolloutWorkerWrapper does, and what the RolloutManager lets all of them do.
@@ -176,32 +179,27 @@ def scaling(measured: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def table(found: Mapping[str, Any]) -> list[str]:
+def scaling_table(found: Mapping[str, Any]) -> list[str]:
     """Return the lines of both tables as one, in Markdown."""
-    lines = [
-        "| workers | step | steps/s | of the workers' own | buffer | trainer | manager | used up first |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
-    ]
     step_s = {
         "measured_step": found["costs"]["worker_s_per_step"],
         "slow_step": found["assumed"]["slow_step_s"],
     }
-    for kind, seconds in step_s.items():
-        for one in found[kind]:
-            shares = [f"{one['shares'][part]:.1%}" for part in ("buffer", "trainer", "manager")]
-            cells = [
-                f"{one['n_workers']:,}",
-                f"{seconds * 1e6:,.0f} us",
-                f"{one['steps_per_second']:,}",
-                f"{one['efficiency']:.0%}",
-                *shares,
-                one["first_used_up"],
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    rows = [
+        (
+            f"{one['n_workers']:,}",
+            f"{seconds * 1e6:,.0f} us",
+            f"{one['steps_per_second']:,}",
+            f"{one['efficiency']:.0%}",
+            *(f"{one['shares'][part]:.1%}" for part in ("buffer", "trainer", "manager")),
+            one["first_used_up"],
+        )
+        for kind, seconds in step_s.items()
+        for one in found[kind]
+    ]
+    heads = ("workers", "step", "steps/s", "of the workers' own", "buffer", "trainer", "manager")
+    return table((*heads, "used up first"), rows, "rrrrrrrl")
 
 
 if __name__ == "__main__":
-    from benchmarks.pages import load
-
-    print("\n".join(table(load("rollouts")["scaling"])))
+    print("\n".join(scaling_table(load("rollouts")["scaling"])))

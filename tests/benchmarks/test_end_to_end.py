@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -44,7 +43,7 @@ def tiny():
 
 def test_a_quick_run_trains_and_compares(tmp_path):
     output = tmp_path / "new" / "figures.json"
-    options = ["--quick", "--seeds", 1, "--steps", 6144, "--sides", "ours,cleanrl_style"]
+    options = ["--quick", "--seeds", 1, "--steps", 6144, "--sides", "ours", "cleanrl_style"]
     ran = run(*options, "--output", output)
     assert ran.returncode == 0, ran.stderr
     report = json.loads(output.read_text())
@@ -74,8 +73,8 @@ def test_a_quick_run_trains_and_compares(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sides", "ours,sb4"], "expected some of ours, sb3, cleanrl, cleanrl_style, got sb4"),
-        (["--steps", "100"], "expected at least one seed, and steps for two batches"),
+        (["--sides", "ours", "sb4"], "expected some of ours, sb3, cleanrl, cleanrl_style, got sb4"),
+        (["--steps", "100"], "--steps: expected steps for two batches, got 100"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path, options, message):
@@ -212,18 +211,18 @@ def test_peers_advantages_are_sums_of_discounted_errors(tiny):
 
 
 def test_a_silent_process_and_what_it_started_are_ended():
-    from benchmarks.end_to_end.training import LineProcess, TrainingError
+    from benchmarks.harness.child import Child, ChildError
 
     script = (
         "import subprocess, sys, time;"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
         "print(child.pid, flush=True); time.sleep(60)"
     )
-    with LineProcess([sys.executable, "-c", script], dict(os.environ)) as process:
+    with Child([sys.executable, "-c", script]) as process:
         lines = process.lines(20.0)
         child = int(next(lines))
         assert Path(f"/proc/{child}").exists()
-        with pytest.raises(TrainingError, match=r"said nothing for 0\.2 s"):
+        with pytest.raises(ChildError, match=r"no answer within 0\.2 s"):
             next(process.lines(0.2))
     deadline = time.monotonic() + 30
     while is_running(child) and time.monotonic() < deadline:
@@ -288,17 +287,19 @@ def test_a_rate_leaves_the_first_batch_out(tmp_path, tiny):
 
 
 def test_a_side_without_its_python_is_left_out_with_the_reason(monkeypatch, tmp_path):
-    from benchmarks.end_to_end import pythons
     from benchmarks.end_to_end.__main__ import enter
     from benchmarks.end_to_end.sides import Side, Variant
+    from benchmarks.peers import venvs
 
-    monkeypatch.setattr(pythons, "VENVS", tmp_path / "venvs")
-    find_python = pythons.find_python
+    monkeypatch.setattr(venvs, "FOLDER", tmp_path / "venvs")
+    recipes = {"a": venvs.Recipe((), python="2.1"), "b": venvs.Recipe(())}
+    monkeypatch.setattr(venvs, "RECIPES", recipes)
+    find_python = venvs.find_python
     failing = stand_in(tmp_path, "exit 1")
-    monkeypatch.setattr(pythons, "find_python", lambda v: find_python(v) if v else failing)
+    monkeypatch.setattr(venvs, "find_python", lambda v: find_python(v) if v else failing)
     variants = (Variant("only", 1, {}),)
-    absent = Side("absent", "A", "none", lambda: pythons.Requirements("a", "2.1", ()), variants)
-    broken = Side("broken", "B", "none", lambda: pythons.Requirements("b", None, ()), variants)
+    absent = Side("absent", "A", "none", "a", variants)
+    broken = Side("broken", "B", "none", "b", variants)
     here = Side("here", "H", "none", None, variants)
     entrants, left_out = enter([absent, broken, here])
     assert [entrant.side for entrant in entrants] == [here]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def interval():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
-        from benchmarks import interval
+        from benchmarks.harness import interval
 
         yield interval
 

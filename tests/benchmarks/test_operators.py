@@ -57,11 +57,11 @@ def test_each_goal_has_a_line():
 
 
 def test_nested_frames_arrive_as_pictures():
-    from benchmarks.operators.sides import FRAMES, Mosaic, rate
+    from benchmarks.operators.sides import FRAMES, Mosaic
 
     side = Mosaic(FRAMES)
     try:
-        assert rate(side, 0.05) > 0
+        assert [side(), side()] == [1, 1]
     finally:
         side.close()
 

@@ -24,8 +24,8 @@ def on_path(monkeypatch):
     ],
 )
 def test_nothing_is_faster_by_less_than_one(speed, words):
-    from benchmarks.interval import Estimate
-    from benchmarks.words import comparison_words
+    from benchmarks.harness.answers import comparison_words
+    from benchmarks.harness.interval import Estimate
 
     assert comparison_words(Estimate(*speed)) == words
 
@@ -85,7 +85,7 @@ def test_the_table_of_the_readme():
             for name, rates in trainings.items()
         }
     }
-    rows = [line for line in summary.table(peers, end_to_end).splitlines() if line[:1] == "|"]
+    rows = [line for line in summary.markdown(peers, end_to_end).splitlines() if line[:1] == "|"]
     assert rows[2:] == [
         "| CartPole-v1 | 2,000 | 1,000 fast | 2.00x faster (1.80 to 2.20) | 1.9x: not reached "
         "| **9,000, 4.50x ours** |",

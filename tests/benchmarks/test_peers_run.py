@@ -87,6 +87,8 @@ def test_quick_run_measures_sides_in_turn_and_writes_figures(tmp_path):
 
 def test_scenes_can_be_measured_again(modules, tmp_path):
     run_module = importlib.import_module("benchmarks.peers.run")
+    from benchmarks.harness import results
+
     here = {"cores": 2, "load_average_1min": 0.5}
     old = {
         "machine": here,
@@ -104,14 +106,14 @@ def test_scenes_can_be_measured_again(modules, tmp_path):
         "answers": [{"name": "share/b", "n": 2}],
         "not_measured": {},
     }
-    both = run_module.put_scenes_into(path, new)
+    both = run_module.put(path, new)
     assert both["settings"] == {"rounds": 15}
     assert both["scenes"] == [{"name": "a", "n": 1}, {"name": "b", "n": 2}]
     assert both["answers"] == [{"name": "share/a", "n": 1}, {"name": "share/b", "n": 2}]
     assert both["not_measured"] == {"c": "why"}
-    run_module.check_machine(path, {**here, "load_average_1min": 3.0})
+    results.check_machine(path, {**here, "load_average_1min": 3.0})
     with pytest.raises(SystemExit, match="is of another machine; cores differ"):
-        run_module.check_machine(path, {**here, "cores": 4})
+        results.check_machine(path, {**here, "cores": 4})
 
 
 @pytest.mark.parametrize(
@@ -131,9 +133,7 @@ def test_wrong_options_are_refused(tmp_path, options, message):
 
 
 def answers_of(goals, result):
-    return {
-        goal.name: goal.answer(result, 2) for goal in goals.goals(2) if goal.scene == "cartpole"
-    }
+    return {goal.name: goal.answer(result) for goal in goals.goals(2) if goal.scene == "cartpole"}
 
 
 def test_ratios_are_those_of_each_round_against_the_best(modules, result):
@@ -152,13 +152,15 @@ def test_ratios_are_those_of_each_round_against_the_best(modules, result):
 
 
 def test_a_share_above_one_or_other_environments_void_the_figure(modules, result):
-    _, figures, goals, _ = modules
+    _, _, goals, _ = modules
+    from benchmarks.harness.answers import answer_cells
+
     ours = result.side("parllel")
     ours.rates[:] = [121.0, 101.0, 121.0]
     share = answers_of(goals, result)["share/cartpole"]
     assert share.void.startswith("a share above 1")
     assert share.reaches(0.8) is None
-    assert "void: a share above 1" in figures.answer_line(share.as_dict())
+    assert "void: a share above 1" in answer_cells(share.as_dict())[1]
     ours.rates[:] = [121.0, 99.0, 121.0]
     assert answers_of(goals, result)["share/cartpole"].void == ""
     ours.agrees = False
@@ -216,7 +218,7 @@ def test_tables_and_marks(modules, result):
         ],
         "not_measured": {"Sample Factory": "its pins"},
     }
-    text = figures.figures(report)
+    text = figures.markdown(report)
     share = "| CartPole-v1, share of the ideal | 0.8 (0.75 to 0.9) | 0.8 (0.92) | no |"
     assert share in text.splitlines()
     assert "| ideal, pinned | 120.0 |" in text.splitlines()

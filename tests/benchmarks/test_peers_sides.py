@@ -52,8 +52,10 @@ def peers(monkeypatch):
 def faulty(peers, tmp_path, monkeypatch):
     """Return what makes a prepared server that misbehaves, and its child's number."""
     client, _, workload = peers
+    from benchmarks.harness import child
+
     (tmp_path / "faulty_side.py").write_text(FAULTY)
-    monkeypatch.setattr(client, "PATHS", (*client.PATHS, tmp_path))
+    monkeypatch.setattr(child, "PATHS", (*child.PATHS, tmp_path))
     servers = []
 
     def make(how):
@@ -190,7 +192,7 @@ def test_a_side_that_is_halted_halts_its_children_and_closes(peers, faulty):
     while state_of(child) != "T" and time.monotonic() < deadline:
         time.sleep(0.01)
     assert state_of(child) == "T"
-    server.go_on()
+    server.resume()
     assert server.run(5).steps == 5
     server.stop()
     server.close()

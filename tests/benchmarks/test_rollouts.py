@@ -80,9 +80,9 @@ def test_the_manager_hears_of_each_worker_for_each_version(costs):
 def test_the_table_has_a_line_for_each_number_of_workers(costs):
     from dataclasses import asdict
 
-    from benchmarks.rollouts.scaling import COUNTS, scaling, table
+    from benchmarks.rollouts.scaling import COUNTS, scaling, scaling_table
 
-    lines = table(scaling(asdict(costs)))
+    lines = scaling_table(scaling(asdict(costs)))
     assert len(lines) == 2 + 2 * len(COUNTS)
     assert [line.split(" | ")[1] for line in lines[2::4]] == ["50 us", "1,000 us"]
 
@@ -99,7 +99,7 @@ def made_up_report():
         for name, rate in rates.items()
     ]
     result = SceneResult(SCENES[0], sides)
-    answers = [goal.answer(result, 2) for goal in goals() if goal.scene == "cartpole"]
+    answers = [goal.answer(result) for goal in goals() if goal.scene == "cartpole"]
     answers.append(probe_answer(PROBES[-2], [0.3] * 7))
     answers.append(probe_answer(PROBES[-1], [], "not measured: why"))
     scene = {"name": "cartpole", "left_out": [], "sides": [vars(side) for side in sides]}
@@ -128,7 +128,7 @@ def test_the_report_says_what_was_met(tmp_path):
 
 
 def test_processes_are_found_with_what_they_use():
-    from benchmarks.rollouts.sides.processes import cpu_s, descendants, memory_bytes
+    from benchmarks.harness.machine import cpu_s, descendants, memory_bytes
 
     busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     command = [sys.executable, "-c", busy]
@@ -165,16 +165,16 @@ def test_local_workers_deliver_fragments():
 
 
 def test_names_that_fit_nothing_are_refused(capsys):
-    from benchmarks.rollouts.__main__ import parse
+    from benchmarks.rollouts.__main__ import COMMAND
 
     with pytest.raises(SystemExit):
-        parse(["--only", "pong"])
+        COMMAND.parse(["--only", "pong"])
     assert "--only: expected some of cartpole, halfcheetah, weights" in capsys.readouterr().err
 
 
 def state_of(server):
     """Return the state of its process: "T" is halted."""
-    return Path(f"/proc/{server._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_side_that_is_not_to_be_halted_goes_on():

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import ray
 
+from benchmarks.harness.machine import cpu_s, descendants, memory_bytes
 from benchmarks.peers.workload import Workload
 from benchmarks.rollouts.scaling import REPORT_S
 from benchmarks.rollouts.sides.parllel_side import ParllelSide, published_weights
-from benchmarks.rollouts.sides.processes import cpu_s, descendants, memory_bytes
 from parllel.buffers import buffer_map
 from parllel.distributed.rollouts import SampleFragment, WorkerStatus
 from parllel.distributed.rollouts.on_ray import RayRollouts

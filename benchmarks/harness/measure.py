@@ -8,25 +8,20 @@ the interval of that.
 from __future__ import annotations
 
 import gc
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from itertools import repeat
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from benchmarks.interval import Estimate, estimate
+from benchmarks.harness.interval import Estimate, estimate
 
 # Does the work once and returns how many units of it that was.
 Work: TypeAlias = Callable[[], int]
 # What pytest-benchmark's fixture is to a test here.
 Benchmark: TypeAlias = Callable[..., Any]
-
-LIBRARIES = ("numpy", "numba", "gymnasium", "cloudpickle", "mujoco", "torch")
 
 
 class Sides(NamedTuple):
@@ -207,49 +202,3 @@ def run_side(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
     with comparison.make() as sides:
         sides.check()
         assert benchmark(getattr(sides, side)) > 0
-
-
-# ---------------------------------------------------------------------- the machine
-
-
-def describe_machine() -> dict[str, Any]:
-    """Return what figures depend on; nothing that tells whose machine it is."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": _cores(),
-        "memory_bytes": _memory(),
-        "system": platform.system(),
-        "kernel": platform.release(),
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "libraries": {name: _version(name) for name in LIBRARIES},
-        "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-    }
-
-
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    """Return how many cores this process may use, not how many the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _memory() -> int | None:
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _version(library: str) -> str | None:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return None

@@ -6,7 +6,24 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+KeyT = TypeVar("KeyT")
+SideT = TypeVar("SideT")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure; benchmarks add what else they repeat.
+
+    Attributes:
+        rounds: turns of each side.
+        turn_s: of a side in a round.
+    """
+
+    rounds: int
+    turn_s: float
 
 
 class Work(Protocol):
@@ -18,20 +35,6 @@ class Work(Protocol):
 
     def close(self) -> None:
         """Give up what it holds."""
-        ...
-
-
-class Turns(Protocol):
-    """How long to measure: a frozen dataclass."""
-
-    @property
-    def rounds(self) -> int:
-        """Turns of each side."""
-        ...
-
-    @property
-    def turn_s(self) -> float:
-        """Seconds of a side in a round."""
         ...
 
 
@@ -49,19 +52,28 @@ def opened(sides: Mapping[str, Callable[[], Work]]) -> Iterator[dict[str, Work]]
         yield works
 
 
+def in_rounds(
+    rounds: int, sides: Mapping[KeyT, SideT], turn: Callable[[SideT], float]
+) -> dict[KeyT, list[float]]:
+    """Return the figure of each side's turn, a value for each round; the sides take turns within a round."""
+    found: dict[KeyT, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            found[name].append(turn(side))
+    return found
+
+
 def in_turn(
-    effort: Turns,
+    effort: Effort,
     works: Mapping[str, Work],
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
     """Return the seconds of a unit of each work, a value for each round."""
     for work in works.values():
         seconds_per_unit(work, effort.turn_s / 4, clock)
-    found: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(effort.rounds):
-        for name, work in works.items():
-            found[name].append(seconds_per_unit(work, effort.turn_s, clock))
-    return found
+    return in_rounds(
+        effort.rounds, works, lambda work: seconds_per_unit(work, effort.turn_s, clock)
+    )
 
 
 def seconds_per_unit(
