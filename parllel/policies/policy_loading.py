@@ -21,9 +21,9 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_close, buffer_map
 from parllel.errors import WrongStateError
 from parllel.policies.run_policy import RunPolicy, check_rows
-from parllel.runners.random_state import load_random_state, random_state
 from parllel.runners.runner import Runner
 from parllel.runners.runs import Build, rebuild
+from parllel.runners.saved_parts import load_random_state, random_state
 from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.sampler import Sampler
 from parllel.transforms.transform import Transform

@@ -5,8 +5,7 @@ from __future__ import annotations
 from parllel.agents.agent import Agent
 from parllel.algos.algorithm import Algorithm
 from parllel.logging.logger import Logger
-from parllel.runners.learning_cycle import LearningCycle
-from parllel.runners.runner import Runner
+from parllel.runners.runner import LearningCycle, Runner
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 from parllel.types import State

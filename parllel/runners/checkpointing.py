@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.logging.logger import Logger
 from parllel.pictures.learning_curve import plot_learning_curve
-from parllel.runners.time_account import TimeAccount
+from parllel.runners.row_log import TimeAccount
 from parllel.runs.run_folder import RunFolder
 from parllel.runs.run_result import RunResult
 from parllel.runs.state_file import check_state

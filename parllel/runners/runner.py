@@ -1,4 +1,7 @@
-"""The loop of every training run: sample, learn; on the way evaluate, log and save."""
+"""The loop of every training run: sample, learn; on the way evaluate, log and save.
+
+Runners differ in their `LearningCycle`: what is learned from a batch, and when.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from rich.console import Console
 
 from parllel.algos.algorithm import Algorithm
 from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
 from parllel.logging.logger import Logger
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
-from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.matching_parts import (
     check_parts,
     check_publishing,
@@ -25,11 +28,9 @@ from parllel.runners.matching_parts import (
     check_size,
 )
 from parllel.runners.progress import ProgressBar
-from parllel.runners.random_state import load_random_state, random_state
-from parllel.runners.row_log import RowLog
-from parllel.runners.saved_parts import SavedParts
+from parllel.runners.row_log import RowLog, TimeAccount
+from parllel.runners.saved_parts import SavedParts, load_random_state, random_state
 from parllel.runners.stop_signals import StopSignals
-from parllel.runners.time_account import TimeAccount
 from parllel.runners.user_errors import mark_errors
 from parllel.runs.names import suggest_names
 from parllel.runs.run_folder import RunFolder
@@ -38,6 +39,51 @@ from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.sampler import Sampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State
+
+
+class LearningCycle:
+    """Learn from each batch once, then forget it: on-policy learning.
+
+    Runners differ in their cycle alone. The runner counts the steps and seconds of what it calls here, and
+    calls callbacks between `sample`, `learn` and `finish`.
+
+    Args:
+        sampler: of training.
+        algorithm: learns from each batch.
+    """
+
+    def __init__(self, sampler: Sampler, algorithm: Algorithm) -> None:
+        self.sampler = sampler
+        self.algorithm = algorithm
+
+    def begin(self) -> None:
+        """Prepare the first iteration of a run, or of what is left of it after a resume."""
+
+    def sample(
+        self, elapsed_steps: int, *, timed: bool
+    ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
+        """Return a batch, its episodes, and if `timed` the seconds that its parts took."""
+        # Not every batch: reading the clock for each row costs time itself.
+        if timed:
+            return self.sampler.collect_timed_batch(elapsed_steps)
+        return *self.sampler.collect_batch(elapsed_steps), {}
+
+    def learn(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
+        """Learn from the batch and return the algorithm's diagnostics."""
+        return self.algorithm.optimize_agent(elapsed_steps, samples)
+
+    def finish(self) -> None:
+        """End an iteration; the callbacks have seen the update."""
+
+    def log(self, logger: Logger) -> None:
+        """Log what the next row is to say of the iterations since the last."""
+
+    def state(self) -> State:
+        """Return what a checkpoint needs besides sampler and algorithm; part of the runner's state."""
+        return {}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned; `state` is the whole of the runner's."""
 
 
 class Runner:
@@ -355,6 +401,13 @@ class Runner:
             self._save_wanted = True
         else:
             self._checkpoints.write(self)
+
+
+class OnPolicyRunner(Runner):
+    """Learn from each batch once, as PPO does, and sample the next with the new weights.
+
+    Everything else is as `Runner` has it, arguments included.
+    """
 
 
 def _check_bounds(

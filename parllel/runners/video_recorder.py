@@ -11,8 +11,7 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.pictures.rendered_columns import RenderedColumns
 from parllel.pictures.video_file import VideoFile
 from parllel.pictures.video_folder import VideoFolder
-from parllel.runners.callback import Callback
-from parllel.runners.runner_interface import RunnerInterface
+from parllel.runners.callback import Callback, RunnerInterface
 from parllel.samplers.eval_sampler import EvalSampler
 from parllel.transforms.picture_grid import picture_grid
 from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from listed_runs import CountingAlgorithm, ListSampler, traj
 
-from parllel.runners import time_account
-from parllel.runners.time_account import STAGES
+from parllel.runners import row_log
+from parllel.runners.row_log import STAGES
 from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
@@ -138,7 +138,7 @@ def test_what_an_algorithm_imports_late_is_no_part_of_a_checkpoint(
     make_runner, writer, monkeypatch, tmp_path
 ):
     clock = [0.0]
-    monkeypatch.setattr(time_account.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(row_log.time, "perf_counter", lambda: clock[0])
     algorithm = LateImports(clock)
     make_runner(ListSampler([]), algorithm, folder=RunFolder(tmp_path, "run")).run()
     assert algorithm.done[:2] == ["prepare", "state"]

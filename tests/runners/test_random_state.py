@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from parllel.runners.random_state import load_random_state, random_state
+from parllel.runners.saved_parts import load_random_state, random_state
 from parllel.runs import load_state, save_state
 
 

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from parllel.runners import time_account
-from parllel.runners.time_account import TimeAccount
+from parllel.runners import row_log
+from parllel.runners.row_log import TimeAccount
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that goes on by what the test says."""
     now = [100.0]
-    monkeypatch.setattr(time_account.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(row_log.time, "perf_counter", lambda: now[0])
     return now
 
 
