@@ -33,15 +33,15 @@ __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "env_names": ("env_named",),
-        "label_actions": ("LabelActions",),
-        "policy_loading": ("load_policy",),
-        "opponent_env": ("OpponentEnv",),
         "episodes": (
             "Episode",
             "play_episodes",
         ),
+        "label_actions": ("LabelActions",),
+        "opponent_env": ("OpponentEnv",),
         "policy": ("Policy",),
         "policy_agent": ("PolicyAgent",),
+        "policy_loading": ("load_policy",),
         "specification": (
             "policy_of",
             "register_scheme",

@@ -17,9 +17,8 @@ if _TYPE_CHECKING:
     from parllel.distributed.operators.board.board import Board
     from parllel.distributed.operators.dashboard.dashboard import Dashboard
     from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
-    from parllel.distributed.operators.experiments.experiment import Experiment
+    from parllel.distributed.operators.experiments.experiment import Experiment, ExperimentResult
     from parllel.distributed.operators.experiments.experiment_file import load_experiment
-    from parllel.distributed.operators.experiments.experiment_result import ExperimentResult
     from parllel.distributed.operators.experiments.experiment_seeds import Fixed, Procedural
     from parllel.distributed.operators.experiments.results import OperatorResult
     from parllel.distributed.operators.llm.scripted_server import ScriptedServer
@@ -63,9 +62,11 @@ __getattr__, __dir__ = _lazy_names(
         "board.board": ("Board",),
         "dashboard.dashboard": ("Dashboard",),
         "experiments.episode_outcome": ("EpisodeOutcome",),
-        "experiments.experiment": ("Experiment",),
+        "experiments.experiment": (
+            "Experiment",
+            "ExperimentResult",
+        ),
         "experiments.experiment_file": ("load_experiment",),
-        "experiments.experiment_result": ("ExperimentResult",),
         "experiments.experiment_seeds": (
             "Fixed",
             "Procedural",

@@ -22,7 +22,11 @@ from parllel.distributed.operators.games.multi_agent_operator_handle import Mult
 from parllel.distributed.operators.llm_routing import llm_worker
 from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
 from parllel.distributed.operators.protocol.check_operator import check_operator, check_run_id
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.multi_agent_config import (
+    AnyConfig,
+    MultiAgentConfig,
+    operators_of,
+)
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.distributed.operators.workers.worker_environment import (
     passed_variables,
@@ -91,7 +95,7 @@ class OperatorLauncher(Closing):
         with self._lock:
             return self._launch(config, run_id, interactive, config.env_id)
 
-    def check(self, config: OperatorConfig | MultiAgentConfig) -> None:
+    def check(self, config: AnyConfig) -> None:
         """Raise what `launch_operator` would, in one sentence that names the operator; start nothing.
 
         Raises:
@@ -99,11 +103,8 @@ class OperatorLauncher(Closing):
             WrongStateError: if an operator of this id runs.
             ClosedError: after `close`.
         """
-        operators: Iterable[OperatorConfig] = (
-            config.players.values() if isinstance(config, MultiAgentConfig) else [config]
-        )
         with self._lock:
-            for operator in operators:
+            for operator in operators_of([config]):
                 self._check(operator, None, config.env_id)
 
     def launch_multiagent_operator(

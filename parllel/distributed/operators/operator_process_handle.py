@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
@@ -44,6 +45,7 @@ from parllel.errors import (
     WrongStateError,
 )
 from parllel.system.processes.program import Program
+from parllel.system.processes.several import await_lines
 from parllel.types import Closing
 
 _AT_ONCE = 1000  # lines that are looked through, although the time is over
@@ -343,6 +345,20 @@ class OperatorProcessHandle(Closing):
     def close(self) -> None:
         """End the worker; may be called twice."""
         self.end()
+
+
+def await_replies(
+    handles: Sequence[OperatorProcessHandle], timeout: float = 5.0
+) -> list[OperatorProcessHandle]:
+    """Return those operators whose worker has written something, or has ended, once any has.
+
+    `try_read_response(0)` of each then returns its reply, raises, or returns None, if that was a late reply.
+
+    Returns:
+        None of them if the time is over, or if `handles` is empty.
+    """
+    heard = await_lines([handle.process for handle in handles], timeout)
+    return [handle for handle in handles if handle.process in heard]
 
 
 def _is_reply(line: bytes) -> bool:

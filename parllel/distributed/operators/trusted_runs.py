@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig, operators_of
 from parllel.runs.trust import check_source
 
 
-def check_runs(operators: Iterable[OperatorConfig | MultiAgentConfig], *, trusted: bool) -> None:
+def check_runs(operators: Iterable[AnyConfig], *, trusted: bool) -> None:
     """Refuse operators by runs whose scripts may not be executed, as `check_source` does.
 
     Raises:
         ValueError: for a script that is refused, naming it and how to allow it.
     """
-    configs: list[OperatorConfig] = []
-    for one in operators:
-        configs += one.players.values() if isinstance(one, MultiAgentConfig) else [one]
-    for config in configs:
+    for config in operators_of(operators):
         policy = config.policy
         if policy is not None and os.path.isfile(os.path.join(policy, "run.json")):
             check_source(policy, trusted=trusted)

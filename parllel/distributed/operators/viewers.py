@@ -37,7 +37,7 @@ class Viewer(Protocol):
         ...
 
 
-class Looking:
+class EpisodeViewers:
     """The viewers of one episode.
 
     Args:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parllel.distributed.operators.experiments.intervals import (
-    Mean,
+    ConfidenceInterval,
     least_seeds,
     mean_with_interval,
     proportion_with_interval,
@@ -143,11 +143,11 @@ def test_six_pairs_at_least():
 
 
 def test_intervals_of_next_to_nothing():
-    assert mean_with_interval([]) == Mean(None, None, None, 0)
-    assert mean_with_interval([3.0]) == Mean(3.0, None, None, 1)
+    assert mean_with_interval([]) == ConfidenceInterval(None, None, None, 0)
+    assert mean_with_interval([3.0]) == ConfidenceInterval(3.0, None, None, 1)
     # That all are the same does not say that the mean is certain.
-    assert mean_with_interval([0.1] * 7) == Mean(0.1, None, None, 7)
-    assert mean_with_interval([0.0, 1.0]) == Mean(0.5, None, None, 2)
+    assert mean_with_interval([0.1] * 7) == ConfidenceInterval(0.1, None, None, 7)
+    assert mean_with_interval([0.0, 1.0]) == ConfidenceInterval(0.5, None, None, 2)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 10), (1, 1), (40, 50)])
@@ -158,6 +158,6 @@ def test_intervals_of_proportions_are_wilsons(k, n):
     expected = stats.binomtest(k, n).proportion_ci(method="wilson")
     assert (found.mean, found.n) == (k / n, n)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
-    assert proportion_with_interval([]) == Mean(None, None, None, 0)
+    assert proportion_with_interval([]) == ConfidenceInterval(None, None, None, 0)
     again = proportion_with_interval(([True] * k + [False] * (n - k)) * 3, seeds=list(range(n)) * 3)
     assert (again.low, again.high, again.n) == (found.low, found.high, 3 * n)

@@ -25,7 +25,7 @@ from parllel.distributed.operators.protocol.messages import (
     Reset,
     SelectAction,
     Step,
-    Stepped,
+    StepReply,
 )
 
 INTS = st.integers(-(2**70), 2**70)
@@ -98,7 +98,7 @@ def test_the_messages_of_the_documents_are_these():
     assert write_command(Reset(seed=42)) == b'{"cmd":"reset","seed":42}\n'
     assert write_command(Reset(seed=None, id=1)) == b'{"cmd":"reset","seed":null,"id":1}\n'
     assert write_command(Step()) == b'{"cmd":"step"}\n'
-    step = Stepped(
+    step = StepReply(
         step_index=5, action=2, reward=0.0, terminated=False, truncated=False, episode_reward=0.0
     )
     assert write_reply(step) == (

@@ -23,7 +23,7 @@ from parllel.distributed.operators import OperatorConfig
 from parllel.distributed.operators.workers import operators_worker, policy_worker, rl_worker
 from parllel.distributed.operators.workers.cleanrl_policy import CleanRlPolicy
 from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
-from parllel.distributed.operators.workers.policy_agent import PolicyWorkerAgent
+from parllel.distributed.operators.workers.policy_worker import PolicyWorkerAgent
 from parllel.distributed.operators.workers.rl_worker import normalized
 from parllel.distributed.operators.workers.worker_main import worker_parser
 from parllel.policies import env_named, load_policy, play_episodes, policy_of

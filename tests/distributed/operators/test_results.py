@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from parllel.distributed.operators.experiments.intervals import Mean
+from parllel.distributed.operators.experiments.intervals import ConfidenceInterval
 from parllel.distributed.operators.experiments.results import (
     GroupResult,
     Latency,
+    Price,
     Source,
     results_as_json,
     results_of,
 )
-from parllel.distributed.operators.experiments.results_chart import draw_results
-from parllel.distributed.operators.experiments.results_table import print_results
-from parllel.distributed.operators.price import Price
 from parllel.distributed.operators.protocol.telemetry import Telemetry
+from parllel.distributed.operators.results_report import draw_results, print_results
 
 
 def record(operator, episode, reward, status="ended", **more):
@@ -77,7 +76,7 @@ def test_means_are_over_the_episodes_that_ended(folder):
     assert (b.total_reward.mean, b.asked, b.ended, b.failed) == (2.5, 4, 3, 1)
     assert b.failures == ("b: process 7 exited",)
     assert (b.success, b.tokens, b.latency_s) == (None, None, None)
-    assert (c.total_reward, c.ended, c.failed) == (Mean(0.0, None, None, 1), 1, 0)
+    assert (c.total_reward, c.ended, c.failed) == (ConfidenceInterval(0.0, None, None, 1), 1, 0)
 
 
 def test_differences_are_over_the_episodes_that_both_ended(folder):
@@ -87,7 +86,7 @@ def test_differences_are_over_the_episodes_that_both_ended(folder):
     # 3 - 1, 2.5 - 2 and 2 - 4, by hand.
     assert (b.total_reward.mean, b.total_reward.n) == (pytest.approx(0.5 / 3), 3)
     assert (b.failed, b.unpaired, b.is_clear) == (1, 0, False)
-    assert (c.total_reward, c.failed, c.unpaired) == (Mean(-1.0, None, None, 1), 0, 3)
+    assert (c.total_reward, c.failed, c.unpaired) == (ConfidenceInterval(-1.0, None, None, 1), 0, 3)
     (group,) = results_of(folder, SOURCES, "pairs")
     assert [(d.operator_id, d.against) for d in group.differences] == [
         ("b", "a"),
@@ -111,7 +110,7 @@ def test_groups_are_apart(folder):
     assert [group.group for group in groups] == ["c", "a"]
     assert [len(group.differences) for group in groups] == [1, 0]
     d = groups[0].operators[1]
-    assert (d.ended, d.failed, d.total_reward) == (0, 0, Mean(None, None, None, 0))
+    assert (d.ended, d.failed, d.total_reward) == (0, 0, ConfidenceInterval(None, None, None, 0))
 
 
 def test_each_sentence_names_what_failed_and_what_was_left_out(folder):
@@ -156,7 +155,7 @@ def test_episodes_are_pairs_by_their_seeds_whatever_their_numbers(tmp_path):
     a, b = group.operators
     assert [(one.ended, one.asked, one.failed) for one in (a, b)] == [(20, 20, 0), (18, 19, 1)]
     (difference,) = group.differences
-    assert difference.total_reward == Mean(0.5, None, None, 18)
+    assert difference.total_reward == ConfidenceInterval(0.5, None, None, 18)
     assert (difference.seeds, difference.failed, difference.unpaired) == (18, 0, 3)
     assert group.sentences == [
         "b: 1 of 19 episodes failed and is not in its means",
@@ -181,13 +180,16 @@ def test_a_seed_counts_once_however_often_it_was_played(tmp_path):
     play(tmp_path, "b", [2.0, 3.0, 4.0] * 10, seeds=[5, 6, 7] * 10, success=True)
     (group,) = results_of(tmp_path, sources("ab"))
     (difference,) = group.differences
-    assert (difference.total_reward, difference.seeds) == (Mean(2.0, None, None, 30), 3)
+    assert (difference.total_reward, difference.seeds) == (
+        ConfidenceInterval(2.0, None, None, 30),
+        3,
+    )
     assert group.sentences == [
         "no clear difference between b and a: 2 over 30 pairs of 3 seeds, too few: "
         "at least 6 seeds are needed"
     ]
     b = group.operators[1]
-    assert (b.total_reward, b.success.n) == (Mean(3.0, None, None, 30), 30)
+    assert (b.total_reward, b.success.n) == (ConfidenceInterval(3.0, None, None, 30), 30)
     assert b.success.low < 0.5  # of three successes
     # Agents that draw anew in the same environment are not the same again.
     for name, gain in (("c", 0.0), ("d", 1.0)):

@@ -1,7 +1,7 @@
 import pytest
 
 from parllel.distributed.operators import Experiment, MultiAgentConfig, OperatorConfig
-from parllel.distributed.operators.protocol.step_patience import step_timeout_of
+from parllel.distributed.operators.protocol.operator_config import step_timeout_of
 
 BOT = OperatorConfig("baseline", "bot", policy="random")
 MODEL = OperatorConfig("llm", "model", settings={"model": "any"})

@@ -4,7 +4,7 @@
     a thread for each card       plays what is wished                     CardPlayer
     listeners                    snapshot, frame                          all that a page shows
 
-All of it is under one lock, `Changes`.
+All of it is under one lock, `BoardCondition`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,28 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from pathlib import Path
 from typing import Any
 
+from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.board_folder import BoardFolder
 from parllel.distributed.operators.board.card import Card, Frame
 from parllel.distributed.operators.board.card_gate import Pace
 from parllel.distributed.operators.board.card_viewer import CardViewer
-from parllel.distributed.operators.board.changes import Changes
-from parllel.distributed.operators.board.errors import UnknownCardError
 from parllel.distributed.operators.board.own_cards import OwnCards
 from parllel.distributed.operators.board.step_all import StepAll
 from parllel.distributed.operators.board.watched_experiment import WatchedExperiment
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig, MultiAgentConfig
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Closing
 
 _JOIN_S = 30.0
-AnyConfig = OperatorConfig | MultiAgentConfig
+
+
+class UnknownCardError(KeyError):
+    """There is no card of this id."""
+
+    def __str__(self) -> str:
+        # Without the quotes that a KeyError puts around its text.
+        return str(self.args[0])
 
 
 class Board(Closing):
@@ -77,13 +83,13 @@ class Board(Closing):
         self._watched_before: list[WatchedExperiment] = []
         self._looks: dict[Hashable, frozenset[str]] = {}
         self._is_closed = False
-        self._changes = Changes()
+        self._condition = BoardCondition()
         self._cards: dict[str, Card] = {}
         kept = BoardFolder(base, folder)
         self.folder: Path = kept.path
         self._pace = Pace(kept.state.get("speed", speed))
         self._own = OwnCards(
-            self._changes,
+            self._condition,
             self._cards,
             kept,
             self._pace,
@@ -105,7 +111,7 @@ class Board(Closing):
 
     def snapshot(self) -> dict[str, Any]:
         """Return all that a page shows, as JSON values; docs/operators_dashboard.md says what each is."""
-        with self._changes.look() as version:
+        with self._condition.look() as version:
             shown = self._shown()
             cards = [card.as_json() for card in shown.values()]
             is_playing = any(card.playing for card in shown.values())
@@ -114,7 +120,7 @@ class Board(Closing):
                 "phase": "playing" if is_playing else "stopped",
                 "steps_left": self._steps().n_left,
                 "speed": self._pace.steps_per_s,
-                "go_on": self._own.go_on,
+                "autoplay": self._own.autoplay,
                 "seed": self._own.rounds.last,
                 "folder": str(self.folder),
                 "scripts": list(self.scripts),
@@ -127,16 +133,16 @@ class Board(Closing):
 
         It is not called again before a `snapshot` was taken. It has to return at once.
         """
-        return self._changes.listen(changed)
+        return self._condition.listen(changed)
 
     def look(self, viewer: Hashable, cards: Collection[str]) -> None:
         """Ask workers for pictures of these cards, for a viewer, in place of those it looked at before."""
-        with self._changes:
+        with self._condition:
             self._looks[viewer] = frozenset(cards)
 
     def leave(self, viewer: Hashable) -> None:
         """Ask for no pictures for this viewer."""
-        with self._changes:
+        with self._condition:
             self._looks.pop(viewer, None)
 
     def frame(self, card_id: str) -> Frame | None:
@@ -145,8 +151,8 @@ class Board(Closing):
         Raises:
             UnknownCardError: if there is no such card.
         """
-        with self._changes:
-            return self._card(card_id, self._shown()).frame
+        with self._condition:
+            return _card_of(card_id, self._shown()).frame
 
     # ------------------------------------------------------------------ cards
 
@@ -170,9 +176,9 @@ class Board(Closing):
         Raises:
             UnknownCardError: if there is no such card.
         """
-        with self._changes:
+        with self._condition:
             self._check_own()
-            self._card(card_id, self._cards)
+            _card_of(card_id, self._cards)
             self._own.remove(card_id)
 
     def restart(self, card_id: str) -> None:
@@ -181,9 +187,9 @@ class Board(Closing):
         Raises:
             UnknownCardError: if there is no such card.
         """
-        with self._changes:
+        with self._condition:
             self._check_own()
-            self._card(card_id, self._cards)
+            _card_of(card_id, self._cards)
             self._own.restart(card_id)
 
     # ------------------------------------------------------------------ playing
@@ -205,7 +211,7 @@ class Board(Closing):
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             raise ValueError(f"seed: expected an int of at least 0, got {seed!r}")
-        with self._changes:
+        with self._condition:
             self._check_own()
             chosen = [card for card in self._chosen(cards) if card.status != "died"]
             for card in self._chosen(cards):
@@ -229,7 +235,7 @@ class Board(Closing):
             WrongStateError: if a card of `cards`, or every one, is not within an episode; if none can take a
                 step of all.
         """
-        with self._changes:
+        with self._condition:
             self._check_open()
             within = self._within(cards)
             if cards is not None:
@@ -237,27 +243,27 @@ class Board(Closing):
                     card.permits += 1
             elif within:
                 self._steps().add()
-            self._changes.note()
+            self._condition.note()
 
-    def play(self, cards: Collection[str] | None = None, *, go_on: bool | None = None) -> None:
+    def play(self, cards: Collection[str] | None = None, *, autoplay: bool | None = None) -> None:
         """Let cards take their steps by themselves, until their episodes end or `stop`.
 
         Args:
-            cards: their ids; None is all that are within an episode. An empty one sets `go_on` alone.
-            go_on: whether to begin the next episode where one has ended, and for those that play none; None
-                is as before.
+            cards: their ids; None is all that are within an episode. An empty one sets `autoplay` alone.
+            autoplay: whether to begin the next episode where one has ended, and for those that play none;
+                None is as before.
 
         Raises:
             UnknownCardError, WrongStateError: as `step`.
         """
-        with self._changes:
+        with self._condition:
             self._check_open()
             self._chosen(cards)
-            if go_on is not None:
-                self._own.go_on = bool(go_on)
-            self._changes.note()
+            if autoplay is not None:
+                self._own.autoplay = bool(autoplay)
+            self._condition.note()
             self._own.keep()
-            if self._own.go_on and self._watched is None:
+            if self._own.autoplay and self._watched is None:
                 self._own.begin_next(self._chosen(cards))
             within = self._within(cards)
             if within:
@@ -267,11 +273,11 @@ class Board(Closing):
 
     def stop(self) -> None:
         """Let no card begin another step; those that are thinking finish theirs."""
-        with self._changes:
+        with self._condition:
             for card in self._shown().values():
                 card.playing, card.permits = False, 0
             self._steps().drop()
-            self._changes.note()
+            self._condition.note()
 
     def set_speed(self, steps_per_s: float | None) -> None:
         """Play so many steps a second on each card; None is as fast as possible.
@@ -281,9 +287,9 @@ class Board(Closing):
         """
         if steps_per_s is not None:
             _check_rate("steps_per_s", steps_per_s)
-        with self._changes:
+        with self._condition:
             self._pace.steps_per_s = steps_per_s
-            self._changes.note()
+            self._condition.note()
             self._own.keep()
 
     def act(self, card_id: str, number: int, action: Any) -> None:
@@ -294,8 +300,8 @@ class Board(Closing):
             WrongStateError: if the question is not open.
             ValueError: if there is no such action.
         """
-        with self._changes:
-            questions = self._card(card_id, self._shown()).questions
+        with self._condition:
+            questions = _card_of(card_id, self._shown()).questions
         # Without the board's lock, as the game checks the answer.
         try:
             questions.answer(number, action)
@@ -314,7 +320,7 @@ class Board(Closing):
         """
         if script not in self.scripts:
             raise ValueError(f"script: expected one of {list(self.scripts)}, got {script!r}")
-        with self._changes:
+        with self._condition:
             self._check_open()
             if self._watched is not None and not self._watched.is_over:
                 raise WrongStateError(
@@ -323,7 +329,7 @@ class Board(Closing):
             self.stop()
             self._watched = WatchedExperiment(
                 script,
-                self._changes,
+                self._condition,
                 self._pace,
                 self._viewer_of,
                 self._base,
@@ -332,7 +338,7 @@ class Board(Closing):
             alive = [one for one in self._watched_before if one.thread.is_alive()]
             self._watched_before = [*alive, self._watched]
             self._watched.thread.start()
-            self._changes.note()
+            self._condition.note()
 
     def unwatch(self) -> None:
         """End the experiment if it is still played, keep what it has, and show the board's own cards.
@@ -340,16 +346,16 @@ class Board(Closing):
         Raises:
             WrongStateError: if there is none.
         """
-        with self._changes:
+        with self._condition:
             if self._watched is None:
                 raise WrongStateError("no experiment is watched")
             self._watched.stop()
             self._watched = None
-            self._changes.note()
+            self._condition.note()
 
     def close(self) -> None:
         """End all workers, and write the results; may be called twice."""
-        with self._changes:
+        with self._condition:
             if self._is_closed:
                 return
             self._is_closed = True
@@ -381,16 +387,11 @@ class Board(Closing):
         return self._own.steps if self._watched is None else self._watched.steps
 
     def _viewer_of(self, cards: Mapping[str, Card]) -> CardViewer:
-        return CardViewer(self._changes, cards, self._frames_per_s, self._looks)
-
-    def _card(self, card_id: str, among: Mapping[str, Card]) -> Card:
-        if card_id not in among:
-            raise UnknownCardError(f"there is no card {card_id!r}")
-        return among[card_id]
+        return CardViewer(self._condition, cards, self._frames_per_s, self._looks)
 
     def _chosen(self, cards: Collection[str] | None) -> list[Card]:
         shown = self._shown()
-        return [self._card(one, shown) for one in (shown if cards is None else cards)]
+        return [_card_of(one, shown) for one in (shown if cards is None else cards)]
 
     def _within(self, cards: Collection[str] | None) -> list[Card]:
         """Return the cards that are within an episode, or about to be."""
@@ -403,6 +404,12 @@ class Board(Closing):
                 f"{'restart' if card.status == 'died' else 'reset'} it first"
             )
         return found
+
+
+def _card_of(card_id: str, among: Mapping[str, Card]) -> Card:
+    if card_id not in among:
+        raise UnknownCardError(f"there is no card {card_id!r}")
+    return among[card_id]
 
 
 def _check_rate(name: str, value: object) -> None:

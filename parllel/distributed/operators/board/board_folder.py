@@ -1,7 +1,7 @@
 """The folder of a board: that of an experiment whose operators and seeds come by and by.
 
 config.json         the operators, and the seed of each round, as they are added
-board.json          cards, speed and go_on, to go on with after the server was started again
+board.json          cards, speed and autoplay, to go on with after the server was started again
 telemetry/ logs/    as in every experiment
 results.json        when the board is closed
 """
@@ -19,12 +19,11 @@ from parllel.distributed.operators.experiments.experiment_folder import (
     KIND,
     read_results,
     run_id_of,
+    write_json,
 )
 from parllel.distributed.operators.experiments.results import results_as_json
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig
 from parllel.distributed.operators.protocol.telemetry import EPISODES, read_telemetry
-from parllel.logging.files import replaced_file
 from parllel.runs.run_folder import RunFolder
 from parllel.types import Closing
 
@@ -106,7 +105,7 @@ class BoardFolder(Closing):
             "script": None,
         }
 
-    def configs(self) -> list[OperatorConfig | MultiAgentConfig]:
+    def configs(self) -> list[AnyConfig]:
         """Return what the cards were, without the values of `variables`, which are kept nowhere.
 
         Raises:
@@ -131,8 +130,7 @@ class BoardFolder(Closing):
         """Write what the board is: its cards, and its rounds."""
         self.state, self.seeds = dict(state), list(seeds)
         for name, values in (("config.json", self.values()), ("board.json", self.state)):
-            with replaced_file(self.path / name) as file:
-                file.write((json.dumps(values, indent=2) + "\n").encode())
+            write_json(self.path / name, values)
 
     def has_played(self, operator_id: str) -> bool:
         """Return whether there are records of an operator or game."""
@@ -146,8 +144,7 @@ class BoardFolder(Closing):
     def conclude(self) -> None:
         """Write results.json, and what came of the run."""
         groups = read_results(self.path, self.values())
-        with replaced_file(self.path / "results.json") as file:
-            file.write((json.dumps({"results": results_as_json(groups)}, indent=2) + "\n").encode())
+        write_json(self.path / "results.json", {"results": results_as_json(groups)})
         self._run.note_outcome(
             {
                 "stopped_by": None,

@@ -13,12 +13,15 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from parllel.distributed.operators.board.changes import Changes
+from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.players import LAST, Players
 from parllel.distributed.operators.board.questions import Questions
 from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.protocol.multi_agent_config import (
+    AnyConfig,
+    MultiAgentConfig,
+    operators_of,
+)
 
 Record = dict[str, Any]
 _MOST_CHARACTERS = 2000
@@ -83,7 +86,7 @@ class Card:
 
     Args:
         config: of the operator or game.
-        changes: the board's lock.
+        condition: the board's lock.
 
     Attributes:
         status, message: as shown; docs/operators_dashboard.md says what each means.
@@ -100,8 +103,8 @@ class Card:
         players: of a game, which have one too; None of an operator.
     """
 
-    def __init__(self, config: OperatorConfig | MultiAgentConfig, changes: Changes) -> None:
-        self.config, self._changes = config, changes
+    def __init__(self, config: AnyConfig, condition: BoardCondition) -> None:
+        self.config, self._condition = config, condition
         self.status = "new"
         self.message: str | None = None
         self._since = time.time()
@@ -111,7 +114,7 @@ class Card:
         self.wanted: tuple[int, int] | None = None
         self.permits = 0
         self.is_stepping = self.awaits_others = False
-        self.has_people = "human" in _kinds_of(config)
+        self.has_people = any(one.operator_type == "human" for one in operators_of([config]))
         self.frame: Frame | None = None
         self.text: str | None = None
         self.questions = Questions(self._asked)
@@ -130,17 +133,17 @@ class Card:
         return "game" if isinstance(self.config, MultiAgentConfig) else "operator"
 
     def _note(self) -> None:
-        with self._changes:
-            self._changes.note()
+        with self._condition:
+            self._condition.note()
 
     def _asked(self) -> None:
-        with self._changes:
+        with self._condition:
             if self.questions.is_open:
                 if self.status == "thinking":
                     self.now("waiting")
             elif self.status == "waiting":
                 self.now("thinking")
-            self._changes.note()
+            self._condition.note()
 
     def now(self, status: str, message: str | None = None) -> None:
         """Note another status."""
@@ -149,7 +152,7 @@ class Card:
                 self._since = time.time()
             self.status = status
             self.message = None if message is None else message[:_MOST_CHARACTERS]
-            self._changes.note()
+            self._condition.note()
 
     # ------------------------------------------------------------------ what has happened
 
@@ -161,16 +164,16 @@ class Card:
 
     def begins(self, episode: int, seed: int) -> None:
         """Note that an episode begins."""
-        with self._changes:
+        with self._condition:
             self._begin()
             self.number, self.seed = episode, seed
             self.is_within = True
             self.now("starting")
-            self._changes.note()
+            self._condition.note()
 
     def stepped(self, record: Record) -> None:
         """Note a step, or one player's part in it."""
-        with self._changes:
+        with self._condition:
             self._step = record["step"]
             self._reward, self._episode_reward = record["reward"], record["episode_reward"]
             self._terminated, self._truncated = record["terminated"], record["truncated"]
@@ -180,7 +183,7 @@ class Card:
                 # Of a game, the return of its first player; what each gets is in their rows.
                 self.players.record(record)
                 self._reward, self._episode_reward = None, self.players.first_total
-            self._changes.note()
+            self._condition.note()
 
     def notice(self, operator_id: str, seat: str, status: str) -> None:
         """Note that a player of a game has something else to do."""
@@ -192,7 +195,7 @@ class Card:
         """Note what came of the episode."""
         first = outcomes[0]
         failures = list(dict.fromkeys(o.failure for o in outcomes if o.failure is not None))
-        with self._changes:
+        with self._condition:
             self.is_within = self.is_stepping = False
             self.permits = 0
             self._totals.add(outcomes)
@@ -207,20 +210,20 @@ class Card:
                 self.now("failed", "; ".join(failures))
             else:
                 self.now("ended")
-            self._changes.note()
+            self._condition.note()
 
     def leaves(self) -> None:
         """Note that there are no more episodes."""
-        with self._changes:
+        with self._condition:
             self.is_within = self.playing = self.is_stepping = False
-            self._changes.note()
+            self._condition.note()
 
     def drew(self, episode: int, step: int, png: bytes) -> None:
         """Keep a picture, in place of the one before."""
-        with self._changes:
+        with self._condition:
             number = 1 if self.frame is None else self.frame.number + 1
             self.frame = Frame(number, episode, step, png)
-            self._changes.note()
+            self._condition.note()
 
     # ------------------------------------------------------------------ what is shown
 
@@ -251,9 +254,3 @@ class Card:
             "questions": self.questions.as_json(),
             "players": None if self.players is None else self.players.as_json(),
         }
-
-
-def _kinds_of(config: OperatorConfig | MultiAgentConfig) -> list[str]:
-    if isinstance(config, MultiAgentConfig):
-        return [player.operator_type for player in config.players.values()]
-    return [config.operator_type]

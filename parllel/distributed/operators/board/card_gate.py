@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.card import Card
-from parllel.distributed.operators.board.changes import Changes
 from parllel.distributed.operators.board.step_all import StepAll
 from parllel.distributed.operators.experiments.episode_gate import (
     EpisodeAbandonedError,
@@ -55,7 +55,7 @@ class CardGate(EpisodeGate):
     """Hold cards before their steps.
 
     Args:
-        changes: the board's lock.
+        condition: the board's lock.
         cards: by name.
         pace: of those that play.
         steps: of all cards of the board; the last to arrive here lets the next begin.
@@ -65,14 +65,14 @@ class CardGate(EpisodeGate):
 
     def __init__(
         self,
-        changes: Changes,
+        condition: BoardCondition,
         cards: Mapping[str, Card],
         pace: Pace,
         steps: StepAll,
         inner: EpisodeGate,
         lost: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        self._changes, self._cards, self._pace, self._steps = changes, cards, pace, steps
+        self._condition, self._cards, self._pace, self._steps = condition, cards, pace, steps
         self._inner, self._lost = inner, lost
         self._is_stopped = False
 
@@ -86,7 +86,7 @@ class CardGate(EpisodeGate):
         self._hold(card, "ready")
         # Without the lock: in lock-step it waits for cards that are still held.
         self._inner.before_step(name)
-        with self._changes:
+        with self._condition:
             card.now("thinking")
 
     def _hold(self, card: Card, status: str | None = None) -> None:
@@ -97,7 +97,7 @@ class CardGate(EpisodeGate):
     def _passes(self, card: Card, status: str | None) -> bool:
         """Return whether the card may go on now; wait for a while if not."""
         name = card.card_id
-        with self._changes:
+        with self._condition:
             # Before the permits: a reset or the end comes before a step that was wished for earlier.
             self._raise_if_wished(card)
             has_changed = self._arrives(card)
@@ -112,7 +112,7 @@ class CardGate(EpisodeGate):
             if has_changed:
                 return False  # announced before it waits
             # At most half a second, as nothing wakes it when its worker dies.
-            self._changes.wait(min(left_s, _LOOK_S))
+            self._condition.wait(min(left_s, _LOOK_S))
             self._raise_if_wished(card)
         # Without the lock, as it asks the system. The step that follows finds out how the worker ended.
         return self._lost(name)
@@ -122,8 +122,8 @@ class CardGate(EpisodeGate):
         has_stepped = card.is_stepping and not card.permits
         if has_stepped:
             card.is_stepping = False
-        if self._steps.go_on() or has_stepped:
-            self._changes.note()
+        if self._steps.advance() or has_stepped:
+            self._condition.note()
             return True
         return False
 
@@ -148,10 +148,10 @@ class CardGate(EpisodeGate):
     def stop(self) -> None:
         """Let all calls, those that wait included, raise StoppedError."""
         # First what is held here: woken by the inner gate alone, a card would be held again.
-        with self._changes:
+        with self._condition:
             self._is_stopped = True
             # They wait for a person, not here.
             for card in self._cards.values():
                 card.questions.withdraw(StoppedError())
-            self._changes.note()
+            self._condition.note()
         self._inner.stop()

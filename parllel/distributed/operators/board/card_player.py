@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.card import Card
 from parllel.distributed.operators.board.card_gate import CardGate, Pace
 from parllel.distributed.operators.board.card_viewer import CardViewer
-from parllel.distributed.operators.board.changes import Changes
 from parllel.distributed.operators.board.step_all import StepAll
 from parllel.distributed.operators.experiments.episode_gate import (
     EpisodeAbandonedError,
@@ -42,7 +42,7 @@ class CardPlayer:
 
     Args:
         card: shows it.
-        changes: the board's lock.
+        condition: the board's lock.
         pace: of cards that play.
         steps: of all cards of the board.
         viewer: gets pictures.
@@ -61,7 +61,7 @@ class CardPlayer:
     def __init__(
         self,
         card: Card,
-        changes: Changes,
+        condition: BoardCondition,
         pace: Pace,
         steps: StepAll,
         viewer: CardViewer,
@@ -74,7 +74,7 @@ class CardPlayer:
         next_round: Callable[[Card], tuple[int, int] | None],
         makes_game: bool = True,
     ) -> None:
-        self.card, self._changes, self._pace, self._viewer = card, changes, pace, viewer
+        self.card, self._condition, self._pace, self._viewer = card, condition, pace, viewer
         self._steps = steps
         self._launcher, self._telemetry, self._run_id = launcher, telemetry, run_id
         self._timeouts: dict[str, Any] = {
@@ -117,7 +117,7 @@ class CardPlayer:
         if card.is_within:
             card.abandoned = True
             card.questions.withdraw(EpisodeAbandonedError())
-        self._changes.note()
+        self._condition.note()
 
     def restart(self, wanted: tuple[int, int] | None) -> None:
         """Wish for another worker, and an episode of it; within the lock."""
@@ -136,7 +136,7 @@ class CardPlayer:
         self._give_up()
 
     def _give_up(self) -> None:
-        self._changes.note()
+        self._condition.note()
         if self._gate is not None:
             self._gate.stop()
         if self._session is not None:
@@ -177,22 +177,22 @@ class CardPlayer:
     def _dies(self, why: str, n_restarts: int) -> None:
         """Show that no session can be played, and wait for a restart after the first `n_restarts`."""
         card = self.card
-        with self._changes:
+        with self._condition:
             if self._n_restarts == n_restarts:
                 card.is_within = card.playing = card.is_stepping = False
                 card.wanted = None
                 card.now("died", why)
         while True:
-            with self._changes:
+            with self._condition:
                 if self._n_restarts != n_restarts or self._has_ended:
                     return
-                self._changes.wait(_LOOK_S)
+                self._condition.wait(_LOOK_S)
 
     def _new_session(self) -> OperatorSession:
         card, config = self.card, self.card.config
         episodes, self._episodes = self._episodes or self._made(), None
         gate = CardGate(
-            self._changes,
+            self._condition,
             {card.card_id: card},
             self._pace,
             self._steps,
@@ -213,7 +213,7 @@ class CardPlayer:
             onlooker=self,
             goes_on=True,
         )
-        with self._changes:
+        with self._condition:
             self._session, self._gate = session, gate
             card.questions.admit()
             # `end` may have come before there was a gate that it could stop.
@@ -227,11 +227,11 @@ class CardPlayer:
     def _rounds(self, gate: CardGate) -> Iterator[tuple[int, int, None]]:
         """Yield the rounds that are wished for, as they are; raise StoppedError at the end."""
         while True:
-            with self._changes:
+            with self._condition:
                 card = self.card
                 card.is_within = False
                 if card.wanted is None:
-                    self._changes.wait(_LOOK_S)
+                    self._condition.wait(_LOOK_S)
                 # First: what is wished for after a restart is the next session's.
                 gate.pause(0.0)
                 # All under one lock: a reset that comes now finds the card within this episode.
@@ -244,7 +244,7 @@ class CardPlayer:
                 elif card.is_stepping:
                     # Its episode is over, and no other is wished for.
                     card.is_stepping = False
-                    self._changes.note()
+                    self._condition.note()
                 elif card.status != "died" and self._lost(card.card_id):
                     card.playing = False
                     card.now("died", self._death())
@@ -269,7 +269,7 @@ class CardPlayer:
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
         """Show what came of an episode, and go on with the next if that is wished."""
-        with self._changes:
+        with self._condition:
             card = self.card
             card.ended(outcomes)
             if card.playing and card.wanted is None:

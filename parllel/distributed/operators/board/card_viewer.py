@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.card import Card
-from parllel.distributed.operators.board.changes import Changes
 from parllel.pictures.png import png_bytes
 
 
@@ -22,7 +22,7 @@ class CardViewer:
     """Want pictures of the cards that somebody looks at, and keep the newest of each.
 
     Args:
-        changes: the board's lock.
+        condition: the board's lock.
         cards: by id.
         frames_per_s: of each card, at most.
         looks: which cards each page shows.
@@ -30,12 +30,12 @@ class CardViewer:
 
     def __init__(
         self,
-        changes: Changes,
+        condition: BoardCondition,
         cards: Mapping[str, Card],
         frames_per_s: float,
         looks: Mapping[Hashable, Collection[str]],
     ) -> None:
-        self._changes, self._cards, self._looks = changes, cards, looks
+        self._condition, self._cards, self._looks = condition, cards, looks
         self._pause_s = 1.0 / frames_per_s
         self._due: dict[str, float] = {}
 
@@ -46,7 +46,7 @@ class CardViewer:
     def wants(self, name: str, episode: int) -> bool:
         """Return whether a card is looked at, and its next picture is due."""
         # The lock is for the looks and the card's state; it is held for microseconds before each command.
-        with self._changes:
+        with self._condition:
             if not self._is_looked_at(name):
                 return False
             card, now = self._cards[name], time.monotonic()
@@ -59,7 +59,7 @@ class CardViewer:
 
     def wants_last(self, name: str, episode: int) -> bool:
         """Return whether any page is open: the last picture stays, and who looks later sees that."""
-        with self._changes:
+        with self._condition:
             return bool(self._looks) or self._cards[name].has_people
 
     def _is_looked_at(self, name: str) -> bool:
@@ -74,9 +74,9 @@ class CardViewer:
             return
         card = self._cards[name]
         if isinstance(payload.get("text"), str):
-            with self._changes:
+            with self._condition:
                 card.text = payload["text"]
-                self._changes.note()
+                self._condition.note()
             return
         # Without the lock: pictures of old workers take milliseconds to encode.
         png = _png(payload)

@@ -13,31 +13,64 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.board_folder import BoardFolder, is_another
 from parllel.distributed.operators.board.card import Card
 from parllel.distributed.operators.board.card_gate import Pace
 from parllel.distributed.operators.board.card_player import CardPlayer
 from parllel.distributed.operators.board.card_viewer import CardViewer
-from parllel.distributed.operators.board.changes import Changes
-from parllel.distributed.operators.board.rounds import Rounds
 from parllel.distributed.operators.board.step_all import StepAll
 from parllel.distributed.operators.operator_launcher import OperatorLauncher
 from parllel.distributed.operators.protocol.check_operator import check_operator
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.protocol.multi_agent_config import (
+    AnyConfig,
+    ids_of,
+    operators_of,
+)
 from parllel.errors import ParllelError, WrongStateError
 from parllel.types import Closing
 
 _JOIN_S = 30.0
 _KEEP_S = 1.0  # between two writes of rounds that follow by themselves
-AnyConfig = OperatorConfig | MultiAgentConfig
+
+
+class Rounds:
+    """The seeds of a board's episodes: those of one number share a seed, whichever card plays them.
+
+    Used within the board's lock.
+
+    Args:
+        seeds: of the rounds before.
+    """
+
+    def __init__(self, seeds: Iterable[int] = ()) -> None:
+        self.seeds = list(seeds)
+
+    @property
+    def last(self) -> int | None:
+        """The seed of the newest round."""
+        return self.seeds[-1] if self.seeds else None
+
+    def new(self, seed: int | None) -> tuple[int, int]:
+        """Return number and seed of a new round; None is the seed after the last."""
+        if seed is None:
+            seed = self.seeds[-1] + 1 if self.seeds else 0
+        self.seeds.append(seed)
+        return len(self.seeds) - 1, seed
+
+    def after(self, number: int | None) -> tuple[int, int]:
+        """Return the round after one, which others may have begun already, so that results come in pairs."""
+        following = -1 if number is None else number + 1
+        if not 0 <= following < len(self.seeds):
+            return self.new(None)
+        return following, self.seeds[following]
 
 
 class OwnCards(Closing):
     """The cards of a board.
 
     Args:
-        changes: the board's lock.
+        condition: the board's lock.
         cards: gets them, by id.
         folder: of the board; closed at the end.
         pace: of cards that play.
@@ -45,14 +78,14 @@ class OwnCards(Closing):
         start_timeout_s, step_timeout_s: for the replies of workers.
 
     Attributes:
-        go_on: whether a card that plays begins its next episode by itself.
+        autoplay: whether a card that plays begins its next episode by itself.
         rounds: the seeds so far.
         steps: of all cards.
     """
 
     def __init__(
         self,
-        changes: Changes,
+        condition: BoardCondition,
         cards: dict[str, Card],
         folder: BoardFolder,
         pace: Pace,
@@ -61,7 +94,7 @@ class OwnCards(Closing):
         start_timeout_s: float,
         step_timeout_s: float | None,
     ) -> None:
-        self._changes, self._cards, self._folder = changes, cards, folder
+        self._condition, self._cards, self._folder = condition, cards, folder
         self._pace, self._viewer = pace, viewer
         self._timeouts: dict[str, Any] = {
             "start_timeout_s": start_timeout_s,
@@ -69,7 +102,7 @@ class OwnCards(Closing):
         }
         self.rounds = Rounds(folder.seeds)
         self.steps = StepAll(cards)
-        self.go_on = bool(folder.state.get("go_on", False))
+        self.autoplay = bool(folder.state.get("autoplay", False))
         self._players: dict[str, CardPlayer] = {}
         self._ending: list[CardPlayer] = []  # of cards that were removed
         self._kept_s = 0.0
@@ -85,7 +118,7 @@ class OwnCards(Closing):
             self._launch(config, lambda: None, is_checked=False)
             names = self._folder.variables_of(config.operator_id)
             if names:
-                with self._changes:
+                with self._condition:
                     self._cards[config.operator_id].now(
                         "new",
                         f"the values of its variables {', '.join(names)} are not kept: if it needs them, "
@@ -103,14 +136,14 @@ class OwnCards(Closing):
         self._launch(config, check, is_checked=True)
 
     def _launch(self, config: AnyConfig, check: Callable[[], None], *, is_checked: bool) -> None:
-        with self._changes:
+        with self._condition:
             check()
             self._check_ids(config)
         # Without the lock, which all cards need for each step.
-        card = Card(config, self._changes)
+        card = Card(config, self._condition)
         player = self._player(card, is_checked=is_checked)
         try:
-            with self._changes:
+            with self._condition:
                 check()
                 # Another may have taken them meanwhile.
                 self._check_ids(config)
@@ -119,7 +152,7 @@ class OwnCards(Closing):
                 self._folder.operators.setdefault(card.card_id, config.as_json())
                 self._cards[card.card_id], self._players[card.card_id] = card, player
                 player.start(after=before)
-                self._changes.note()
+                self._condition.note()
                 self.keep()
         except BaseException:
             player.close()
@@ -134,7 +167,7 @@ class OwnCards(Closing):
         if not self._folder.has_played(card_id):
             # Another operator may have its id.
             self._folder.operators.pop(card_id, None)
-        self._changes.note()
+        self._condition.note()
         self.keep()
 
     def restart(self, card_id: str) -> None:
@@ -152,7 +185,7 @@ class OwnCards(Closing):
         wanted = self.rounds.new(seed)
         for card in cards:
             self._players[card.card_id].reset(wanted)
-        self._changes.note()
+        self._condition.note()
         self.keep()
 
     def begin_next(self, cards: Iterable[Card]) -> None:
@@ -175,14 +208,14 @@ class OwnCards(Closing):
         state = {
             "cards": [card.config.as_json() for card in self._cards.values()],
             "speed": self._pace.steps_per_s,
-            "go_on": self.go_on,
+            "autoplay": self.autoplay,
         }
         if (state, self.rounds.seeds) != (self._folder.state, self._folder.seeds):
             self._folder.write(state, self.rounds.seeds)
 
     def close(self) -> None:
         """End all workers, and write the results; once, and without the lock."""
-        with self._changes:
+        with self._condition:
             players = [*self._ending, *self._players.values()]
             for player in self._players.values():
                 player.end()
@@ -191,7 +224,7 @@ class OwnCards(Closing):
         for player in players:
             player.join(_JOIN_S)
         try:
-            with self._changes:
+            with self._condition:
                 self.keep()
             self._folder.conclude()
         finally:
@@ -203,7 +236,7 @@ class OwnCards(Closing):
         try:
             return CardPlayer(
                 card,
-                self._changes,
+                self._condition,
                 self._pace,
                 self.steps,
                 self._viewer,
@@ -218,7 +251,7 @@ class OwnCards(Closing):
             raise ValueError(str(error)) from error
 
     def _next_round(self, card: Card) -> tuple[int, int] | None:
-        if not self.go_on:
+        if not self.autoplay:
             return None
         wanted = self.rounds.after(card.number)
         # Of short episodes there may be hundreds a second.
@@ -227,8 +260,8 @@ class OwnCards(Closing):
         return wanted
 
     def _check_ids(self, config: AnyConfig) -> None:
-        taken = {one for card in self._cards.values() for one in _ids(card.config)}
-        for operator_id in _ids(config):
+        taken = {one for card in self._cards.values() for one in ids_of(card.config)}
+        for operator_id in ids_of(config):
             if operator_id in taken:
                 raise WrongStateError(f"there is a card {operator_id!r} already; take another id")
         before = self._folder.operators.get(config.operator_id)
@@ -240,16 +273,8 @@ class OwnCards(Closing):
 
 
 def _check_needs(config: AnyConfig) -> None:
-    operators: Iterable[OperatorConfig] = (
-        config.players.values() if isinstance(config, MultiAgentConfig) else [config]
-    )
     try:
-        for one in operators:
+        for one in operators_of([config]):
             check_operator(one, config.env_id)
     except (ImportError, OSError) as error:
         raise ValueError(str(error)) from error
-
-
-def _ids(config: AnyConfig) -> list[str]:
-    players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
-    return [config.operator_id, *(player.operator_id for player in players)]

@@ -1,7 +1,7 @@
 """A step of all cards together: the next begins when every card has finished the last.
 
     requests              add, drop                      how many are wished for
-    threads of cards      go_on, each time at the gate   the last card to arrive lets the next begin
+    threads of cards      advance, each time at the gate the last card to arrive lets the next begin
 
 All of it is within the board's lock.
 """
@@ -46,13 +46,13 @@ class StepAll:
         if not self._able():
             self._refuse()
         self._n_left += 1
-        self.go_on()
+        self.advance()
 
     def drop(self) -> None:
         """Take back the steps that have not begun."""
         self._n_left = 0
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Let the next step begin unless a card is within the last; return whether it has."""
         if not self._n_left or any(card.is_stepping for card in self._cards.values()):
             return False

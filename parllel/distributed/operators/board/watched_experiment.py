@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.card import Card
 from parllel.distributed.operators.board.card_gate import CardGate, Pace
 from parllel.distributed.operators.board.card_viewer import CardViewer
-from parllel.distributed.operators.board.changes import Changes
 from parllel.distributed.operators.board.step_all import StepAll
 from parllel.distributed.operators.experiments.episode_gate import (
     EpisodeGate,
@@ -41,13 +41,13 @@ class WatchedCard(Card):
 
     def begins(self, episode: int, seed: int) -> None:
         """Note that an episode begins."""
-        with self._changes:
+        with self._condition:
             self.questions.admit()
             super().begins(episode, seed)
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
         """Note what came of the episode; the next one takes permits, too."""
-        with self._changes:
+        with self._condition:
             # Those that are left let its next episode begin.
             permits = self.permits
             super().ended(outcomes)
@@ -62,12 +62,12 @@ class WatchedGate(CardGate):
         card = self._cards[name]
         if card.number is not None:
             self._hold(card)
-            with self._changes:
+            with self._condition:
                 # A step of all that waited for it would never end: it waits for episodes that end by steps.
                 card.awaits_others, card.is_stepping = True, False
-                self._changes.note()
+                self._condition.note()
         self._inner.begin_episode(name)
-        with self._changes:
+        with self._condition:
             card.awaits_others = False
 
     def leave(self, name: str) -> None:
@@ -82,7 +82,7 @@ class WatchedExperiment:
 
     Args:
         script: file that defines it.
-        changes: the board's lock.
+        condition: the board's lock.
         pace: of cards that play.
         viewer: makes what gets the pictures of these cards.
         base: where its folder is made.
@@ -98,14 +98,14 @@ class WatchedExperiment:
     def __init__(
         self,
         script: str,
-        changes: Changes,
+        condition: BoardCondition,
         pace: Pace,
         viewer: Callable[[Mapping[str, Card]], CardViewer],
         base: str | os.PathLike[str],
         *,
         trusted: bool,
     ) -> None:
-        self.script, self._changes, self._pace = script, changes, pace
+        self.script, self._condition, self._pace = script, condition, pace
         self._base, self._trusted = base, trusted
         self.cards: dict[str, Card] = {}
         self.steps = StepAll(self.cards)
@@ -128,12 +128,12 @@ class WatchedExperiment:
     def stop(self) -> None:
         """End it, and keep what was played; does not wait."""
         # `look` ends it, within a tenth of a second; until then no card is to go on.
-        with self._changes:
+        with self._condition:
             self._is_stopped = True
             for card in self.cards.values():
                 card.playing, card.permits = False, 0
                 card.questions.withdraw(StoppedError())
-            self._changes.note()
+            self._condition.note()
 
     def as_json(self) -> dict[str, Any]:
         """Return what a page shows of it, within the lock."""
@@ -164,18 +164,18 @@ class WatchedExperiment:
         # A script is foreign, and may even call `exit`.
         except BaseException as error:
             message = str(error) if isinstance(error, (ValueError, OSError)) else repr(error)
-        with self._changes:
+        with self._condition:
             for card in self.cards.values():
                 card.is_within = card.playing = card.is_stepping = False
             self._state, self._message = state, message
-            self._changes.note()
+            self._condition.note()
 
     def _show(self, experiment: Experiment) -> None:
-        with self._changes:
+        with self._condition:
             self.name = experiment.name
             for config in experiment.operators:
-                self.cards[config.operator_id] = WatchedCard(config, self._changes)
-            self._changes.note()
+                self.cards[config.operator_id] = WatchedCard(config, self._condition)
+            self._condition.note()
 
     # ------------------------------------------------------------------ what the experiment asks
 
@@ -183,7 +183,7 @@ class WatchedExperiment:
         """Return the gate of the cards, with the experiment's own after it."""
         self.steps.lock_step = inner if isinstance(inner, LockStepGate) else None
         return WatchedGate(
-            self._changes, self.cards, self._pace, self.steps, inner, lost=self._lost
+            self._condition, self.cards, self._pace, self.steps, inner, lost=self._lost
         )
 
     def _lost(self, name: str) -> bool:
@@ -204,13 +204,13 @@ class WatchedExperiment:
 
     def starts(self, folder: Path, sessions: Sequence[OperatorSession]) -> None:
         """Show where it is written, and how much there is to play."""
-        with self._changes:
+        with self._condition:
             self._folder, self._state = folder, "running"
             self._sessions = {session.name: session for session in sessions}
             self._n_episodes = sum(session.n_episodes for session in sessions)
             for card in self.cards.values():
                 card.is_within = True
-            self._changes.note()
+            self._condition.note()
 
     def look(self) -> None:
         """Raise StoppedError once it is to be stopped."""

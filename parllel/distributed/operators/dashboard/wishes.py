@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from parllel.distributed.operators.board.board import Board
-from parllel.distributed.operators.board.errors import UnknownCardError
+from parllel.distributed.operators.board.board import Board, UnknownCardError
 from parllel.distributed.operators.dashboard.request_fields import fields_of
 from parllel.distributed.operators.dashboard.state_json import state_bytes
 from parllel.distributed.operators.experiments.experiment_file import operator_from_json
@@ -38,7 +37,7 @@ _FIELDS: dict[str, dict[str, str]] = {
     "restart": {"card": "text"},
     "reset": {"seed": "an integer?", "cards": "a list of ids?"},
     "step": {"cards": "a list of ids?"},
-    "play": {"cards": "a list of ids?", "go_on": "a boolean?"},
+    "play": {"cards": "a list of ids?", "autoplay": "a boolean?"},
     "stop": {},
     "speed": {"steps_per_s": "a number?"},
     "act": {"card": "text", "number": "an integer", "action": "any value"},

@@ -1,4 +1,4 @@
-"""What came of one episode of an operator, or of one player of a game."""
+"""The outcome of one episode of an operator, or of one player of a game; tokens and decisions in it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from parllel.distributed.operators.workers.worker_agent import COUNTS
+
+MAX_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
+
 
 @dataclass(frozen=True)
 class EpisodeOutcome:
-    """What came of one episode.
+    """The outcome of one episode.
 
     Attributes:
         status: "ended", or "failed".
@@ -38,3 +42,69 @@ class EpisodeOutcome:
     player_id: str | None = None
     lost: bool = False
     contradictions: tuple[str, ...] = ()
+
+
+def step_record(
+    reply: Mapping[str, Any],
+    *,
+    step: int,
+    terminated: bool,
+    truncated: bool,
+    episode_reward: float,
+    latency_s: float,
+) -> dict[str, Any]:
+    """Return the record of a step, from a worker's reply and what was counted."""
+    action = reply.get("action")
+    record = {
+        "step": step,
+        "action": action,
+        "raw": reply.get("raw"),
+        "parsed": reply.get("parsed"),
+        "executed": action,
+        "reward": reply["reward"],
+        "terminated": terminated,
+        "truncated": truncated,
+        "episode_reward": episode_reward,
+        "latency_s": latency_s,
+    }
+    if reply.get("decide_s") is not None:
+        record["decide_s"] = reply["decide_s"]
+    return record
+
+
+class DecisionCounts:
+    """Copy what replies say of decisions into records, and add it up.
+
+    Attributes:
+        sums: of the counts that came, by name; `decisions`, of a language model, and how many of these were
+            `understood`. Empty of what is no language model.
+    """
+
+    def __init__(self) -> None:
+        self.sums: dict[str, int] = {}
+
+    def note(self, reply: Mapping[str, Any], record: dict[str, Any]) -> None:
+        """Put what a reply says of its decision into the record of its step."""
+        for name in COUNTS:
+            count = reply.get(name)
+            if count is not None:
+                record[name] = count
+                self._add(name, int(count))
+        understood = reply.get("understood")
+        if understood is not None:
+            record["understood"] = understood
+            self._add("decisions", 1)
+            self._add("understood", int(understood))
+        if reply.get("answers") is not None:
+            record["answers"] = reply["answers"]
+
+    def unplayed(self, reply: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record of a decision that was not played, as its episode failed; {} if there is none."""
+        record: dict[str, Any] = {}
+        self.note(reply, record)
+        if record and reply.get("raw") is not None:
+            record["raw"] = reply["raw"]
+        return record
+
+    def _add(self, name: str, count: int) -> None:
+        self.sums[name] = self.sums.get(name, 0) + count

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from parllel.distributed.operators.experiments.earlier_part import EarlierPart, earlier_part
 from parllel.distributed.operators.experiments.episode_gate import (
@@ -17,37 +18,126 @@ from parllel.distributed.operators.experiments.episode_gate import (
     LockStepGate,
 )
 from parllel.distributed.operators.experiments.experiment_folder import ExperimentFolder
-from parllel.distributed.operators.experiments.experiment_progress import ExperimentProgress
-from parllel.distributed.operators.experiments.experiment_result import ExperimentResult
 from parllel.distributed.operators.experiments.experiment_seeds import (
     SeedsLike,
     agent_seeds_of,
     seeds_as_json,
     seeds_of,
 )
-from parllel.distributed.operators.experiments.experiment_threads import play_all
+from parllel.distributed.operators.experiments.experiment_threads import (
+    ExperimentProgress,
+    play_all,
+)
 from parllel.distributed.operators.experiments.film import Film
-from parllel.distributed.operators.experiments.operator_session import Episodes, OperatorSession
-from parllel.distributed.operators.experiments.results import COMPARISONS, MIN_UNDERSTOOD
+from parllel.distributed.operators.experiments.operator_session import (
+    Episodes,
+    Onlooker,
+    OperatorSession,
+)
+from parllel.distributed.operators.experiments.results import (
+    COMPARISONS,
+    MIN_UNDERSTOOD,
+    GroupResult,
+)
 from parllel.distributed.operators.experiments.session_parts import (
     episodes_of,
     labels_of,
     launch_of,
 )
 from parllel.distributed.operators.experiments.spending import Spending, checked_budget
-from parllel.distributed.operators.experiments.watching import Watching
-from parllel.distributed.operators.games.seated_players import no_notice
+from parllel.distributed.operators.games.seated_players import Notice, no_notice
 from parllel.distributed.operators.operator_launcher import OperatorLauncher
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.choosing import Choose
+from parllel.distributed.operators.protocol.multi_agent_config import (
+    AnyConfig,
+    MultiAgentConfig,
+    ids_of,
+)
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.viewers import Viewer
 from parllel.system.processes.restart_budget import RestartBudget
 
 MODES = ("free", "lockstep")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
+class Watching(Protocol):
+    """What follows an experiment while it is played, and may hold it: a page, in place of a terminal.
+
+    What is played, and written down, is the same without it.
+    """
+
+    @property
+    def viewers(self) -> Sequence[Viewer]:
+        """Who wants pictures."""
+        ...
+
+    def gate(self, inner: EpisodeGate) -> EpisodeGate:
+        """Return the gate that operators pass in place of the experiment's own, which it has to pass on."""
+        ...
+
+    def onlooker(self, name: str) -> Onlooker:
+        """Return what follows the episodes of an operator or game."""
+        ...
+
+    def choose(self, name: str) -> Choose:
+        """Return what asks the people of an operator or game."""
+        ...
+
+    def notice(self, name: str) -> Notice:
+        """Return what is called when a player of a game has something else to do."""
+        ...
+
+    def starts(self, folder: Path, sessions: Sequence[OperatorSession]) -> None:
+        """Note what is about to be played, and where it is written."""
+        ...
+
+    def look(self) -> None:
+        """Look at the counts, ten times a second; StoppedError ends the experiment."""
+        ...
+
+
 def _say_nothing(text: str) -> None:
     pass
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """The outcome of an experiment.
+
+    Attributes:
+        folder: of the run, with its telemetry.
+        groups: the results of each environment and each game.
+        failures: a sentence for each operator that failed.
+        stopped_by: "SIGINT", "SIGTERM" or "page" if the user ended it early; "budget"; else None.
+        notes: a sentence for each operator whose worker contradicts what was counted; what could not be
+            drawn, and why; why the budget ended the experiment.
+        spent: tokens, calls and cost, of interrupted episodes too; None without a budget.
+        warnings: a sentence for each language model of whose decisions too few were understood.
+    """
+
+    folder: Path
+    groups: tuple[GroupResult, ...]
+    failures: tuple[str, ...]
+    stopped_by: str | None
+    notes: tuple[str, ...]
+    spent: Mapping[str, float] | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of all operators, in the order of the groups."""
+        return tuple(
+            said for group in self.groups for one in group.operators for said in one.warnings
+        )
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status: 130 after Ctrl-C, 143 after SIGTERM, else 1 if not all is well, or 0."""
+        if self.stopped_by in ("SIGTERM", "page"):
+            return 143
+        if self.stopped_by == "SIGINT":
+            return 130
+        return 1 if self.stopped_by or self.failures or self.warnings else 0
 
 
 @dataclass(frozen=True)
@@ -79,7 +169,7 @@ class Experiment:
     """
 
     name: str
-    operators: Sequence[OperatorConfig | MultiAgentConfig]
+    operators: Sequence[AnyConfig]
     _: KW_ONLY
     seeds: SeedsLike
     episodes: int | None = None
@@ -243,9 +333,7 @@ class Experiment:
             return FreeGate(self.pace_s)
         return LockStepGate([config.operator_id for config in self.operators], self.pace_s)
 
-    def _episodes(
-        self, config: OperatorConfig | MultiAgentConfig, film: Film, watching: Watching | None
-    ) -> Episodes:
+    def _episodes(self, config: AnyConfig, film: Film, watching: Watching | None) -> Episodes:
         name = config.operator_id
         return episodes_of(
             config,
@@ -276,7 +364,7 @@ class Experiment:
 
     def _session(
         self,
-        config: OperatorConfig | MultiAgentConfig,
+        config: AnyConfig,
         episodes: Episodes,
         folder: ExperimentFolder,
         launcher: OperatorLauncher,
@@ -303,9 +391,7 @@ class Experiment:
             spending=spending,
         )
 
-    def _rounds(
-        self, config: OperatorConfig | MultiAgentConfig
-    ) -> list[tuple[int, int, int | None]]:
+    def _rounds(self, config: AnyConfig) -> list[tuple[int, int, int | None]]:
         n_seatings = 1
         if isinstance(config, MultiAgentConfig) and config.seats == "rotate":
             n_seatings = len(config.players)  # each seed once in each seating
@@ -343,8 +429,8 @@ def _concluded(
 
 
 def _operators(
-    operators: Sequence[OperatorConfig | MultiAgentConfig],
-) -> tuple[OperatorConfig | MultiAgentConfig, ...]:
+    operators: Sequence[AnyConfig],
+) -> tuple[AnyConfig, ...]:
     if isinstance(operators, (str, bytes, Mapping)) or not isinstance(operators, Sequence):
         raise TypeError(f"operators: expected a list of configs, got {operators!r}")
     if not operators:
@@ -355,8 +441,7 @@ def _operators(
             raise TypeError(
                 f"operators: expected OperatorConfigs and MultiAgentConfigs, got {config!r}"
             )
-        players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
-        for operator_id in (config.operator_id, *(player.operator_id for player in players)):
+        for operator_id in ids_of(config):
             if operator_id in taken:
                 raise ValueError(
                     f"operators: two have the operator_id {operator_id!r}; give each its own"

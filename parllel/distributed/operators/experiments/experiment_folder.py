@@ -22,13 +22,13 @@ from parllel.distributed.operators.experiments.film import Film
 from parllel.distributed.operators.experiments.results import (
     MIN_UNDERSTOOD,
     GroupResult,
+    Price,
     Source,
     results_as_json,
     results_of,
 )
-from parllel.distributed.operators.experiments.results_chart import draw_results
-from parllel.distributed.operators.price import Price
 from parllel.distributed.operators.protocol.telemetry import EPISODES
+from parllel.distributed.operators.results_report import draw_results
 from parllel.logging.files import replaced_file
 from parllel.runs.run_folder import RunFolder
 from parllel.runs.run_record import RunRecord
@@ -135,8 +135,7 @@ class ExperimentFolder:
         """
         groups = read_results(self.path, self._values)
         results = {"results": results_as_json(groups)}
-        with replaced_file(self.path / "results.json") as file:
-            file.write((json.dumps(results, indent=2) + "\n").encode())
+        write_json(self.path / "results.json", results)
         failures = failures_of(groups, stopped=stopped_by is not None)
         self._run.note_outcome(
             {
@@ -156,6 +155,12 @@ class ExperimentFolder:
             notes.append(f"no chart: {error}")
         notes += film.write(self.path / "videos")
         return tuple(groups), failures, tuple(notes)
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Replace a file by JSON values, for people to read as well."""
+    with replaced_file(path) as file:
+        file.write((json.dumps(values, indent=2) + "\n").encode())
 
 
 def unfinished_part(

@@ -25,7 +25,7 @@ _ROUNDING = 1e-12  # of the largest value
 
 
 @dataclass(frozen=True)
-class Mean:
+class ConfidenceInterval:
     """A mean over episodes.
 
     Attributes:
@@ -50,7 +50,7 @@ class Mean:
 
 def mean_with_interval(
     values: Sequence[float], *, seeds: Sequence[Hashable] | None = None, level: float = LEVEL
-) -> Mean:
+) -> ConfidenceInterval:
     """Return the mean with its interval by sign flips.
 
     The interval is exact for values that are distributed symmetrically about their mean. That of returns with
@@ -64,13 +64,13 @@ def mean_with_interval(
     """
     n = len(values)
     if n == 0:
-        return Mean(None, None, None, 0)
+        return ConfidenceInterval(None, None, None, 0)
     held = np.asarray(values, np.float64)
     if np.all(held == held[0]):
         # Exactly: sums of equal numbers are rounded. An interval of no width would be certain of them.
-        return Mean(float(held[0]), None, None, n)
+        return ConfidenceInterval(float(held[0]), None, None, n)
     low, high = sign_flip_interval(values, seeds=seeds, level=level) or (None, None)
-    return Mean(float(held.mean()), low, high, n)
+    return ConfidenceInterval(float(held.mean()), low, high, n)
 
 
 def sign_flip_interval(
@@ -105,20 +105,20 @@ def least_seeds(level: float = LEVEL) -> int:
 
 def proportion_with_interval(
     successes: Sequence[bool], *, seeds: Sequence[Hashable] | None = None
-) -> Mean:
+) -> ConfidenceInterval:
     """Return how often something was true, with Wilson's score interval (Wilson 1927), from 0 to 1.
 
     seeds: of each value; values of one seed count as one for the interval. Default: each another.
     """
     count = len(successes)
     if count == 0:
-        return Mean(None, None, None, 0)
+        return ConfidenceInterval(None, None, None, 0)
     n = count if seeds is None else len(set(seeds))
     p = sum(map(bool, successes)) / count
     centre = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
     # Limited, as rounding may leave the range by a bit.
-    return Mean(p, max(0.0, centre - half), min(1.0, centre + half), count)
+    return ConfidenceInterval(p, max(0.0, centre - half), min(1.0, centre + half), count)
 
 
 def _numbers(seeds: Sequence[Hashable]) -> list[int]:

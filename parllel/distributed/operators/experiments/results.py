@@ -14,12 +14,11 @@ import numpy as np
 
 from parllel.distributed.operators.experiments.intervals import (
     LEVEL,
-    Mean,
+    ConfidenceInterval,
     least_seeds,
     mean_with_interval,
     proportion_with_interval,
 )
-from parllel.distributed.operators.price import Price
 from parllel.distributed.operators.protocol.telemetry import (
     EPISODES,
     STEPS,
@@ -30,6 +29,25 @@ from parllel.distributed.operators.protocol.telemetry import (
 COMPARISONS = ("first", "pairs")
 MIN_UNDERSTOOD = 0.5  # of a language model's decisions
 NumberT = TypeVar("NumberT", int, float)
+
+
+class Price(NamedTuple):
+    """The price of a million tokens of prompts, and of completions, in any currency."""
+
+    prompt: float
+    completion: float
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Price | None:
+        """Return the price that an operator's settings name; None if they name none."""
+        price = settings.get("price")
+        return None if price is None else cls(float(price["prompt"]), float(price["completion"]))
+
+    def cost(self, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
+        """Return what tokens cost; None if one of the counts is not known."""
+        if prompt_tokens is None or completion_tokens is None:
+            return None
+        return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1e6
 
 
 class Episode(msgspec.Struct):
@@ -119,11 +137,11 @@ class OperatorResult:
     """
 
     operator_id: str
-    total_reward: Mean
-    length: Mean
-    success: Mean | None
-    tokens: Mean | None
-    cost: Mean | None
+    total_reward: ConfidenceInterval
+    length: ConfidenceInterval
+    success: ConfidenceInterval | None
+    tokens: ConfidenceInterval | None
+    cost: ConfidenceInterval | None
     total_tokens: int | None
     total_cost: float | None
     latency_s: Latency | None
@@ -165,7 +183,7 @@ class Difference:
 
     operator_id: str
     against: str
-    total_reward: Mean
+    total_reward: ConfidenceInterval
     seeds: int
     failed: int
     unpaired: int
@@ -335,8 +353,8 @@ def _operator_result(
     failures = [e.failure or "failed" for e in played if e.status != "ended"]
     return OperatorResult(
         operator,
-        _mean(ended, lambda e: e.reward) or Mean(None, None, None, 0),
-        _mean(ended, lambda e: e.episode_length) or Mean(None, None, None, 0),
+        _mean(ended, lambda e: e.reward) or ConfidenceInterval(None, None, None, 0),
+        _mean(ended, lambda e: e.episode_length) or ConfidenceInterval(None, None, None, 0),
         _success(ended),
         _mean(ended, lambda e: e.tokens),
         _mean(ended, lambda e: _cost(e, price)),
@@ -350,7 +368,9 @@ def _operator_result(
     )
 
 
-def _mean(episodes: Sequence[Episode], value_of: Callable[[Episode], float | None]) -> Mean | None:
+def _mean(
+    episodes: Sequence[Episode], value_of: Callable[[Episode], float | None]
+) -> ConfidenceInterval | None:
     """Return the mean over the episodes that have a value; None if none has."""
     known = [(e.key, float(value)) for e in episodes if (value := value_of(e)) is not None]
     if not known:
@@ -359,7 +379,7 @@ def _mean(episodes: Sequence[Episode], value_of: Callable[[Episode], float | Non
     return mean_with_interval(values, seeds=keys)
 
 
-def _success(episodes: Sequence[Episode]) -> Mean | None:
+def _success(episodes: Sequence[Episode]) -> ConfidenceInterval | None:
     known = [(e.key, e.success) for e in episodes if e.success is not None]
     if not known:
         return None

@@ -15,13 +15,12 @@ from parllel.distributed.operators.games.seated_players import Notice, no_notice
 from parllel.distributed.operators.llm.llm_settings import USED
 from parllel.distributed.operators.operator_launcher import OperatorLauncher
 from parllel.distributed.operators.protocol.choosing import Choose
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig, MultiAgentConfig
 from parllel.distributed.operators.viewers import Viewer
 
 
 def episodes_of(
-    config: OperatorConfig | MultiAgentConfig,
+    config: AnyConfig,
     *,
     start_timeout_s: float,
     step_timeout_s: float | None,
@@ -49,7 +48,7 @@ def episodes_of(
 
 
 def launch_of(
-    config: OperatorConfig | MultiAgentConfig,
+    config: AnyConfig,
     launcher: OperatorLauncher,
     run_id: str,
     used: Mapping[str, int] | None = None,
@@ -77,7 +76,7 @@ def _with_used(config: Any, used: Mapping[str, int]) -> Any:
     return replace(config, variables={**config.variables, USED: str(n)})
 
 
-def labels_of(config: OperatorConfig | MultiAgentConfig) -> dict[str, Any]:
+def labels_of(config: AnyConfig) -> dict[str, Any]:
     """Return the fields that all of its records have."""
     name = "game_id" if isinstance(config, MultiAgentConfig) else "operator_id"
     return {name: config.operator_id, "env_id": config.env_id}

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 from msgspec import UNSET
 
-from parllel.distributed.operators.experiments.contradictions import Contradictions
-from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
+from parllel.distributed.operators.experiments.episode_outcome import (
+    MAX_STEPS,
+    DecisionCounts,
+    EpisodeOutcome,
+    step_record,
+)
 from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
-from parllel.distributed.operators.protocol.choosing import Choose
-from parllel.distributed.operators.protocol.decision_counts import DecisionCounts
-from parllel.distributed.operators.protocol.operator_config import OperatorConfig
-from parllel.distributed.operators.protocol.step_patience import step_timeout_of
-from parllel.distributed.operators.viewers import Looking, Viewer
-from parllel.distributed.operators.workers.asked_person import AskedPerson
+from parllel.distributed.operators.protocol.choosing import Asked, Choose, offered_actions
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig, step_timeout_of
+from parllel.distributed.operators.viewers import EpisodeViewers, Viewer
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
 
-MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
 _NO_FRAME = "frame: expected an environment with the render mode"
+# The worker alone knows the space of actions that are typed. It says so before anything is stepped.
+_REFUSED = "step: action: "
+_TOLERANCE = 1e-4  # sums of float32, or in another order, differ by less
 Record = dict[str, Any]
 
 
@@ -73,22 +78,22 @@ class SingleEpisodes:
             before_step: called before each step; what it raises ends the episode, and is raised.
             record_step: called with the fields of each step.
         """
-        playing = _Playing(self, handle, episode, before_step, record_step)
+        played = _Episode(self, handle, episode, before_step, record_step)
         try:
-            playing.begin(seed, agent_seed)
-            while not playing.ended:
+            played.begin(seed, agent_seed)
+            while not played.ended:
                 before_step()
-                playing.step()
+                played.step()
         except _EpisodeFailedError as failed:
-            return [playing.outcome(str(failed))]
+            return [played.outcome(str(failed))]
         except (BadReplyError, LineTooLongError) as error:
             # The worker lives, and its next reply can be told from this one's.
-            return [playing.outcome(_without_pid(error, handle.pid))]
+            return [played.outcome(_without_pid(error, handle.pid))]
         except ClosedError:
             raise  # of this side: the experiment is being stopped
         except (ParllelError, OSError) as error:
-            return [playing.outcome(_without_pid(error, handle.pid), lost=True)]
-        return [playing.outcome()]
+            return [played.outcome(_without_pid(error, handle.pid), lost=True)]
+        return [played.outcome()]
 
     def close(self) -> None:
         """Do nothing: the worker has the environment."""
@@ -99,11 +104,101 @@ def _without_pid(error: Exception, pid: int) -> str:
     return " ".join(str(error).replace(f"process {pid} ", "its process ").split())
 
 
+class _Contradictions:
+    """What a worker says of an episode, against what was counted, which stands; at most once for each field.
+
+    Attributes:
+        said: a sentence for each.
+    """
+
+    def __init__(self) -> None:
+        self._by_field: dict[str, str] = {}
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """A sentence for each contradiction so far."""
+        return tuple(self._by_field.values())
+
+    def note(self, field: str, said: Any, counted: Any, source: str = "counted") -> None:
+        """Note what a worker says of a field if it is something else than what was counted.
+
+        said: None if it says nothing.
+        source: where the other value comes from.
+        """
+        if said is None or said == counted or field in self._by_field:
+            return
+        if isinstance(counted, float) and math.isclose(
+            said, counted, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE
+        ):
+            return
+        self._by_field[field] = f"its worker says {field} {_text(said)}, {source} {_text(counted)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return json.dumps(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)[:100]
+
+
+class _AskedPerson:
+    """A person who chooses the actions, and does not sit at the terminal of its worker: asked for each step.
+
+    Args:
+        config: of the operator, whose settings may have "keys" and "action_names".
+        choose: asks.
+        handle: of the person's worker, whose death ends the wait.
+    """
+
+    def __init__(
+        self, config: OperatorConfig, choose: Choose, handle: OperatorProcessHandle
+    ) -> None:
+        self._choose, self._handle, self._keys = choose, handle, config.settings.get("keys")
+        self._names = config.settings.get("action_names")
+        self._question = Asked(None, None, None)
+        self._said: str | None = None
+
+    def see_ready(self, reply: Mapping[str, Any]) -> None:
+        """Learn from `ready` what there is to choose from."""
+        space = reply.get("action_space")
+        names = self._names or reply.get("action_names")
+        actions = offered_actions(space, names=names, keys=self._keys)
+        text = space.get("text") if isinstance(space, Mapping) else None
+        self._question = Asked(None, reply.get("text"), actions, text)
+
+    def see_step(self, reply: dict[str, Any]) -> None:
+        """Learn from `step` what there is to read; note in it what the chosen action is called."""
+        if self._said is not None:
+            reply.setdefault("raw", self._said)
+        self._question = self._question._replace(text=reply.get("text"))
+
+    def choice(self, message: str | None = None) -> Any:
+        """Ask, and return the action as JSON values.
+
+        message: why the worker refused the choice before.
+
+        Raises:
+            WorkerDiedError: if the worker ends meanwhile.
+            Exception: what `choose` raises, as if the episode is given up.
+        """
+        (action,) = self._choose([self._question._replace(message=message)], self._look)
+        self._said = self._question.name_of(action)
+        return action
+
+    @staticmethod
+    def is_refusal(message: str) -> bool:
+        """Return whether an error of a step says that the choice was none, so that another can be made."""
+        return message.startswith(_REFUSED)
+
+    def _look(self) -> None:
+        if not self._handle.is_running:
+            self._handle.try_read_response(0.0)
+
+
 class _EpisodeFailedError(Exception):
     """The worker answers, but this episode cannot go on."""
 
 
-class _Playing:
+class _Episode:
     """One episode, as far as it has come."""
 
     def __init__(
@@ -118,14 +213,16 @@ class _Playing:
         self._start_timeout_s = episodes._start_timeout_s
         self._step_timeout_s = episodes._step_timeout_s
         config = episodes.config
-        self._looking = Looking(episodes._viewers, config.operator_id, str(config.env_id), episode)
+        self._viewers = EpisodeViewers(
+            episodes._viewers, config.operator_id, str(config.env_id), episode
+        )
         choose = episodes._choose
-        self._person = None if choose is None else AskedPerson(config, choose, handle)
+        self._person = None if choose is None else _AskedPerson(config, choose, handle)
         self._max_steps = config.max_steps
         self._length, self._reward = 0, 0.0
         self._counts = DecisionCounts()
         self._unplayed: Record = {}
-        self._contradictions = Contradictions()
+        self._contradictions = _Contradictions()
         self._success: bool | None = None
         self._terminated = self._truncated = False
 
@@ -153,39 +250,31 @@ class _Playing:
         reply = self._stepped()
         latency_s = perf_counter() - began
         self._length += 1
-        reward = reply["reward"]
-        self._reward += reward
+        self._reward += reply["reward"]
         self._terminated, self._truncated = reply["terminated"], reply["truncated"]
         has_ended = self.ended
         if not has_ended and self._length == self._max_steps:
             self._truncated = True  # a worker that knows no such limit
         if self.ended:
             self._contradictions.note("episode_reward", reply["episode_reward"], self._reward)
-        action = reply.get("action")
-        record: Record = {
-            "step": self._length,
-            "action": action,
-            "raw": reply.get("raw"),
-            "parsed": reply.get("parsed"),
-            "executed": action,
-            "reward": reward,
-            "terminated": self._terminated,
-            "truncated": self._truncated,
-            "episode_reward": self._reward,
-            "latency_s": latency_s,
-        }
+        record = step_record(
+            reply,
+            step=self._length,
+            terminated=self._terminated,
+            truncated=self._truncated,
+            episode_reward=self._reward,
+            latency_s=latency_s,
+        )
         if reply["step_index"] != self._length:
             self._contradictions.note("step_index", reply["step_index"], self._length)
             record["contradictions"] = self._contradictions.said
         self._counts.note(reply, record)
-        if reply.get("decide_s") is not None:
-            record["decide_s"] = reply["decide_s"]
         self._record_step(record)
         self._show(reply, is_last=self.ended)
         if has_ended:
             self._end()
-        elif self._length == MOST_STEPS and not self.ended:
-            raise _EpisodeFailedError(f"no end within {MOST_STEPS:,} steps; set max_steps")
+        elif self._length == MAX_STEPS and not self.ended:
+            raise _EpisodeFailedError(f"no end within {MAX_STEPS:,} steps; set max_steps")
 
     def _stepped(self) -> Record:
         """Return the reply to a step; a person is asked for the action, and again if that was none."""
@@ -233,8 +322,8 @@ class _Playing:
 
     def _answer(self, send: Callable[[Any, Any], None], kind: str, timeout_s: float) -> Record:
         """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
-        wants = self._looking.ask()
-        wants_last = self._looking.asks_last
+        wants = self._viewers.ask()
+        wants_last = self._viewers.asks_last
         # The end that is known before, which is that of workers that know no such limit.
         if wants_last and self._length + 1 == self._max_steps:
             wants = True
@@ -252,7 +341,7 @@ class _Playing:
         return self._reply(kind, timeout_s)
 
     def _show(self, reply: Record, *, is_last: bool = False) -> None:
-        self._looking.show(self._length, reply.get("render_payload"), is_last=is_last)
+        self._viewers.show(self._length, reply.get("render_payload"), is_last=is_last)
 
     def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
         """Return what came of it."""

@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parllel.distributed.operators.experiments.episode_gate import EpisodeGate, StoppedError
-from parllel.distributed.operators.price import Price
-from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.experiments.results import Price
+from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig, operators_of
 
 LIMITS = ("tokens", "calls", "cost")
-Configs = Sequence[OperatorConfig | MultiAgentConfig]
 
 
-def checked_budget(budget: Any, operators: Configs) -> dict[str, float] | None:
+def checked_budget(budget: Any, operators: Sequence[AnyConfig]) -> dict[str, float] | None:
     """Return the budget of an experiment with these operators.
 
     Raises:
@@ -38,7 +36,7 @@ def checked_budget(budget: Any, operators: Configs) -> dict[str, float] | None:
         if isinstance(limit, bool) or not is_number or not 0 < limit < math.inf:
             kind = "a number" if name == "cost" else "a whole number"
             raise ValueError(f"budget: {name}: expected {kind} above 0, got {limit!r}")
-    for config in _single(operators):
+    for config in operators_of(operators):
         if "cost" in budget and config.operator_type == "llm" and Price.of(config.settings) is None:
             raise ValueError(
                 f"budget: cost: expected a price in the settings of {config.operator_id!r}, got none"
@@ -54,9 +52,9 @@ class Spending:
         operators: by whose prices tokens are paid.
     """
 
-    def __init__(self, budget: Mapping[str, float], operators: Configs) -> None:
+    def __init__(self, budget: Mapping[str, float], operators: Sequence[AnyConfig]) -> None:
         self._budget = budget
-        self._prices = {c.operator_id: Price.of(c.settings) for c in _single(operators)}
+        self._prices = {c.operator_id: Price.of(c.settings) for c in operators_of(operators)}
         self._lock = threading.Lock()
         self._spent: dict[str, float] = dict.fromkeys(LIMITS, 0)
         self._uncounted: str | None = None
@@ -109,10 +107,3 @@ class Spending:
                         else f"{used} {name} are used"
                     )
         return None
-
-
-def _single(operators: Configs) -> list[OperatorConfig]:
-    found: list[OperatorConfig] = []
-    for one in operators:
-        found += one.players.values() if isinstance(one, MultiAgentConfig) else [one]
-    return found

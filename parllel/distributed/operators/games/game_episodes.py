@@ -20,8 +20,8 @@ from parllel.distributed.operators.games.seated_players import (
 from parllel.distributed.operators.protocol.choosing import Choose
 from parllel.distributed.operators.protocol.frames import can_render, frame_of
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.protocol.step_patience import step_timeout_of
-from parllel.distributed.operators.viewers import Looking, Viewer
+from parllel.distributed.operators.protocol.operator_config import step_timeout_of
+from parllel.distributed.operators.viewers import EpisodeViewers, Viewer
 from parllel.envs.multi_agent_game import game_of, keep_games_open, with_render_mode
 from parllel.types import Closing
 
@@ -112,7 +112,7 @@ class GameEpisodes(Closing):
         failure: GameFailedError | None = None
         try:
             play.begin(self._start_timeout_s)
-            play.go_on(before_step, self._step_timeout_s)
+            play.play(before_step, self._step_timeout_s)
         except GameFailedError as error:
             failure = error
         seat_of = {name: seats[seat] for seat, name in seating.items()}
@@ -120,12 +120,12 @@ class GameEpisodes(Closing):
 
     def _watch(self, episode: int) -> Callable[[int, bool], None]:
         config, env = self._config, self._game.env
-        looking = Looking(self._viewers, config.operator_id, config.env_id, episode)
+        viewers = EpisodeViewers(self._viewers, config.operator_id, config.env_id, episode)
 
         def show(step: int, is_last: bool) -> None:
-            if looking.ask() or (is_last and looking.asks_last):
+            if viewers.ask() or (is_last and viewers.asks_last):
                 payload = frame_of(env, "png") if can_render(env) else None
-                looking.show(step, payload, is_last=is_last)
+                viewers.show(step, payload, is_last=is_last)
 
         return show
 

@@ -88,7 +88,7 @@ class GamePlay:
             self._watch(0, False)
         self._players.begin(self._agent_seed, timeout_s)
 
-    def go_on(self, before_step: Callable[[], None], timeout_s: float) -> None:
+    def play(self, before_step: Callable[[], None], timeout_s: float) -> None:
         """Play until the end, or until the limit of steps; raise GameFailedError if it cannot go on."""
         while not self._is_forfeit:
             with self._of_game("turn"):

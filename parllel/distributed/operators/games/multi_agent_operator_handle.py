@@ -15,9 +15,11 @@ from typing import Any
 
 from msgspec import UNSET
 
-from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
+from parllel.distributed.operators.operator_process_handle import (
+    OperatorProcessHandle,
+    await_replies,
+)
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
-from parllel.distributed.operators.several_operators import await_replies
 from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.seeding import Seeds
 from parllel.system.processes.several import end_all

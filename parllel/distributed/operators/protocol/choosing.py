@@ -1,11 +1,10 @@
-"""What a person is asked away from a terminal, and how the answer is fetched."""
+"""What a person is asked away from a terminal, by which keys they choose, and how the answer is fetched."""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
-
-from parllel.distributed.operators.protocol.action_keys import action_keys
 
 _MOST_OFFERED = 256  # more actions than these are easier to type than to find
 # What pages call keys, where terminals have another name for them.
@@ -18,6 +17,26 @@ _PAGE_KEYS = {
     "enter": "Enter",
     "escape": "Escape",
 }
+# Given to actions from the first on; q and x are left free, as many programs end by them.
+KEYS = string.digits + "abcdefghijklmnoprstuvwyz"
+_ARROWS = {"left": "left", "right": "right", "up": "up", "forward": "up", "down": "down"}
+
+
+def action_keys(n: int, start: int = 0, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Return the action of each key, at a terminal and on a page.
+
+    0-9, then letters, for as many actions as there are keys. Those that the environment calls left, right,
+    up, forward or down have the arrows too.
+
+    n, start: of the Discrete space.
+    names: of its actions, in their order.
+    """
+    keys = {key: start + i for i, key in enumerate(KEYS[:n])}
+    for i, name in enumerate((names or ())[:n]):
+        arrow = _ARROWS.get(name.lower())
+        if arrow is not None:
+            keys.setdefault(arrow, start + i)
+    return keys
 
 
 class Offered(NamedTuple):

@@ -148,7 +148,7 @@ class _Decided(Reply, kw_only=True):
     answers: list[Any] | UnsetType | None = UNSET
 
 
-class Stepped(_Decided, tag="step"):
+class StepReply(_Decided, tag="step"):
     """A step was taken.
 
     Attributes:
@@ -216,4 +216,4 @@ class ActionSelected(_Decided, tag="action_selected"):
     decide_s: OptionalFloat = UNSET
 
 
-AnyReply = Ready | Stepped | EpisodeEnd | Error | Stopped | Pong | AgentReady | ActionSelected
+AnyReply = Ready | StepReply | EpisodeEnd | Error | Stopped | Pong | AgentReady | ActionSelected

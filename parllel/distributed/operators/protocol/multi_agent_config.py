@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -73,6 +73,24 @@ class MultiAgentConfig:
             "seats": self.seats,
             "max_steps": self.max_steps,
         }
+
+
+# What an experiment or a board plays.
+AnyConfig = OperatorConfig | MultiAgentConfig
+
+
+def operators_of(configs: Iterable[AnyConfig]) -> list[OperatorConfig]:
+    """Return the operators, and the players of the games."""
+    found: list[OperatorConfig] = []
+    for one in configs:
+        found += one.players.values() if isinstance(one, MultiAgentConfig) else [one]
+    return found
+
+
+def ids_of(config: AnyConfig) -> list[str]:
+    """Return the id of an operator, or of a game and its players."""
+    players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
+    return [config.operator_id, *(player.operator_id for player in players)]
 
 
 def _check_players(name: str, config: MultiAgentConfig) -> None:

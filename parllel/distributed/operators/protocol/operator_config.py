@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +16,9 @@ ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # As a setting it would stand in the argument list of the worker, which everyone on the machine can read.
 _SECRETS = ("api_key", "password", "secret", "token")
+STEP_S = 30.0  # for a decision, where nobody says it: some decide slower than others
+# A model's server may be slow or busy, be asked again, and its answer be corrected; a person thinks.
+_LONGER_S = {"human": 3600.0, "llm": 600.0}
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,13 @@ class OperatorConfig:
             "variables": sorted(self.variables),
             "passed": list(self.passed),
         }
+
+
+def step_timeout_of(operators: Iterable[OperatorConfig], given: float | None) -> float:
+    """Return the seconds for a step of all operators: those given, else what the slowest kind needs."""
+    if given is not None:
+        return given
+    return max((_LONGER_S.get(one.operator_type, STEP_S) for one in operators), default=STEP_S)
 
 
 def check_id(operator_id: object) -> None:

@@ -16,18 +16,21 @@ from typing import Any
 
 import gymnasium as gym
 
+from parllel.distributed.operators.experiments.episode_outcome import (
+    MAX_STEPS,
+    DecisionCounts,
+    step_record,
+)
 from parllel.distributed.operators.experiments.results import MIN_UNDERSTOOD, understanding_warning
-from parllel.distributed.operators.protocol.decision_counts import DecisionCounts
 from parllel.distributed.operators.protocol.message_lines import read_reply, write_command
 from parllel.distributed.operators.protocol.messages import AnyCommand, Reset, Step
 from parllel.distributed.operators.protocol.protocol_streams import take_streams
 from parllel.distributed.operators.protocol.telemetry import Telemetry
 from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime, error_text
-from parllel.distributed.operators.workers.loaded_runtime import run_loaded
+from parllel.distributed.operators.workers.serving import run_loaded
 from parllel.distributed.operators.workers.terminated import Terminated
 
 TELEMETRY_DIR = "var/operators/telemetry"  # as launchers have it
-MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
 Record = dict[str, Any]
 
 
@@ -128,8 +131,8 @@ class _Batch:
         while reply["type"] != "error":
             if found["terminated"] or found["truncated"]:
                 return {**labels, **found, "status": "ended"}
-            if found["episode_length"] == MOST_STEPS:
-                reply = {"message": f"no end within {MOST_STEPS:,} steps; give --max-steps"}
+            if found["episode_length"] == MAX_STEPS:
+                reply = {"message": f"no end within {MAX_STEPS:,} steps; give --max-steps"}
                 break
             begun = time.perf_counter()
             reply, *end = self._ask(Step())
@@ -159,22 +162,16 @@ class _Batch:
             truncated=reply["truncated"],
         )
         found["latency_s"] += latency_s
-        record: Record = {
-            **labels,
-            "step": reply["step_index"],
-            "action": reply["action"],
-            "raw": reply.get("raw"),
-            "parsed": reply.get("parsed"),
-            "executed": reply["action"],
-            "reward": reply["reward"],
-            "terminated": reply["terminated"],
-            "truncated": reply["truncated"],
-            "episode_reward": reply["episode_reward"],
-            "latency_s": latency_s,
-            "decide_s": reply["decide_s"],
-        }
+        record = step_record(
+            reply,
+            step=reply["step_index"],
+            terminated=reply["terminated"],
+            truncated=reply["truncated"],
+            episode_reward=reply["episode_reward"],
+            latency_s=latency_s,
+        )
         counts.note(reply, record)
-        self._telemetry.step(record)
+        self._telemetry.step({**labels, **record})
 
     def _ask(self, command: AnyCommand) -> list[Record]:
         if self._came:  # while the agent or the environment caught all exceptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from parllel.distributed.operators.protocol.action_keys import KEYS, action_keys
+from parllel.distributed.operators.protocol.choosing import KEYS, action_keys
 from parllel.distributed.operators.workers.terminal import Terminal
 from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
 

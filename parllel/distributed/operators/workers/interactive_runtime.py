@@ -43,7 +43,7 @@ from parllel.distributed.operators.protocol.messages import (
     Reset,
     SelectAction,
     Step,
-    Stepped,
+    StepReply,
     Stop,
     Stopped,
 )
@@ -186,7 +186,7 @@ class InteractiveRuntime:
         self._playing = True
         return ready
 
-    def _step(self, command: Step) -> Stepped | tuple[Stepped, EpisodeEnd]:
+    def _step(self, command: Step) -> StepReply | tuple[StepReply, EpisodeEnd]:
         if not self._playing:
             self._environment("step")
             raise MessageError(self._why_not)
@@ -213,7 +213,7 @@ class InteractiveRuntime:
         self._n += 1
         self._total += reward
         truncated = bool(truncated) or (self._n >= self._limit and not terminated)
-        step = Stepped(
+        step = StepReply(
             step_index=self._n,
             action=shown,
             reward=reward,
@@ -236,7 +236,7 @@ class InteractiveRuntime:
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
 
-    def _caption(self, env: gym.Env[Any, Any], reply: Ready | Stepped) -> None:
+    def _caption(self, env: gym.Env[Any, Any], reply: Ready | StepReply) -> None:
         # What MiniGrid asks for, which its pictures do not show.
         mission = getattr(env.unwrapped, "mission", None) if self._agent.takes_actions else None
         if isinstance(mission, str):

@@ -17,7 +17,7 @@ from parllel.distributed.operators.protocol.messages import (
     Error,
     InitAgent,
     SelectAction,
-    Stepped,
+    StepReply,
 )
 from parllel.distributed.operators.workers.worker_agent import (
     Decision,
@@ -120,7 +120,7 @@ class PlayerRuntime:
         return action.tolist() if hasattr(action, "tolist") else action
 
 
-def show_decision(decision: Decision, reply: Stepped | ActionSelected | Error) -> None:
+def show_decision(decision: Decision, reply: StepReply | ActionSelected | Error) -> None:
     """Say in a reply how an action came about."""
     for name, value in zip(Decision._fields[1:], decision[1:], strict=True):
         if value is not None:

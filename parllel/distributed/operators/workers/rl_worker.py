@@ -22,8 +22,7 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.distributed.operators.workers.cleanrl_policy import CleanRlPolicy, check_names
-from parllel.distributed.operators.workers.policy_agent import PolicyWorkerAgent
-from parllel.distributed.operators.workers.policy_worker import loaded_run
+from parllel.distributed.operators.workers.policy_worker import PolicyWorkerAgent, loaded_run
 from parllel.distributed.operators.workers.worker_main import (
     EnvFactory,
     Loaded,

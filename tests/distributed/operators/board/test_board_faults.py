@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from boards import Held, card_of, settled, until
 from lying_worker import lying
+from parllel.distributed.operators.board.errors import UnknownCardError
 
 from parllel.distributed.operators import Board, read_telemetry
-from parllel.distributed.operators.board.errors import UnknownCardError
 from parllel.errors import ClosedError, WrongStateError
 
 
@@ -145,7 +145,7 @@ def test_a_worker_that_hangs_is_ended_and_can_be_restarted(tmp_path, held):
 def test_an_error_fails_the_episode_and_the_worker_goes_on(board, held):
     pid = held.pid_of("a")
     held.set("a", "error")
-    board.play(go_on=False)
+    board.play(autoplay=False)
     shown = settled(board, "ended", "failed")
     assert (card_of(shown, "a")["status"], card_of(shown, "a")["message"]) == (
         "failed",

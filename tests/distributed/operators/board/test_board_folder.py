@@ -27,8 +27,8 @@ def episodes_of(folder, name):
 
 def test_cards_that_go_on_by_themselves_play_the_same_seeds(tmp_path, held):
     with Board([held.config("a"), held.config("b")], base=tmp_path, speed=None) as board:
-        board.play([], go_on=True)
-        assert (board.snapshot()["phase"], board.snapshot()["go_on"]) == ("stopped", True)
+        board.play([], autoplay=True)
+        assert (board.snapshot()["phase"], board.snapshot()["autoplay"]) == ("stopped", True)
         board.reset(10)
         board.step(["b"])
         board.play(["a"])
@@ -38,7 +38,7 @@ def test_cards_that_go_on_by_themselves_play_the_same_seeds(tmp_path, held):
         board.launch(held.config("c"))
         board.play(["b", "c"])
         until(board, lambda shown: card_of(shown, "b")["totals"]["n_ended"] >= 3)
-        board.play([], go_on=False)
+        board.play([], autoplay=False)
         board.play(["a"])
         shown = until(board, lambda shown: shown["phase"] == "stopped")
         assert {card["status"] for card in shown["cards"]} == {"ended"}
@@ -65,7 +65,7 @@ def test_a_board_goes_on_with_its_folder(tmp_path, held):
     with Board([held.config("a"), secret], base=tmp_path) as board:
         board.set_speed(None)
         board.reset(4)
-        board.play(go_on=False)
+        board.play(autoplay=False)
         settled(board, "ended")
         board.reset(6, ["a"])
         board.step(["a"])

@@ -100,7 +100,7 @@ def test_cards_that_die_and_come_later_are_compared_by_their_seeds(tmp_path, hel
 
 def test_counts_add_up_while_cards_go_on_by_themselves(tmp_path, held):
     with Board([held.config("a"), held.config("b")], base=tmp_path, speed=None) as board:
-        board.play([], go_on=True)
+        board.play([], autoplay=True)
         board.reset(0)
         board.play()
         for n in (5, 40, 80):

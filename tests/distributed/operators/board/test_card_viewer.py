@@ -65,7 +65,7 @@ def test_cards_that_play_draw_at_their_rate(tmp_path, held):
         board.look("page", ["a"])
         board.reset(0)
         settled(board, "ready")
-        board.play(go_on=True)
+        board.play(autoplay=True)
         until(board, lambda shown: shown["cards"][0]["totals"]["n_ended"] >= 3)
         # The reset's was drawn, and the next is due in a thousand seconds.
         assert board.snapshot()["cards"][0]["frame"] == 1

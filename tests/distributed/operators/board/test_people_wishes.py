@@ -6,10 +6,10 @@ import random
 
 import pytest
 from boards import until
+from parllel.distributed.operators.board.errors import UnknownCardError
 from playing_games import FOUR, config_of, player
 
 from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
-from parllel.distributed.operators.board.errors import UnknownCardError
 from parllel.errors import WrongStateError
 
 FIRST = "def act(command):\n    return command['legal_actions'][0]"
@@ -33,7 +33,7 @@ def wish(board, drawn, configs):
         action = drawn.choice([*question["actions"], {"action": 99}])["action"]
         board.act(card_id, question["number"] - drawn.randint(0, 1), action)
     elif kind == "play":
-        board.play(some, go_on=drawn.choice([None, True, False]))
+        board.play(some, autoplay=drawn.choice([None, True, False]))
     elif kind == "stop":
         board.stop()
     elif kind == "step":
@@ -75,7 +75,7 @@ def test_wishes_are_done_or_refused_and_nothing_waits_for_ever(seed, quick_peopl
         for config in (me, duel):
             if config.operator_id not in [card["id"] for card in board.snapshot()["cards"]]:
                 board.launch(config)
-        board.play([], go_on=False)
+        board.play([], autoplay=False)
         board.reset(11)
         board.play()
         while True:

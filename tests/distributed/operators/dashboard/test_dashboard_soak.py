@@ -100,7 +100,7 @@ def test_eight_cards_at_ten_frames_a_second(tmp_path):
         served.wish("reset", seed=0)
         served.cards_where(lambda card: card["status"] == "ready", 120)
         served.wish("speed", steps_per_s=PER_S)
-        served.wish("play", go_on=True)
+        served.wish("play", autoplay=True)
         with served.socket() as socket:
             quick = FrameReader(socket, CARDS)
             quick.take()

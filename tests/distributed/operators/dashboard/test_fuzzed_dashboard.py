@@ -24,7 +24,7 @@ WISHES = {
     "restart": {"card": "c"},
     "reset": {"seed": 3, "cards": ["a", "b"]},
     "step": {"cards": ["a"]},
-    "play": {"cards": ["b"], "go_on": True},
+    "play": {"cards": ["b"], "autoplay": True},
     "stop": {},
     "speed": {"steps_per_s": 50.0},
     "act": {"card": "a", "number": 1, "action": 0},
@@ -141,7 +141,7 @@ def fuzz(folder, seed, n):
         with served.socket() as page:
             reader = FrameReader(page, list(AFTER))
             served.wish("speed", steps_per_s=None)
-            served.wish("play", go_on=False)
+            served.wish("play", autoplay=False)
             while reader.state is None or any(
                 c["status"] != "ended" for c in reader.state["cards"]
             ):

@@ -30,7 +30,7 @@ CARD = json.loads(
 )
 STATE = json.loads(
     """{
-    "phase": "stopped", "speed": null, "go_on": false, "seed": null, "folder": "runs/board",
+    "phase": "stopped", "speed": null, "autoplay": false, "seed": null, "folder": "runs/board",
     "scripts": [], "experiment": null
     }"""
 )

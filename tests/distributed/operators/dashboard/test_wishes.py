@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from drawn_env import make
+from parllel.distributed.operators.board.errors import UnknownCardError
 from scripted_board import WRONG_MOMENT
 
 from parllel.distributed.operators import MultiAgentConfig, OperatorConfig
-from parllel.distributed.operators.board.errors import UnknownCardError
 from parllel.errors import ClosedError
 from parllel.runs import RunFolder
 
@@ -37,7 +37,7 @@ GAME = {
         ("reset", {"seed": 3, "cards": ["a", "b"]}, ("reset", {"seed": 3, "cards": ["a", "b"]})),
         ("step", {}, ("step", ())),
         ("step", {"cards": []}, ("step", {"cards": []})),
-        ("play", {"go_on": True}, ("play", {"go_on": True})),
+        ("play", {"autoplay": True}, ("play", {"autoplay": True})),
         ("stop", {}, ("stop", ())),
         ("speed", {"steps_per_s": 2.5}, ("set_speed", (2.5,))),
         ("speed", {"steps_per_s": None}, ("set_speed", (None,))),
@@ -76,7 +76,7 @@ def test_operators_and_games_are_launched_by_their_fields(opened, board):
         ("step", {"cards": [1]}, "cards: expected a list of ids, got [1]"),
         ("stop", {"now": 1}, "unknown field 'now'; expected no fields"),
         ("stop", [], "expected an object with no fields, got []"),
-        ("play", {"go_on": 1}, "go_on: expected a boolean, got 1"),
+        ("play", {"autoplay": 1}, "autoplay: expected a boolean, got 1"),
         ("speed", {"steps_per_s": "2"}, "steps_per_s: expected a number, got '2'"),
         ("act", {"card": "a", "number": 1}, "action: expected any value, got none"),
         ("cards", {}, "expected 'operator' or 'game', and not both"),

@@ -22,7 +22,7 @@ export class Bar {
       wish("api/speed", { steps_per_s: target.value === "max" ? null : Number(target.value) });
     });
     // Without cards: it says what Play will do, and plays nothing yet.
-    at("go-on").addEventListener("change", ({ target }) => wish("api/play", { cards: [], go_on: target.checked }));
+    at("go-on").addEventListener("change", ({ target }) => wish("api/play", { cards: [], autoplay: target.checked }));
   }
 
   /** Show a state; without a connection it is an old one, and nothing can be wished for. */
@@ -43,7 +43,7 @@ export class Bar {
     setData(at("phase"), "phase", isOnline ? state.phase : "unknown");
     setText(at("phase"), isOnline ? phaseText(state) : "Unknown");
     at("seed").placeholder = state.seed === null ? "0" : String(state.seed + 1);
-    at("go-on").checked = state.go_on;
+    at("go-on").checked = state.autoplay;
     showSpeed(at("speed"), state.speed);
   }
 }

@@ -6,34 +6,34 @@ import threading
 
 import pytest
 
-from parllel.distributed.operators.board.changes import Changes
+from parllel.distributed.operators.board.board_condition import BoardCondition
 
 
 def test_listeners_are_called_once_until_somebody_looks():
-    changes, calls = Changes(), []
-    end = changes.listen(lambda: calls.append("a"))
-    changes.listen(lambda: calls.append("b"))
+    condition, calls = BoardCondition(), []
+    end = condition.listen(lambda: calls.append("a"))
+    condition.listen(lambda: calls.append("b"))
     for _ in range(3):
-        with changes:
-            changes.note()
-    assert (changes.version, calls) == (3, ["a", "b"])
-    with changes.look() as version:
+        with condition:
+            condition.note()
+    assert (condition.version, calls) == (3, ["a", "b"])
+    with condition.look() as version:
         assert version == 3
-    with changes:
+    with condition:
         pass  # nothing was changed
     assert calls == ["a", "b"]
     end()
     end()
-    with changes:
-        changes.note()
+    with condition:
+        condition.note()
     assert calls == ["a", "b", "b"]
 
 
 def test_what_is_done_within_one_lock_is_one_change_and_announced_without_it():
-    changes, free = Changes(), []
+    condition, free = BoardCondition(), []
 
     def look():
-        with changes.look() as version:
+        with condition.look() as version:
             free.append(version)
 
     def changed():
@@ -42,43 +42,43 @@ def test_what_is_done_within_one_lock_is_one_change_and_announced_without_it():
         thread.start()
         thread.join(20)
 
-    changes.listen(changed)
-    with changes:
-        with changes:
-            changes.note()
+    condition.listen(changed)
+    with condition:
+        with condition:
+            condition.note()
         assert free == []
-        changes.note()
+        condition.note()
     assert free == [1]
 
 
 def test_an_error_keeps_the_change_and_gives_the_lock_back():
-    changes, calls = Changes(), []
-    changes.listen(lambda: calls.append(1))
+    condition, calls = BoardCondition(), []
+    condition.listen(lambda: calls.append(1))
 
     def fail():
-        with changes:
-            changes.note()
+        with condition:
+            condition.note()
             raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         fail()
-    assert (changes.version, calls) == (1, [1])
+    assert (condition.version, calls) == (1, [1])
 
 
 def test_who_waits_is_woken_by_the_change_of_another():
-    changes, seen = Changes(), []
+    condition, seen = BoardCondition(), []
     began = threading.Event()
 
     def wait():
-        with changes:
+        with condition:
             began.set()
-            changes.wait(30.0)
-            seen.append(changes.version)
+            condition.wait(30.0)
+            seen.append(condition.version)
 
     thread = threading.Thread(target=wait)
     thread.start()
     began.wait(20)
-    with changes:
-        changes.note()
+    with condition:
+        condition.note()
     thread.join(20)
     assert seen == [1]

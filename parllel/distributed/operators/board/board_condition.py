@@ -1,7 +1,7 @@
 """One lock for all that a board shows, and a number that grows with each change.
 
-    threads of cards and of requests   with changes: ...; changes.note()     change what is shown
-    threads of cards                   with changes: ... changes.wait(s)     until another has changed it
+    threads of cards and of requests   with condition: ...; condition.note()     change what is shown
+    threads of cards                   with condition: ... condition.wait(s)     until another has changed it
     all of them                        after `with`: the listeners, without the lock
     listeners                          look(), later, in a thread of their own
 
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 
-class Changes:
+class BoardCondition:
     """The lock of a board, reentrant, and who is called after changes.
 
     Attributes:
@@ -33,7 +33,7 @@ class Changes:
         self._depth, self._changed = 0, False
         self._is_announced = False  # since somebody looked
 
-    def __enter__(self) -> Changes:
+    def __enter__(self) -> BoardCondition:
         # Reentrant, as methods that change a card are called by those that change several.
         self._condition.acquire()
         self._depth += 1
