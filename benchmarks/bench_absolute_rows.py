@@ -13,10 +13,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.agents import Agent, NumpyHandler
 from parllel.cages import CageInterface, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.samplers import BasicSampler
@@ -127,8 +126,4 @@ COMPARISONS = [
     for T in (1, 8)
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_absolute_rows(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_absolute_rows = timed_sides(COMPARISONS)

@@ -12,9 +12,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.samplers import AsynchronousSampler, BasicSampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec
@@ -224,8 +223,4 @@ COMPARISONS = [
     ),
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_asynchronous(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_asynchronous = timed_sides(COMPARISONS)

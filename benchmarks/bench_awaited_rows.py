@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-import pytest
-
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.cages import AwaitedRows, CageInterface, ProcessCage, SynchronizedProcessCage
 from parllel.testing import CountingEnv
 from parllel.testing.cages.row_reference import make_samples
@@ -201,8 +199,4 @@ COMPARISONS = [
     ),
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_awaited_rows(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_awaited_rows = timed_sides(COMPARISONS)

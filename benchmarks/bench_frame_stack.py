@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import Benchmark, Comparison, Count, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Count, Sides, timed_sides
 from parllel.arrays import LazyFramesArray, RotatingArray
 
 T, B, K, FRAME = 64, 16, 4, (84, 84)
@@ -123,11 +122,7 @@ COUNTS = [
     )
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_frame_stack(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_frame_stack = timed_sides(COMPARISONS)
 
 
 def test_bytes() -> None:

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.transforms import estimate_advantage
 
 T, B = 128, 512
@@ -79,8 +78,4 @@ COMPARISONS = [
     Comparison("gae", f"GAE at T={T}, B={B}, against a numpy loop over T", gae, target=4.0, aim=8.0)
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_gae(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_gae = timed_sides(COMPARISONS)

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.arrays import Array
 
 T, B, FEATURES = 64, 16, 17
@@ -127,8 +126,4 @@ COMPARISONS = [
     ],
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_indexing(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_indexing = timed_sides(COMPARISONS)

@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from benchmarks.peers.workload import Workload
 
 B = 128
@@ -68,8 +68,4 @@ COMPARISONS = [
     ),
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_native_env(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_native_env = timed_sides(COMPARISONS)

@@ -16,11 +16,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side, timed
+from benchmarks.harness.measure import timed_sides
+from benchmarks.measure import Comparison, Sides, timed
 from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
 from parllel.buffers.tree import buffer_close, buffer_rotate
 from parllel.cages import ProcessCage, example_of
@@ -213,8 +213,4 @@ COMPARISONS = [
     _comparison(env_id, n) for env_id in ("CartPole-v1", "HalfCheetah-v5") for n in (1, 2, 4)
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_process_cage(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_process_cage = timed_sides(COMPARISONS)

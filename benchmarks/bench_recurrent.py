@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.buffers import Samples
 from parllel.cages import VectorizedCage
 from parllel.types import BatchSpec
@@ -200,8 +199,4 @@ COMPARISONS = [
     ),
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_recurrent(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_recurrent = timed_sides(COMPARISONS)

@@ -15,10 +15,10 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, Comparison, Count, Sides, both_sides, run_side
+from benchmarks.harness.measure import timed_sides
+from benchmarks.measure import Comparison, Count, Sides
 from parllel.buffers import NamedArrayTuple, allocate, buffer_asarray
 from parllel.buffers.link import REGISTER, Link
 from parllel.system.processes.child import Child
@@ -186,11 +186,7 @@ COUNTS = [
     )
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_registered_send(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_registered_send = timed_sides(COMPARISONS)
 
 
 def test_message_is_small() -> None:

@@ -16,9 +16,8 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
 from parllel.cages import CageInterface, ProcessCage, VectorizedCage
@@ -206,8 +205,4 @@ COMPARISONS = [
     ),
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_rollout_worker(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_rollout_worker = timed_sides(COMPARISONS)

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.arrays import Array, ManagedMemoryArray, SharedMemoryArray
 
 T, B, FEATURES = 64, 16, 17
@@ -59,8 +58,4 @@ COMPARISONS = [
     for operation, go_through in (("write", _write_rows), ("read", _read_rows))
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_storage(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_storage = timed_sides(COMPARISONS)

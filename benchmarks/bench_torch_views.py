@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from benchmarks.policy_samples import make_policy_samples
 
 T, B, FEATURES, ACTIONS = 64, 16, 4, 2
@@ -72,8 +71,4 @@ COMPARISONS = [
     )
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_torch_views(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_torch_views = timed_sides(COMPARISONS)

@@ -14,10 +14,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import timed_sides
+from benchmarks.measure import Comparison, Sides
 from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
 from parllel.buffers.tree import buffer_close, buffer_rotate
 from parllel.cages import TrajInfo, VectorizedCage, example_of
@@ -194,8 +194,4 @@ COMPARISONS.append(
     )
 )
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_vectorized_cage(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_vectorized_cage = timed_sides(COMPARISONS)

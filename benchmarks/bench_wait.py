@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 from typing import TypeAlias
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import timed_sides
+from benchmarks.measure import Comparison, Sides
 from parllel.system.processes.child import Child
 from parllel.system.waits import Wait, available_kinds, make_wait
 from parllel.system.waits.sleep_slots import SleepSlots
@@ -136,8 +136,4 @@ COMPARISONS = [
     for spin_us in (50.0, 0.0)
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_wait(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_wait = timed_sides(COMPARISONS)

@@ -10,10 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 
 SMALL: dict[str, Any] = {
     "env": "cartpole-3",
@@ -157,8 +156,4 @@ COMPARISONS = [
     ),
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_wire(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_wire = timed_sides(COMPARISONS)

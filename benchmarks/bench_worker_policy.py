@@ -9,9 +9,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 
-from benchmarks.harness.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.samplers import BasicSampler, Plan, RolloutSampler, Sampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec
@@ -99,8 +98,4 @@ COMPARISONS = [
     ),
 ]
 
-
-@pytest.mark.parametrize(**both_sides(COMPARISONS))
-def test_worker_policy(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Time each side by itself."""
-    run_side(benchmark, comparison, side)
+test_worker_policy = timed_sides(COMPARISONS)

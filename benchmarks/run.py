@@ -2,7 +2,8 @@
 
     python benchmarks/run.py [--quick] [--only NAME ...] [--again NAME ...] [--output FILE]
 
-Quick runs show that everything works; their figures say little.
+The questions are the COMPARISONS and COUNTS of each bench_*.py. Quick runs show that everything works; their
+figures say little.
 """
 
 from __future__ import annotations
@@ -10,59 +11,21 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import (
-    bench_absolute_rows,
-    bench_asynchronous,
-    bench_awaited_rows,
-    bench_frame_stack,
-    bench_gae,
-    bench_indexing,
-    bench_load_policy,
-    bench_native_env,
-    bench_process_cage,
-    bench_recurrent,
-    bench_registered_send,
-    bench_rollout_worker,
-    bench_small_policy,
-    bench_storage,
-    bench_torch_views,
-    bench_vectorized_cage,
-    bench_wait,
-    bench_wire,
-    bench_worker_policy,
-)
 from benchmarks.command import Command, wants
 from benchmarks.figures import comparison_cells, count_cells, markdown
 from benchmarks.harness.measure import Answer, Comparison, Count, measure
 from benchmarks.harness.results import Report, put_into
 
-COMPARISONS: list[Comparison] = [
-    *bench_indexing.COMPARISONS,
-    *bench_registered_send.COMPARISONS,
-    *bench_storage.COMPARISONS,
-    *bench_gae.COMPARISONS,
-    *bench_process_cage.COMPARISONS,
-    *bench_torch_views.COMPARISONS,
-    *bench_wait.COMPARISONS,
-    *bench_vectorized_cage.COMPARISONS,
-    *bench_native_env.COMPARISONS,
-    *bench_small_policy.COMPARISONS,
-    *bench_worker_policy.COMPARISONS,
-    *bench_recurrent.COMPARISONS,
-    *bench_frame_stack.COMPARISONS,
-    *bench_asynchronous.COMPARISONS,
-    *bench_absolute_rows.COMPARISONS,
-    *bench_awaited_rows.COMPARISONS,
-    *bench_rollout_worker.COMPARISONS,
-    *bench_wire.COMPARISONS,
-    *bench_load_policy.COMPARISONS,
-]
-COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
+FILES = sorted(Path(__file__).parent.glob("bench_*.py"))
+MODULES = [import_module(f"benchmarks.{file.stem}") for file in FILES]
+COMPARISONS: list[Comparison] = [one for module in MODULES for one in module.COMPARISONS]
+COUNTS: list[Count] = [one for module in MODULES for one in getattr(module, "COUNTS", ())]
 
 
 @dataclass(frozen=True)

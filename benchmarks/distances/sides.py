@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +14,7 @@ import gymnasium as gym
 
 from benchmarks.distances.lean import Lean
 from benchmarks.harness.machine import usable_cores
-from benchmarks.remote.processes import server
+from benchmarks.remote.processes import parllel_server
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, weights_of
 from parllel.cages import CageInterface, SynchronizedProcessCage, VectorizedCage
@@ -91,14 +89,10 @@ def over_json(n: int, url: str) -> Sampled:
     return Sampled(VectorizedCage([make_env] * n, seeds=range(n)), policy, n)
 
 
-@contextlib.contextmanager
-def served() -> Any:
-    """Serve the policy, and yield the URL."""
-    command = [sys.executable, "-m", "parllel.cli", "http-server", "--port", "0"]
+def served() -> AbstractContextManager[str]:
+    """Return a server of the policy, which gives its URL."""
     patience = json.dumps({"agentTimeout": WAIT_S, "actTimeout": WAIT_S})
-    command += ["--environment", GAME, "--agent", POLICY, "--configuration", patience]
-    with server(command) as (url, _):
-        yield url
+    return parllel_server("--configuration", patience, environment=GAME, agent=POLICY)
 
 
 class OverProtobuf:

@@ -179,14 +179,19 @@ def collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def both_sides(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the arguments of `pytest.mark.parametrize` for `comparison, side`."""
+def timed_sides(comparisons: Sequence[Comparison]) -> Callable[..., None]:
+    """Return a test for pytest-benchmark, which times each side of each comparison by itself."""
+    # Here, as a run without pytest needs none of it.
+    import pytest
+
     cases = [(comparison, side) for comparison in comparisons for side in ("ours", "theirs")]
-    return {
-        "argnames": ("comparison", "side"),
-        "argvalues": cases,
-        "ids": [f"{comparison.name}-{side}" for comparison, side in cases],
-    }
+    ids = [f"{comparison.name}-{side}" for comparison, side in cases]
+
+    @pytest.mark.parametrize(("comparison", "side"), cases, ids=ids)
+    def test_sides(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
+        run_side(benchmark, comparison, side)
+
+    return test_sides
 
 
 def run_side(benchmark: Benchmark, comparison: Comparison, side: str) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import resource
+import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import turns
 from benchmarks.harness.turns import Work, in_turn, opened
-from benchmarks.messaging.brokers import brokers
 from benchmarks.messaging.sides import (
     WAIT_S,
     CountingTransport,
@@ -26,6 +27,7 @@ from benchmarks.messaging.sides import (
 )
 from benchmarks.messaging.workload import FOUR_FLOATS, MESSAGES, N_ENVS, ROOT, SCALAR
 from parllel.distributed.messaging import KafkaBroker, TopicManager
+from parllel.testing import MockKafkaBroker
 
 CALLS = "calls"
 REFERENCES = "references"
@@ -33,6 +35,7 @@ ENCODED = "encoded"
 CALLS_FOUR = "calls, four floats"
 ENCODED_FOUR = "encoded, four floats"
 SIZES = (1, N_ENVS, 8192)
+TESTS = Path(__file__).resolve().parents[2] / "tests" / "messaging"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,19 @@ def hops(effort: Effort) -> list[float]:
     """Return the seconds of a vector step whose hops are delayed, for each round."""
     with opened({"delayed": lambda: Steps(delayed(effort.delay_s))}) as works:
         return in_turn(effort, works, time.perf_counter)["delayed"]
+
+
+@contextlib.contextmanager
+def brokers() -> Iterator[dict[str, str]]:
+    """Start a broker of each kind that is installed; yield their addresses by kind, and end them."""
+    sys.path.insert(0, str(TESTS))
+    from kafka_brokers import TANSU, TansuBroker  # type: ignore[import-not-found]
+
+    with contextlib.ExitStack() as stack:
+        addresses = {"mock": stack.enter_context(MockKafkaBroker()).address}
+        if TANSU.exists():
+            addresses["tansu"] = stack.enter_context(TansuBroker()).address
+        yield addresses
 
 
 def on_kafka(effort: Effort) -> dict[str, dict[str, list[float]]]:

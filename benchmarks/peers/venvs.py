@@ -3,7 +3,8 @@
     python benchmarks/peers/venvs.py [NAME ...]
 
 They lie in benchmarks/peers/.venvs and hold the versions of numpy, gymnasium, mujoco, ale-py, numba and torch
-that the running Python has, so that all sides step the same code.
+that the running Python has, so that all sides step the same code. What a side needs in another Python has as
+much of that as there is for it.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def _create(folder: Path, venv: str) -> None:
     recipe = RECIPES[venv]
     base = find_python(recipe.python)
     subprocess.run([base, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
-    pins = shared_pins(recipe.shared)
+    pins = shared_pins(recipe)
     with tempfile.TemporaryDirectory() as scratch:
         constraints = Path(scratch) / "constraints.txt"
         constraints.write_text("".join(f"{pin}\n" for pin in pins))
@@ -202,14 +203,16 @@ def find_python(version: str | None) -> str:
     raise MissingPythonError(f"needs Python {version}, which is not there")
 
 
-def shared_pins(libraries: Sequence[str]) -> list[str]:
+def shared_pins(recipe: Recipe) -> list[str]:
     """Return the versions that sides are to have, as those that run here."""
     pins = []
-    for library in libraries:
+    for library in recipe.shared:
         try:
-            pins.append(f"{library}=={metadata.version(library)}")
+            version = metadata.version(library)
         except metadata.PackageNotFoundError:
             continue
+        # There may be no such build, as "+cpu", for another Python.
+        pins.append(f"{library}=={version.partition('+')[0] if recipe.python else version}")
     return pins
 
 

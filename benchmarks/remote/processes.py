@@ -79,11 +79,14 @@ def server(command: Sequence[str | Path]) -> Iterator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
-def parllel_server(*flags: str) -> Iterator[str]:
-    """Start `parllel http-server` with the agent; yield its URL."""
+def parllel_server(
+    *flags: str, environment: str = "rps", agent: str | Path = AGENT
+) -> Iterator[str]:
+    """Start `parllel http-server` with an agent of a file; yield its URL."""
     command = [sys.executable, "-m", "parllel.cli", "http-server", "--port", "0"]
-    agent = ["--environment", "rps", "--agent", str(AGENT), "--agent-root", str(HERE)]
-    with server([*command, *agent, *flags]) as (url, _):
+    folder = Path(str(agent).partition(":")[0]).parent
+    asked = ["--environment", environment, "--agent", str(agent), "--agent-root", str(folder)]
+    with server([*command, *asked, *flags]) as (url, _):
         yield url
 
 

@@ -114,7 +114,8 @@ def test_only_answers_one_question(tmp_path):
 def test_unknown_question_is_refused(tmp_path):
     ran = run(RUN, "--only", "ga", "--output", tmp_path / "none.json", cwd=tmp_path)
     assert ran.returncode == 2
-    assert "--only: expected some of registered_send/bytes" in ran.stderr
+    assert "--only: expected some of " in ran.stderr
+    assert ", registered_send/bytes" in ran.stderr
     assert ", indexing/write-scalar" in ran.stderr
     assert list(tmp_path.iterdir()) == []
 
