@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.measure import timed_sides
 from benchmarks.measure import Comparison, Sides, timed
-from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
+from benchmarks.samples import make_samples
+from parllel.buffers import Field
 from parllel.buffers.tree import buffer_close, buffer_rotate
 from parllel.cages import ProcessCage, example_of
 from parllel.types import BatchSpec
@@ -49,23 +50,9 @@ class OurLoop:
         for index, seed in enumerate(_seeds(n)):
             self.cages.append(ProcessCage(make_env, seed=seed, index=index))
         observation = example_of(self.cages[0].spaces.observation)
-        self.samples: Samples = allocate(
-            Samples(
-                agent=AgentSamples(
-                    action=Field(actions[0, 0], dtype=actions.dtype), agent_info=None
-                ),
-                env=EnvSamples(
-                    observation=Field(observation, padding=1),
-                    reward=np.float32(0),
-                    terminated=False,
-                    truncated=False,
-                    done=False,
-                    env_info=None,
-                ),
-            ),
-            BatchSpec(T, n),
-            storage="managed",
-        )
+        action = Field(actions[0, 0], dtype=actions.dtype)
+        spec = BatchSpec(T, n)
+        self.samples = make_samples(spec, action, observation, storage="managed")
         for index, cage in enumerate(self.cages):
             cage.set_samples_buffer(self.samples, slice(index, index + 1))
             cage.start_reset(0)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 
 from benchmarks.harness.measure import Comparison, Sides, timed_sides
-from benchmarks.policy_samples import make_policy_samples
+from benchmarks.samples import make_policy_samples
 from parllel.buffers import Samples
 
 T, FEATURES, ACTIONS = 64, 4, 2

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from benchmarks.harness.measure import Comparison, Sides, timed_sides
-from benchmarks.policy_samples import make_policy_samples
+from benchmarks.samples import make_policy_samples
 
 T, B, FEATURES, ACTIONS = 64, 16, 4, 2
 HIDDEN = (64, 64)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.measure import timed_sides
 from benchmarks.measure import Comparison, Sides
-from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
+from benchmarks.samples import make_samples
+from parllel.buffers import Field
 from parllel.buffers.tree import buffer_close, buffer_rotate
 from parllel.cages import TrajInfo, VectorizedCage, example_of
 from parllel.types import BatchSpec
@@ -59,22 +60,8 @@ class OurLoop:
     ) -> None:
         self.cage = VectorizedCage([make_env] * B, seeds=_seeds(), traj_info=traj_info)
         spaces = self.cage.spaces
-        self.samples: Samples = allocate(
-            Samples(
-                agent=AgentSamples(
-                    action=Field(actions[0][0], dtype=spaces.action.dtype), agent_info=None
-                ),
-                env=EnvSamples(
-                    observation=Field(example_of(spaces.observation), padding=1),
-                    reward=np.float32(0),
-                    terminated=False,
-                    truncated=False,
-                    done=False,
-                    env_info=None,
-                ),
-            ),
-            BatchSpec(T, B),
-        )
+        action = Field(actions[0][0], dtype=spaces.action.dtype)
+        self.samples = make_samples(BatchSpec(T, B), action, example_of(spaces.observation))
         self.cage.set_samples_buffer(self.samples, slice(0, B))
         # Written once: to hand actions over is the agent's part.
         np.asarray(self.samples.agent.action)[...] = actions

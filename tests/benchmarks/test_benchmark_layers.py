@@ -14,7 +14,7 @@ ROWS = (
     ("harness",),
     ("peers", "remote", "operators", "messaging"),
     ("end_to_end", "rollouts", "distances"),
-    ("summary", "figures", "policy_samples"),
+    ("summary", "figures", "samples"),
     ("pages",),
     ("command",),
     ("run", "__main__"),
@@ -72,7 +72,7 @@ def test_benchmarks_import_from_rows_above_their_own():
 
 
 def test_questions_import_no_other_benchmark_but_the_harness():
-    allowed = {"harness", "policy_samples", "peers"}
+    allowed = {"harness", "samples", "peers"}
     for path in FOLDER.glob("bench_*.py"):
         names = {other[0] for _, (_, *other) in imports_of(path.read_text())}
         assert {name for name in names if not name.startswith("bench_")} <= allowed, path.name
