@@ -25,7 +25,7 @@ from parllel.cages import TrajInfo, VectorizedCage, example_of
 from parllel.types import BatchSpec
 
 T, B = 64, 16
-LONGEST = 1000  # steps of an episode
+MAX_STEPS = 1000  # steps of an episode
 Actions = list[list[Any]]
 
 
@@ -123,7 +123,7 @@ def against_bare_loop(env_id: str) -> Iterator[Sides]:
     ours, theirs = OurLoop(make_env, actions), BareLoop(make_env, actions)
     try:
         # Until no environment is in its first episode, in which a cage checks what it returns.
-        for _ in range(LONGEST // T + 1):
+        for _ in range(MAX_STEPS // T + 1):
             ours.run()
             theirs.run()
         mine: NDArray[Any] = np.array(ours.samples.env.observation[0])

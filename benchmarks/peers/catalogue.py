@@ -13,7 +13,7 @@ from benchmarks.peers.workload import Workload
 Settings = dict[str, Any]
 SIDES = "benchmarks.peers.sides."
 # More processes than this for one side prove nothing on few cores and take minutes to start.
-MOST_PROCESSES = 32
+MAX_PROCESSES = 32
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _processes_each(
     settings: list[Settings],
 ) -> Callable[[Workload, int], list[Settings]]:
     """Return settings with a process for each environment, none where that is too many."""
-    return lambda workload, cores: settings if workload.B <= MOST_PROCESSES else []
+    return lambda workload, cores: settings if workload.B <= MAX_PROCESSES else []
 
 
 def _always(*settings: Settings) -> Callable[[Workload, int], list[Settings]]:

@@ -28,7 +28,7 @@ from benchmarks.harness.results import load
 COUNTS = (1, 10, 100, 1000)
 NETWORK_S = 0.5e-3
 # As a RolloutWorkerWrapper does, and what the RolloutManager lets all of them do.
-REPORT_S, MOST_REPORTS_PER_S = 0.5, 100.0
+REPORT_S, MAX_REPORTS_PER_S = 0.5, 100.0
 # Each is the answer to a report of each worker.
 VERSIONS_PER_S = 1.0
 # At least, and at least so many turns of a worker.
@@ -142,7 +142,7 @@ def _summary(
     now: float,
 ) -> dict[str, Any]:
     possible = cluster.n_workers * cluster.n_envs * cluster.T / turn_s
-    reports = min(cluster.n_workers / REPORT_S, MOST_REPORTS_PER_S)
+    reports = min(cluster.n_workers / REPORT_S, MAX_REPORTS_PER_S)
     reports += cluster.n_workers * VERSIONS_PER_S
     calls = reports + rate / cluster.T / cluster.B
     shares = {

@@ -18,7 +18,7 @@ from typing import Any
 from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.board_folder import BoardFolder
 from parllel.distributed.operators.board.card import Card, Frame
-from parllel.distributed.operators.board.card_gate import Pace
+from parllel.distributed.operators.board.card_gate import RateLimiter
 from parllel.distributed.operators.board.card_viewer import CardViewer
 from parllel.distributed.operators.board.own_cards import OwnCards
 from parllel.distributed.operators.board.step_all import StepAll
@@ -87,12 +87,12 @@ class Board(Closing):
         self._cards: dict[str, Card] = {}
         kept = BoardFolder(base, folder)
         self.folder: Path = kept.path
-        self._pace = Pace(kept.state.get("speed", speed))
+        self._rate_limiter = RateLimiter(kept.state.get("speed", speed))
         self._own = OwnCards(
             self._condition,
             self._cards,
             kept,
-            self._pace,
+            self._rate_limiter,
             self._viewer_of(self._cards),
             start_timeout_s=start_timeout_s,
             step_timeout_s=step_timeout_s,
@@ -119,7 +119,7 @@ class Board(Closing):
                 "version": version,
                 "phase": "playing" if is_playing else "stopped",
                 "steps_left": self._steps().n_left,
-                "speed": self._pace.steps_per_s,
+                "speed": self._rate_limiter.steps_per_s,
                 "autoplay": self._own.autoplay,
                 "seed": self._own.rounds.last,
                 "folder": str(self.folder),
@@ -288,7 +288,7 @@ class Board(Closing):
         if steps_per_s is not None:
             _check_rate("steps_per_s", steps_per_s)
         with self._condition:
-            self._pace.steps_per_s = steps_per_s
+            self._rate_limiter.steps_per_s = steps_per_s
             self._condition.note()
             self._own.keep()
 
@@ -330,7 +330,7 @@ class Board(Closing):
             self._watched = WatchedExperiment(
                 script,
                 self._condition,
-                self._pace,
+                self._rate_limiter,
                 self._viewer_of,
                 self._base,
                 trusted=self._trusted,

@@ -24,7 +24,7 @@ from parllel.distributed.operators.protocol.multi_agent_config import (
 )
 
 Record = dict[str, Any]
-_MOST_CHARACTERS = 2000
+_MAX_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Card:
             if status != self.status:
                 self._since = time.time()
             self.status = status
-            self.message = None if message is None else message[:_MOST_CHARACTERS]
+            self.message = None if message is None else message[:_MAX_CHARACTERS]
             self._condition.note()
 
     # ------------------------------------------------------------------ what has happened

@@ -24,7 +24,7 @@ from parllel.distributed.operators.experiments.episode_gate import (
 _LOOK_S = 0.5
 
 
-class Pace:
+class RateLimiter:
     """How fast cards play.
 
     Attributes:
@@ -39,7 +39,7 @@ class Pace:
         """Return how long a card has still to wait for its next step."""
         if self.steps_per_s is None:
             return 0.0
-        # A pace may have been changed since the last step.
+        # A rate may have been changed since the last step.
         return min(self._next.get(name, 0.0) - time.monotonic(), 1.0 / self.steps_per_s)
 
     def goes(self, name: str) -> None:
@@ -57,7 +57,7 @@ class CardGate(EpisodeGate):
     Args:
         condition: the board's lock.
         cards: by name.
-        pace: of those that play.
+        rate_limiter: of those that play.
         steps: of all cards of the board; the last to arrive here lets the next begin.
         inner: passed after it.
         lost: whether the worker of a card has ended, so that the step should be taken to find out why.
@@ -67,12 +67,17 @@ class CardGate(EpisodeGate):
         self,
         condition: BoardCondition,
         cards: Mapping[str, Card],
-        pace: Pace,
+        rate_limiter: RateLimiter,
         steps: StepAll,
         inner: EpisodeGate,
         lost: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        self._condition, self._cards, self._pace, self._steps = condition, cards, pace, steps
+        self._condition, self._cards, self._rate_limiter, self._steps = (
+            condition,
+            cards,
+            rate_limiter,
+            steps,
+        )
         self._inner, self._lost = inner, lost
         self._is_stopped = False
 
@@ -101,10 +106,10 @@ class CardGate(EpisodeGate):
             # Before the permits: a reset or the end comes before a step that was wished for earlier.
             self._raise_if_wished(card)
             has_changed = self._arrives(card)
-            left_s = self._pace.left_s(name) if card.playing else _LOOK_S
+            left_s = self._rate_limiter.left_s(name) if card.playing else _LOOK_S
             if card.permits or (card.playing and left_s <= 0.0):
                 card.permits = max(0, card.permits - 1)
-                self._pace.goes(name)
+                self._rate_limiter.goes(name)
                 return True
             if status is not None and card.status != status:
                 card.now(status)

@@ -15,7 +15,7 @@ from typing import Any
 
 from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.card import Card
-from parllel.distributed.operators.board.card_gate import CardGate, Pace
+from parllel.distributed.operators.board.card_gate import CardGate, RateLimiter
 from parllel.distributed.operators.board.card_viewer import CardViewer
 from parllel.distributed.operators.board.step_all import StepAll
 from parllel.distributed.operators.experiments.episode_gate import (
@@ -43,7 +43,7 @@ class CardPlayer:
     Args:
         card: shows it.
         condition: the board's lock.
-        pace: of cards that play.
+        rate_limiter: of cards that play.
         steps: of all cards of the board.
         viewer: gets pictures.
         launcher: starts workers.
@@ -62,7 +62,7 @@ class CardPlayer:
         self,
         card: Card,
         condition: BoardCondition,
-        pace: Pace,
+        rate_limiter: RateLimiter,
         steps: StepAll,
         viewer: CardViewer,
         launcher: OperatorLauncher,
@@ -74,7 +74,12 @@ class CardPlayer:
         next_round: Callable[[Card], tuple[int, int] | None],
         makes_game: bool = True,
     ) -> None:
-        self.card, self._condition, self._pace, self._viewer = card, condition, pace, viewer
+        self.card, self._condition, self._rate_limiter, self._viewer = (
+            card,
+            condition,
+            rate_limiter,
+            viewer,
+        )
         self._steps = steps
         self._launcher, self._telemetry, self._run_id = launcher, telemetry, run_id
         self._timeouts: dict[str, Any] = {
@@ -194,7 +199,7 @@ class CardPlayer:
         gate = CardGate(
             self._condition,
             {card.card_id: card},
-            self._pace,
+            self._rate_limiter,
             self._steps,
             FreeGate(),
             lost=self._lost,

@@ -16,7 +16,7 @@ from typing import Any
 from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.board_folder import BoardFolder, is_another
 from parllel.distributed.operators.board.card import Card
-from parllel.distributed.operators.board.card_gate import Pace
+from parllel.distributed.operators.board.card_gate import RateLimiter
 from parllel.distributed.operators.board.card_player import CardPlayer
 from parllel.distributed.operators.board.card_viewer import CardViewer
 from parllel.distributed.operators.board.step_all import StepAll
@@ -73,7 +73,7 @@ class OwnCards(Closing):
         condition: the board's lock.
         cards: gets them, by id.
         folder: of the board; closed at the end.
-        pace: of cards that play.
+        rate_limiter: of cards that play.
         viewer: gets their pictures.
         start_timeout_s, step_timeout_s: for the replies of workers.
 
@@ -88,14 +88,14 @@ class OwnCards(Closing):
         condition: BoardCondition,
         cards: dict[str, Card],
         folder: BoardFolder,
-        pace: Pace,
+        rate_limiter: RateLimiter,
         viewer: CardViewer,
         *,
         start_timeout_s: float,
         step_timeout_s: float | None,
     ) -> None:
         self._condition, self._cards, self._folder = condition, cards, folder
-        self._pace, self._viewer = pace, viewer
+        self._rate_limiter, self._viewer = rate_limiter, viewer
         self._timeouts: dict[str, Any] = {
             "start_timeout_s": start_timeout_s,
             "step_timeout_s": step_timeout_s,
@@ -207,7 +207,7 @@ class OwnCards(Closing):
         self._kept_s = time.monotonic()
         state = {
             "cards": [card.config.as_json() for card in self._cards.values()],
-            "speed": self._pace.steps_per_s,
+            "speed": self._rate_limiter.steps_per_s,
             "autoplay": self.autoplay,
         }
         if (state, self.rounds.seeds) != (self._folder.state, self._folder.seeds):
@@ -237,7 +237,7 @@ class OwnCards(Closing):
             return CardPlayer(
                 card,
                 self._condition,
-                self._pace,
+                self._rate_limiter,
                 self.steps,
                 self._viewer,
                 self._launcher,

@@ -17,7 +17,7 @@ from typing import Any
 
 from parllel.distributed.operators.board.board_condition import BoardCondition
 from parllel.distributed.operators.board.card import Card
-from parllel.distributed.operators.board.card_gate import CardGate, Pace
+from parllel.distributed.operators.board.card_gate import CardGate, RateLimiter
 from parllel.distributed.operators.board.card_viewer import CardViewer
 from parllel.distributed.operators.board.step_all import StepAll
 from parllel.distributed.operators.experiments.episode_gate import (
@@ -33,7 +33,7 @@ from parllel.distributed.operators.games.seated_players import Notice
 from parllel.distributed.operators.protocol.choosing import Choose
 from parllel.distributed.operators.trusted_runs import check_runs
 
-_MOST_CHARACTERS = 2000
+_MAX_CHARACTERS = 2000
 
 
 class WatchedCard(Card):
@@ -83,7 +83,7 @@ class WatchedExperiment:
     Args:
         script: file that defines it.
         condition: the board's lock.
-        pace: of cards that play.
+        rate_limiter: of cards that play.
         viewer: makes what gets the pictures of these cards.
         base: where its folder is made.
         trusted: whether scripts of runs outside the current folder may be executed.
@@ -99,13 +99,13 @@ class WatchedExperiment:
         self,
         script: str,
         condition: BoardCondition,
-        pace: Pace,
+        rate_limiter: RateLimiter,
         viewer: Callable[[Mapping[str, Card]], CardViewer],
         base: str | os.PathLike[str],
         *,
         trusted: bool,
     ) -> None:
-        self.script, self._condition, self._pace = script, condition, pace
+        self.script, self._condition, self._rate_limiter = script, condition, rate_limiter
         self._base, self._trusted = base, trusted
         self.cards: dict[str, Card] = {}
         self.steps = StepAll(self.cards)
@@ -145,7 +145,7 @@ class WatchedExperiment:
             "n_done": sum(session.n_done for session in self._sessions.values()),
             "n_failed": sum(session.n_failed for session in self._sessions.values()),
             "state": self._state,
-            "message": self._message[:_MOST_CHARACTERS] or None,
+            "message": self._message[:_MAX_CHARACTERS] or None,
         }
 
     # ------------------------------------------------------------------ the thread
@@ -183,7 +183,7 @@ class WatchedExperiment:
         """Return the gate of the cards, with the experiment's own after it."""
         self.steps.lock_step = inner if isinstance(inner, LockStepGate) else None
         return WatchedGate(
-            self._condition, self.cards, self._pace, self.steps, inner, lost=self._lost
+            self._condition, self.cards, self._rate_limiter, self.steps, inner, lost=self._lost
         )
 
     def _lost(self, name: str) -> bool:

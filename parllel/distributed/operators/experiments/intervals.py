@@ -26,7 +26,7 @@ _ROUNDING = 1e-12  # of the largest value
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """A mean over episodes.
+    """A mean over episodes, with its confidence interval.
 
     Attributes:
         mean: None over no values.

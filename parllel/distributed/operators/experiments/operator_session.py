@@ -26,7 +26,7 @@ from parllel.errors import ClosedError, ParllelError, RestartsUsedUpError
 from parllel.system.processes.restart_budget import RestartBudget
 
 Record = dict[str, Any]
-_MOST_CHARACTERS = 2000  # of a failure, which may quote what a worker wrote
+_MAX_CHARACTERS = 2000  # of a failure, which may quote what a worker wrote
 
 
 class Episodes(Protocol):
@@ -310,7 +310,7 @@ class OperatorSession:
             latency_s=latency_s,
         )
         if outcome.failure is not None:
-            record["failure"] = outcome.failure[:_MOST_CHARACTERS]
+            record["failure"] = outcome.failure[:_MAX_CHARACTERS]
         if outcome.lost:
             record["lost"] = True
         record.update(outcome.counts)

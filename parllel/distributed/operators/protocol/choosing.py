@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-_MOST_OFFERED = 256  # more actions than these are easier to type than to find
+_MAX_OFFERED = 256  # more actions than these are easier to type than to find
 # What pages call keys, where terminals have another name for them.
 _PAGE_KEYS = {
     "left": "ArrowLeft",
@@ -105,7 +105,7 @@ def offered_actions(
     if not isinstance(space, Mapping):
         return None  # a worker of another language may say nothing of it
     n, start = space.get("n"), space.get("start", 0)
-    if not isinstance(n, int) or not isinstance(start, int) or (not legal and n > _MOST_OFFERED):
+    if not isinstance(n, int) or not isinstance(start, int) or (not legal and n > _MAX_OFFERED):
         return None
     names, legal_names = names or (), legal_names or ()
     by_action: dict[int, list[str]] = {}

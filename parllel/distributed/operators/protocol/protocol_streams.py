@@ -17,7 +17,7 @@ import select
 from parllel.distributed.operators.protocol.message_lines import MessageError
 
 _CHUNK = 2**16
-_LONGEST = 2**27  # bytes of a line, as `Program` reads
+_MAX_LINE_BYTES = 2**27  # as `Program` reads
 
 
 class ProtocolStreams:
@@ -28,9 +28,9 @@ class ProtocolStreams:
         max_line_bytes: a longer line is left out, and reported by one error.
     """
 
-    def __init__(self, stdin: int, stdout: int, *, max_line_bytes: int = _LONGEST) -> None:
+    def __init__(self, stdin: int, stdout: int, *, max_line_bytes: int = _MAX_LINE_BYTES) -> None:
         self.stdin, self.stdout = stdin, stdout
-        self._longest = max_line_bytes
+        self._max_line_bytes = max_line_bytes
         self._rest = b""  # what came after the last line that was returned
         self._ended = False
 
@@ -48,10 +48,10 @@ class ProtocolStreams:
             chunk = os.read(self.stdin, _CHUNK)
             # As the driver awaits each answer, nearly always one whole line comes.
             if not rest and chunk.find(b"\n") == len(chunk) - 1 and chunk:
-                return chunk[:-1] if len(chunk) <= self._longest + 1 else self._refuse()
+                return chunk[:-1] if len(chunk) <= self._max_line_bytes + 1 else self._refuse()
             return self._long_line(rest, chunk)
         self._rest = rest[end + 1 :]
-        return rest[:end] if end <= self._longest else self._refuse()
+        return rest[:end] if end <= self._max_line_bytes else self._refuse()
 
     def _long_line(self, rest: bytes, chunk: bytes) -> bytes | None:
         """Return a line that comes in parts."""
@@ -59,21 +59,23 @@ class ProtocolStreams:
         parts, n = [rest], len(rest)
         while chunk:
             end = chunk.find(b"\n")
-            if n <= self._longest:
+            if n <= self._max_line_bytes:
                 parts.append(chunk if end < 0 else chunk[:end])
             n += len(chunk) if end < 0 else end
             if end >= 0:
                 self._rest = chunk[end + 1 :]
-                return b"".join(parts) if n <= self._longest else self._refuse()
+                return b"".join(parts) if n <= self._max_line_bytes else self._refuse()
             chunk = os.read(self.stdin, _CHUNK)
         self._rest, self._ended = b"", True
-        if n > self._longest:
+        if n > self._max_line_bytes:
             return self._refuse()
         # Whoever types a last line may leave its newline out.
         return b"".join(parts) or None
 
     def _refuse(self) -> bytes:
-        raise MessageError(f"expected a line of at most {self._longest} bytes, got a longer one")
+        raise MessageError(
+            f"expected a line of at most {self._max_line_bytes} bytes, got a longer one"
+        )
 
     def write(self, lines: bytes) -> None:
         """Write all of `lines`.

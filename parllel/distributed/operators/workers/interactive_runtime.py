@@ -60,8 +60,8 @@ from parllel.distributed.operators.workers.worker_agent import (
 )
 from parllel.envs.rewards import reward_of
 
-_LONGEST = 2000  # characters of an error's message, and of an observation as text
-_LONGEST_SPACE = 200
+_MAX_CHARACTERS = 2000  # characters of an error's message, and of an observation as text
+_MAX_SPACE_CHARACTERS = 200
 
 
 class InteractiveRuntime:
@@ -248,7 +248,7 @@ class InteractiveRuntime:
     def _frame(self, env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
         if self._agent.takes_actions and not can_render(env):
             # A person has to see something to choose by.
-            return text_frame(str(self._observation)[:_LONGEST])
+            return text_frame(str(self._observation)[:_MAX_CHARACTERS])
         return frame_of(env, mode)
 
     def _action_brought(self, values: Any) -> Any:
@@ -304,7 +304,7 @@ def error_text(error: BaseException) -> str:
         text = "(its text cannot be made)"
     if not isinstance(error, MessageError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+    return text[:_MAX_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def _shape(space: gym.Space[Any]) -> list[int] | None:
@@ -312,7 +312,7 @@ def _shape(space: gym.Space[Any]) -> list[int] | None:
 
 
 def _action_space(space: gym.Space[Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"text": str(space)[:_LONGEST_SPACE]}
+    shown: dict[str, Any] = {"text": str(space)[:_MAX_SPACE_CHARACTERS]}
     if isinstance(space, gym.spaces.Discrete):
         shown.update(n=int(space.n), start=int(space.start))
     return shown
