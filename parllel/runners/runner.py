@@ -188,7 +188,7 @@ class Runner:
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> RunResult:
-        """Train, and return what came of it, with a checkpoint at the end.
+        """Train, and return the result, with a checkpoint at the end.
 
         An exception leaves the checkpoints as they were before the batch that failed. The learning curve is
         drawn however the run ends.

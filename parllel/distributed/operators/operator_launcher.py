@@ -135,7 +135,7 @@ class OperatorLauncher(Closing):
         return MultiAgentOperatorHandle(config, handles)
 
     def close(self) -> None:
-        """End all that runs, side by side; may be called twice."""
+        """End all that runs, side by side. Idempotent."""
         self._closed = True  # before the lock, for those that wait for it to launch
         with self._lock:
             handles, self._handles = self._handles, []

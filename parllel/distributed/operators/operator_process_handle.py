@@ -329,7 +329,7 @@ class OperatorProcessHandle(Closing):
     def end(self, grace_s: float = 2.0) -> None:
         """Ask the worker to stop, give it `grace_s`, then terminate it, then kill it, with all it started.
 
-        May be called twice. What it wrote and was not read is lost.
+        Idempotent. What it wrote and was not read is lost.
         """
         self.ask_to_stop()
         self.process.end(grace_s)
@@ -343,7 +343,7 @@ class OperatorProcessHandle(Closing):
         self.process.close_input()
 
     def close(self) -> None:
-        """End the worker; may be called twice."""
+        """End the worker. Idempotent."""
         self.end()
 
 

@@ -354,7 +354,7 @@ class Board(Closing):
             self._condition.note()
 
     def close(self) -> None:
-        """End all workers, and write the results; may be called twice."""
+        """End all workers, and write the results. Idempotent."""
         with self._condition:
             if self._is_closed:
                 return

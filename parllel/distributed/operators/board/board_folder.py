@@ -142,7 +142,7 @@ class BoardFolder(Closing):
         self._run.remove()
 
     def conclude(self) -> None:
-        """Write results.json, and what came of the run."""
+        """Write results.json and the outcome of the run."""
         groups = read_results(self.path, self.values())
         write_json(self.path / "results.json", {"results": results_as_json(groups)})
         self._run.note_outcome(
@@ -154,7 +154,7 @@ class BoardFolder(Closing):
         )
 
     def close(self) -> None:
-        """Let others have the folder; may be called twice."""
+        """Release the folder to other processes. Idempotent."""
         self._held.close()
 
 

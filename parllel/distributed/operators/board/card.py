@@ -45,7 +45,7 @@ class Frame:
 
 
 class Totals:
-    """What came of the episodes of a card since it was put on the board; of a game, of its first player."""
+    """Totals over the episodes of a card since it was put on the board; of a game, for its first player."""
 
     def __init__(self) -> None:
         self.n_ended = self.n_failed = 0
@@ -192,7 +192,7 @@ class Card:
             self._note()
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Note what came of the episode."""
+        """Note the outcomes of the episode."""
         first = outcomes[0]
         failures = list(dict.fromkeys(o.failure for o in outcomes if o.failure is not None))
         with self._condition:

@@ -273,7 +273,7 @@ class CardPlayer:
         self.card.stepped(record)
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Show what came of an episode, and go on with the next if that is wished."""
+        """Show the outcomes of an episode, and begin the next if autoplay is on."""
         with self._condition:
             card = self.card
             card.ended(outcomes)

@@ -46,7 +46,7 @@ class WatchedCard(Card):
             super().begins(episode, seed)
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Note what came of the episode; the next one takes permits, too."""
+        """Note the outcomes of the episode; the next one takes permits, too."""
         with self._condition:
             # Those that are left let its next episode begin.
             permits = self.permits

@@ -46,7 +46,7 @@ class EpisodeGate(ABC):
 
     @abstractmethod
     def leave(self, name: str) -> None:
-        """Note that it takes no further episodes; may be called twice."""
+        """Note that it takes no further episodes. Idempotent."""
 
     @abstractmethod
     def pause(self, seconds: float) -> None:

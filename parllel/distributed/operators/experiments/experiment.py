@@ -1,4 +1,4 @@
-"""An experiment: operators that play the same episodes, and what came of it."""
+"""An experiment: operators that play the same episodes, and its outcome."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class Experiment:
         resume: str | os.PathLike[str] | None = None,
         say: Callable[[str], None] = _say_nothing,
     ) -> ExperimentResult:
-        """Play all episodes, and return what came of them; Ctrl-C keeps those that were played.
+        """Play all episodes, and return the outcome; Ctrl-C keeps those that were played.
 
         Args:
             base: where to make the folder of the run.

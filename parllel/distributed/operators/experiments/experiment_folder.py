@@ -126,7 +126,7 @@ class ExperimentFolder:
         draws: bool = True,
         spent: Mapping[str, float] | None = None,
     ) -> tuple[tuple[GroupResult, ...], tuple[str, ...], tuple[str, ...]]:
-        """Compute, draw and write what came of the experiment.
+        """Compute, draw and write the results of the experiment.
 
         draws: whether to draw results.png.
         spent: what was paid for; None if that is not limited.

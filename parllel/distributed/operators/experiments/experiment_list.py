@@ -1,4 +1,4 @@
-"""The experiments in a folder, and what came of each, as JSON values."""
+"""The experiments in a folder, and the results of each, as JSON values."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Episodes(Protocol):
         before_step: Callable[[], None],
         record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
-        """Return what came of an episode, for each player."""
+        """Return the outcome of an episode for each player."""
         ...
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Onlooker(Protocol):
         ...
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Note what came of the episode, unless it was abandoned."""
+        """Note the outcomes of the episode, unless it was abandoned."""
         ...
 
 
@@ -192,7 +192,7 @@ class OperatorSession:
             self._episodes.close()
 
     def close(self) -> None:
-        """End the worker; may be called twice, and by another thread."""
+        """End the worker. Idempotent, and callable from another thread."""
         # Read once: `play` takes it away when the worker is lost.
         handle = self._handle
         if handle is not None:

@@ -66,7 +66,7 @@ class SingleEpisodes:
         before_step: Callable[[], None],
         record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
-        """Play an episode and return what came of it, in a list of one.
+        """Play an episode and return its outcome, in a list of one.
 
         Never raises for a worker that dies, hangs or answers an error.
 
@@ -344,7 +344,7 @@ class _Episode:
         self._viewers.show(self._length, reply.get("render_payload"), is_last=is_last)
 
     def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
-        """Return what came of it."""
+        """Return the outcome."""
         return EpisodeOutcome(
             "ended" if failure is None else "failed",
             self._reward,

@@ -87,7 +87,7 @@ class GameEpisodes(Closing):
         before_step: Callable[[], None] = lambda: None,
         record_step: Callable[[Record], None] = lambda record: None,
     ) -> list[EpisodeOutcome]:
-        """Play an episode, and return what came of it for each player, in the order of the config.
+        """Play an episode, and return the outcome for each player, in the order of the config.
 
         A player that dies, hangs, or answers an error ends the episode, which has failed for all of them;
         so does a game that raises.
@@ -130,7 +130,7 @@ class GameEpisodes(Closing):
         return show
 
     def close(self) -> None:
-        """Close the game; may be called twice."""
+        """Close the game. Idempotent."""
         self._game.close()
 
 

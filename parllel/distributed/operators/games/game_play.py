@@ -103,7 +103,7 @@ class GamePlay:
             self._step(self._choices(movers, timeout_s))
 
     def outcome(self, seat: Seat, failure: GameFailedError | None) -> EpisodeOutcome:
-        """Return what came of it for a player, when it is over."""
+        """Return the outcome for a player, when the episode is over."""
         if failure is None:
             self._players.note([seat.player_id], "ended")
         terminated, truncated = self._game.flags.get(seat.player_id, (False, False))

@@ -130,14 +130,14 @@ class MultiAgentOperatorHandle(Closing):
         return {player: found[player] for player in self.player_handles if player in found}
 
     def end(self, grace_s: float = 2.0) -> None:
-        """End all players side by side; may be called twice."""
+        """End all players side by side. Idempotent."""
         # Asked first, all of them: each has the whole grace to leave.
         for handle in self.player_handles.values():
             handle.ask_to_stop()
         end_all([handle.process for handle in self.player_handles.values()], grace_s)
 
     def close(self) -> None:
-        """End all players; may be called twice."""
+        """End all players. Idempotent."""
         self.end()
 
     def _ask(self, player: str, send: Callable[[], None]) -> None:

@@ -98,7 +98,7 @@ class Telemetry(Closing):
         return line
 
     def close(self) -> None:
-        """Close the files; may be called twice."""
+        """Close the files. Idempotent."""
         while self._files:
             os.close(self._files.popitem()[1])
 

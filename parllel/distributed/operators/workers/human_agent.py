@@ -108,7 +108,7 @@ class HumanAgent(WorkerAgent):
                 return Decision(action, raw=line, parsed=action)
 
     def close(self) -> None:
-        """Close the terminal; may be called twice."""
+        """Close the terminal. Idempotent."""
         if self._terminal is not None:
             self._terminal.close()
             self._terminal = None

@@ -280,7 +280,7 @@ class InteractiveRuntime:
         return self._env
 
     def close(self) -> None:
-        """Close the environment and the agent, each whatever the other does; may be called twice."""
+        """Close the environment and the agent, each even if the other fails. Idempotent."""
         env, self._env = self._env, None
         self._playing = False
         try:

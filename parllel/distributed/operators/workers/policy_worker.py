@@ -64,7 +64,7 @@ class PolicyWorkerAgent(WorkerAgent):
         return Decision(self._bound().act_one(observation))
 
     def close(self) -> None:
-        """Close the policy; may be called twice."""
+        """Close the policy. Idempotent."""
         policy, self._policy = self._policy, None
         if policy is not None:
             policy.close()

@@ -109,7 +109,7 @@ class Terminal(Closing):
         return line.decode(errors="replace").rstrip("\r\n")
 
     def close(self) -> None:
-        """Close the terminal; may be called twice."""
+        """Close the terminal. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -110,7 +110,7 @@ class WorkerAgent(ABC):
         """
 
     def close(self) -> None:
-        """Release what it holds; may be called twice."""
+        """Release what it holds. Idempotent."""
 
 
 class _PolicyDecides(WorkerAgent):
