@@ -9,6 +9,7 @@ from typing import Any
 from parllel.distributed.operators.workers.worker_agent import COUNTS
 
 MAX_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
+MIN_UNDERSTOOD = 0.5  # of a language model's decisions
 
 
 @dataclass(frozen=True)
@@ -108,3 +109,15 @@ class DecisionCounts:
 
     def _add(self, name: str, count: int) -> None:
         self.sums[name] = self.sums.get(name, 0) + count
+
+
+def understanding_warning(
+    operator_id: str, understood: int, decisions: int, least: float
+) -> str | None:
+    """Return a sentence if too few of a language model's decisions were understood."""
+    if understood >= least * decisions:
+        return None
+    return (
+        f"{operator_id}: {understood} of {decisions} decisions were understood, less than "
+        f"{100 * least:g} %: its results say little of the model; telemetry has its answers"
+    )

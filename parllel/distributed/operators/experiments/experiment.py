@@ -17,6 +17,7 @@ from parllel.distributed.operators.experiments.episode_gate import (
     FreeGate,
     LockStepGate,
 )
+from parllel.distributed.operators.experiments.episode_outcome import MIN_UNDERSTOOD
 from parllel.distributed.operators.experiments.experiment_folder import ExperimentFolder
 from parllel.distributed.operators.experiments.experiment_seeds import (
     SeedsLike,
@@ -34,11 +35,7 @@ from parllel.distributed.operators.experiments.operator_session import (
     Onlooker,
     OperatorSession,
 )
-from parllel.distributed.operators.experiments.results import (
-    COMPARISONS,
-    MIN_UNDERSTOOD,
-    GroupResult,
-)
+from parllel.distributed.operators.experiments.results import COMPARISONS, GroupResult
 from parllel.distributed.operators.experiments.session_parts import (
     episodes_of,
     labels_of,

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any
 
 from parllel.distributed.operators.experiments.earlier_part import changed_settings
+from parllel.distributed.operators.experiments.episode_outcome import MIN_UNDERSTOOD
 from parllel.distributed.operators.experiments.film import Film
 from parllel.distributed.operators.experiments.results import (
-    MIN_UNDERSTOOD,
     GroupResult,
     Price,
     Source,

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from parllel.distributed.operators.experiments.episode_outcome import (
+    MIN_UNDERSTOOD,
+    understanding_warning,
+)
 from parllel.distributed.operators.experiments.intervals import (
     LEVEL,
     ConfidenceInterval,
@@ -27,7 +31,6 @@ from parllel.distributed.operators.protocol.telemetry import (
 )
 
 COMPARISONS = ("first", "pairs")
-MIN_UNDERSTOOD = 0.5  # of a language model's decisions
 NumberT = TypeVar("NumberT", int, float)
 
 
@@ -400,18 +403,6 @@ def _with_understood(
         decisions=decisions,
         understood=understood / decisions,
         warnings=result.warnings if said is None else (*result.warnings, said),
-    )
-
-
-def understanding_warning(
-    operator_id: str, understood: int, decisions: int, least: float
-) -> str | None:
-    """Return a sentence if too few of a language model's decisions were understood."""
-    if understood >= least * decisions:
-        return None
-    return (
-        f"{operator_id}: {understood} of {decisions} decisions were understood, less than "
-        f"{100 * least:g} %: its results say little of the model; telemetry has its answers"
     )
 
 

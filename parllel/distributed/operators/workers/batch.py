@@ -18,10 +18,11 @@ import gymnasium as gym
 
 from parllel.distributed.operators.experiments.episode_outcome import (
     MAX_STEPS,
+    MIN_UNDERSTOOD,
     DecisionCounts,
     step_record,
+    understanding_warning,
 )
-from parllel.distributed.operators.experiments.results import MIN_UNDERSTOOD, understanding_warning
 from parllel.distributed.operators.protocol.message_lines import read_reply, write_command
 from parllel.distributed.operators.protocol.messages import AnyCommand, Reset, Step
 from parllel.distributed.operators.protocol.protocol_streams import take_streams
