@@ -19,8 +19,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import timed_sides
-from benchmarks.measure import Comparison, Sides, timed
+from benchmarks.harness.measure import Comparison, Sides, timed, timed_sides
 from benchmarks.samples import make_samples
 from parllel.buffers import Field
 from parllel.buffers.tree import buffer_close, buffer_rotate

@@ -17,8 +17,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import timed_sides
-from benchmarks.measure import Comparison, Count, Sides
+from benchmarks.harness.measure import Comparison, Count, Sides, timed_sides
 from parllel.buffers import NamedArrayTuple, allocate, buffer_asarray
 from parllel.buffers.link import REGISTER, Link
 from parllel.system.processes.child import Child

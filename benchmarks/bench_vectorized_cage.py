@@ -16,8 +16,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import timed_sides
-from benchmarks.measure import Comparison, Sides
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from benchmarks.samples import make_samples
 from parllel.buffers import Field
 from parllel.buffers.tree import buffer_close, buffer_rotate

@@ -16,8 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.measure import timed_sides
-from benchmarks.measure import Comparison, Sides
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.system.processes.child import Child
 from parllel.system.waits import Wait, available_kinds, make_wait
 from parllel.system.waits.sleep_slots import SleepSlots

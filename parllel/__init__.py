@@ -18,7 +18,7 @@ if _TYPE_CHECKING:
     from parllel.errors import ParllelError
     from parllel.policies.episodes import play_episodes
     from parllel.policies.policy_loading import load_policy
-    from parllel.runners.on_policy_runner import OnPolicyRunner
+    from parllel.runners.runner import OnPolicyRunner
     from parllel.samplers.basic_sampler import BasicSampler
     from parllel.samplers.eval_sampler import EvalSampler
     from parllel.samplers.recurrent_sampler import RecurrentSampler
@@ -51,7 +51,7 @@ __getattr__, __dir__ = _lazy_names(
         "errors": ("ParllelError",),
         "policies.episodes": ("play_episodes",),
         "policies.policy_loading": ("load_policy",),
-        "runners.on_policy_runner": ("OnPolicyRunner",),
+        "runners.runner": ("OnPolicyRunner",),
         "samplers.basic_sampler": ("BasicSampler",),
         "samplers.eval_sampler": ("EvalSampler",),
         "samplers.recurrent_sampler": ("RecurrentSampler",),

@@ -15,6 +15,7 @@ from cage_makers import forked
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
 from parllel.cages import AwaitedRows, VectorizedCage
+from parllel.cages.cage_interface import Awaited
 from parllel.cages.stepping import awaited_rows
 from parllel.cages.stepping.awaited_rows import await_rows
 from parllel.cages.workers.wakeup_pipe import WakeupPipe

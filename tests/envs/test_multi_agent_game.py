@@ -1,4 +1,4 @@
-"""Games of PettingZoo's two interfaces; tests/distributed/operators/test_games.py plays them against plain loops."""
+"""Games of PettingZoo's two interfaces; test_games.py plays them against plain loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 from pettingzoo.classic.tictactoe import tictactoe
 
-from parllel.envs import AecGame, ParallelGame, game_of, with_render_mode
+from parllel.envs.multi_agent_game import AecGame, ParallelGame, game_of, with_render_mode
 from parllel.testing.dummy_parallel_env import CountingParallelEnv
 
 

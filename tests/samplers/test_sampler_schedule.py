@@ -16,6 +16,7 @@ from parllel.agents import Agent, NumpyHandler
 from parllel.buffers import add_fields, buffer_leaves
 from parllel.cages import VectorizedCage
 from parllel.samplers import AlternatingSampler, BasicSampler, CageColumns
+from parllel.samplers.cage_columns import EnvGroup, EnvGroups
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler

@@ -11,7 +11,9 @@ from parllel.distributed.remote.build_agent import build_agent
 from parllel.distributed.remote.environment import make
 from parllel.distributed.remote.evaluate import evaluate
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.remote.games import Game, Position, Seat, environments, register
+from parllel.distributed.remote.games.game import Game
+from parllel.distributed.remote.games.position import Position, Seat
+from parllel.distributed.remote.games.registry import environments, register
 from parllel.distributed.remote.protobuf_agent import ProtobufAgent
 from parllel.distributed.remote.remote_policy import RemoteError, RemotePolicy
 from parllel.distributed.remote.url_agent import UrlAgent

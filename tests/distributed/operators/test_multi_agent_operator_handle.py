@@ -10,7 +10,7 @@ from launching import HOSTILE, LONG_S, Hostile
 
 from parllel.distributed.operators import MultiAgentConfig, OperatorConfig, OperatorLauncher
 from parllel.distributed.operators.games.multi_agent_operator_handle import MultiAgentOperatorHandle
-from parllel.distributed.operators.several_operators import await_replies
+from parllel.distributed.operators.operator_process_handle import await_replies
 from parllel.errors import WrongStateError
 from parllel.system.processes.process_table import process_runs
 

@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from parllel.cages import Cage
-from parllel.cages.workers.awaited import Awaited
+from parllel.cages.cage_interface import Awaited
 from parllel.errors import WorkerDiedError
 
 

@@ -17,8 +17,8 @@ from parllel.distributed.rollouts import (
     ReplayBuffer,
     RolloutWorker,
     RowsSchedule,
-    seen_fragments,
 )
+from parllel.distributed.rollouts.fragments import batch_filler
 from parllel.distributed.rollouts.fragments.batch_filler import SeenFragments
 from parllel.torch import TorchHandler
 from parllel.transforms import EstimateAdvantage, FinalObservations, NormalizeObservations
@@ -211,7 +211,7 @@ def test_memory_of_fragments_is_bounded():
 
 
 def test_environments_that_came_longest_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(seen_fragments, "_MOST_ENVIRONMENTS", 2)
+    monkeypatch.setattr(batch_filler, "_MOST_ENVIRONMENTS", 2)
     seen = SeenFragments()
     for start in range(3):
         assert seen.add((f"worker 1, start {start}", 0, 0, 0))

@@ -13,7 +13,8 @@ import pytest
 from answering import Answering, reply
 from waiting import until
 
-from parllel.distributed.web import HttpClient, HttpError
+from parllel.distributed.web import HttpError
+from parllel.distributed.web.http_client import HttpClient
 
 BODY = b'{"action": 1}'
 HEADS = {

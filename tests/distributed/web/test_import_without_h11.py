@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize("missing", ["msgspec", "h11"])
 def test_the_error_names_the_extra(missing):
     # None in sys.modules is how Python itself marks a module that must not be found.
-    code = f"import sys; sys.modules['{missing}'] = None; import parllel.distributed.web as web; web.WebServer"
+    code = f"import sys; sys.modules['{missing}'] = None\nfrom parllel.distributed.web import WebServer"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]

@@ -351,42 +351,28 @@ class Experiment:
         earlier: Mapping[str, EarlierPart],
         spending: Spending | None,
     ) -> list[OperatorSession]:
-        found = []
+        sessions = []
         for config, one in zip(self.operators, episodes, strict=True):
-            part = earlier.get(config.operator_id)
-            found.append(
-                self._session(config, one, folder, launcher, gate, watching, part, spending)
+            name, run_id = config.operator_id, folder.run_id(config.operator_id)
+            part = earlier.get(name)
+            session = OperatorSession(
+                name,
+                labels=labels_of(config),
+                launch=launch_of(config, launcher, run_id, part.used if part else None),
+                episodes=one,
+                rounds=self._rounds(config),
+                gate=gate,
+                folder=folder.telemetry,
+                run_id=run_id,
+                restarts=RestartBudget(self.restarts, within_s=math.inf),
+                is_success=self._is_success(config.env_id),
+                onlooker=None if watching is None else watching.onlooker(name),
+                goes_on=part is not None,
+                earlier=part,
+                spending=spending,
             )
-        return found
-
-    def _session(
-        self,
-        config: AnyConfig,
-        episodes: Episodes,
-        folder: ExperimentFolder,
-        launcher: OperatorLauncher,
-        gate: EpisodeGate,
-        watching: Watching | None,
-        earlier: EarlierPart | None,
-        spending: Spending | None,
-    ) -> OperatorSession:
-        run_id = folder.run_id(config.operator_id)
-        return OperatorSession(
-            config.operator_id,
-            labels=labels_of(config),
-            launch=launch_of(config, launcher, run_id, earlier.used if earlier else None),
-            episodes=episodes,
-            rounds=self._rounds(config),
-            gate=gate,
-            folder=folder.telemetry,
-            run_id=run_id,
-            restarts=RestartBudget(self.restarts, within_s=math.inf),
-            is_success=self._is_success(config.env_id),
-            onlooker=None if watching is None else watching.onlooker(config.operator_id),
-            goes_on=earlier is not None,
-            earlier=earlier,
-            spending=spending,
-        )
+            sessions.append(session)
+        return sessions
 
     def _rounds(self, config: AnyConfig) -> list[tuple[int, int, int | None]]:
         n_seatings = 1

@@ -29,22 +29,15 @@ def episodes_of(
     notice: Notice = no_notice,
 ) -> Episodes:
     """Return what plays episodes; arguments and errors are those of SingleEpisodes and GameEpisodes."""
+    common: dict[str, Any] = {
+        "start_timeout_s": start_timeout_s,
+        "step_timeout_s": step_timeout_s,
+        "viewers": viewers,
+        "choose": choose,
+    }
     if isinstance(config, MultiAgentConfig):
-        return GameEpisodes(
-            config,
-            start_timeout_s=start_timeout_s,
-            step_timeout_s=step_timeout_s,
-            viewers=viewers,
-            choose=choose,
-            notice=notice,
-        )
-    return SingleEpisodes(
-        config,
-        start_timeout_s=start_timeout_s,
-        step_timeout_s=step_timeout_s,
-        viewers=viewers,
-        choose=choose,
-    )
+        return GameEpisodes(config, notice=notice, **common)
+    return SingleEpisodes(config, **common)
 
 
 def launch_of(

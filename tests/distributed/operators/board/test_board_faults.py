@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from boards import Held, card_of, settled, until
 from lying_worker import lying
-from parllel.distributed.operators.board.errors import UnknownCardError
 
 from parllel.distributed.operators import Board, read_telemetry
+from parllel.distributed.operators.board.board import UnknownCardError
 from parllel.errors import ClosedError, WrongStateError
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parllel.distributed.operators import Board, read_telemetry
-from parllel.distributed.operators.board.errors import UnknownCardError
+from parllel.distributed.operators.board.board import UnknownCardError
 from parllel.errors import WrongStateError
 
 NAMES = ("a", "b", "c")

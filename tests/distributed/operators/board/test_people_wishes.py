@@ -6,10 +6,10 @@ import random
 
 import pytest
 from boards import until
-from parllel.distributed.operators.board.errors import UnknownCardError
 from playing_games import FOUR, config_of, player
 
 from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
+from parllel.distributed.operators.board.board import UnknownCardError
 from parllel.errors import WrongStateError
 
 FIRST = "def act(command):\n    return command['legal_actions'][0]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, NamedTuple
 
-from parllel.distributed.operators.board.errors import UnknownCardError
+from parllel.distributed.operators.board.board import UnknownCardError
 from parllel.errors import WrongStateError
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from drawn_env import make
-from parllel.distributed.operators.board.errors import UnknownCardError
 from scripted_board import WRONG_MOMENT
 
 from parllel.distributed.operators import MultiAgentConfig, OperatorConfig
+from parllel.distributed.operators.board.board import UnknownCardError
 from parllel.errors import ClosedError
 from parllel.runs import RunFolder
 
