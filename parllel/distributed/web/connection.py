@@ -48,7 +48,6 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 # Replies are data for programs: no browser should guess another type, or keep them.
 _FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _CLOSE = (b"connection", b"close")
-_RANKS = {"idle": 2, "header": 1, "body": 0}  # of those that make room
 
 
 class Connections:
@@ -88,7 +87,7 @@ class Connections:
         crowd = Counter(networks.values())
         spare = [one for one in self._open if isinstance(one, Connection) and one.can_give_way]
         # There is the one that has just been opened, at least.
-        last = max(spare, key=lambda one: (crowd[networks[one]], _RANKS[one.phase], -one.since))
+        last = max(spare, key=lambda one: (crowd[networks[one]], one.phase == "idle", -one.since))
         last.give_way()
 
     def check(self, now: float) -> None:
@@ -376,7 +375,7 @@ class Connection(asyncio.Protocol):
     @property
     def can_give_way(self) -> bool:
         """Whether it may be ended for another connection."""
-        return self.phase in _RANKS and not self._transport.is_closing()
+        return self.phase != "working" and not self._transport.is_closing()
 
     def give_way(self) -> None:
         """End it for another connection."""

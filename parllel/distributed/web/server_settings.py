@@ -39,7 +39,8 @@ class ServerSettings:
         write_s: for a client to read a reply.
         end_s: for running requests, once the server is to end.
         ping_s: between pings of a WebSocket, and for the answer to one.
-        max_connections: at the same time; a new one takes the place of the one that has been idle longest.
+        max_connections: at the same time; beyond them, the client that has the most loses the one that has
+            been idle, or else sending a request, for longest.
         max_sockets: WebSockets among them; beyond them the reply is 503.
         requests_per_s: of one client address, on average over a second; None sets no limit.
         handler_threads: requests that are handled at the same time.

@@ -101,6 +101,41 @@ def test_a_client_that_does_not_read_is_let_go(serve):
         assert received < 1 << 24
 
 
+def test_replies_that_nobody_reads_are_not_made(serve):
+    called = []
+    server = serve(Route("/", {"GET": lambda call: called.append(1) or Reply(bytes(1 << 24))}))
+    with RawConnection(server) as connection:
+        connection.send(*[request(method=b"GET")] * 20)
+        while not called:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert len(called) < 3
+        # All are, for a client that reads on.
+        received = 0
+        while received < 20 << 24:
+            received += len(connection.socket.recv(1 << 20))
+        assert len(called) == 20
+
+
+def test_a_reply_that_cannot_be_sent_is_logged_and_ends_the_connection(serve, caplog):
+    server = serve(Route("/", {"GET": lambda call: Reply(b"", headers=((b"x", b"a\r\nb"),))}))
+    with RawConnection(server) as connection:
+        connection.send(request(method=b"GET"))
+        assert connection.is_closed()
+    assert "a reply to GET could not be sent" in caplog.text
+
+
+def test_what_follows_the_last_request_is_nothing(serve):
+    server = serve()
+    with RawConnection(server) as connection:
+        connection.send(request(b"", b"Connection: close", path=b"/gate"))
+        while not server.app.running:
+            time.sleep(0.01)
+        connection.send(b"\r\nwhat is this?")
+        server.gate.set()
+        assert connection.reply() == (200, "passed")
+
+
 def test_announced_bodies_are_refused_before_they_are_sent(serve):
     with RawConnection(serve(max_body_bytes=100)) as connection:
         connection.send(request(b"", b"Content-Length: 101"))
@@ -196,6 +231,7 @@ def test_a_client_that_leaves_before_the_reply_costs_nothing(serve, caplog):
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"POST / HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
@@ -259,14 +295,15 @@ def test_beyond_the_most_connections_the_idle_make_room(serve):
     assert still_answers(server)
 
 
-def test_silent_connections_of_one_client_starve_no_other(serve):
-    server = serve(header_s=60.0)
+@pytest.mark.parametrize("begun", [b"", request(b"", CHUNKED)], ids=["silent", "body"])
+def test_silent_connections_of_one_client_starve_no_other(serve, begun):
+    server = serve(header_s=60.0, body_s=60.0)
     with contextlib.ExitStack() as stack:
         early = stack.enter_context(RawConnection(server, client="127.0.0.2"))
         early.send(request(b"[0]"))
         assert early.reply() == (200, [0])
         for _ in range(400):
-            stack.enter_context(RawConnection(server))
+            stack.enter_context(RawConnection(server)).send(begun)
         for number in range(20):
             late = stack.enter_context(RawConnection(server, client="127.0.0.3"))
             late.send(request(b"%d" % number))
