@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,12 +22,14 @@ class Reply:
 
     Attributes:
         headers: to add, lower-case names and values as bytes.
+        parts: of the body, each sent when it comes; if they end before the body does, so does the connection.
     """
 
     body: bytes
     status: int = 200
     content_type: str = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    parts: AsyncIterator[bytes] | None = None
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> Reply:

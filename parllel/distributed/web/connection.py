@@ -22,7 +22,7 @@ import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 # Replies are data for programs: no browser should guess another type, or keep them.
 _FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _CLOSE = (b"connection", b"close")
+_END = h11.EndOfMessage()
 
 
 class Connections:
@@ -260,8 +261,7 @@ class Connection(asyncio.Protocol):
     async def _read_body(self) -> bytes | None:
         """Return the body, or so much of it as is too much; None if the client has gone."""
         if self._parser.they_are_waiting_for_100_continue:
-            go_on = h11.InformationalResponse(status_code=100, headers=[], reason=_REASONS[100])
-            self._transport.write(self._parser.send(go_on))
+            self._send(h11.InformationalResponse(status_code=100, headers=[], reason=_REASONS[100]))
         most = self._settings.max_body_bytes
         while not (self._is_whole or self._gone or len(self._body) > most):
             self._news.clear()
@@ -273,8 +273,12 @@ class Connection(asyncio.Protocol):
     async def _answer(self, call: Call) -> None:
         try:
             reply = await self._app.answer(call, self._read_body)
-            if reply is not None and not self._gone:
+            if reply is None or self._gone:
+                return
+            if reply.parts is None:
                 self._reply(reply)
+            else:
+                await self._reply_in_parts(reply, reply.parts)
         except Exception:
             # Such as a header of a handler's that is none.
             _LOGGER.exception("a reply to %s could not be sent", call.method)
@@ -296,9 +300,8 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ replies
 
-    def _reply(self, reply: Reply) -> None:
-        """Write a reply, in one packet if it is small; go on to the next request, or end."""
-        head = h11.Response(
+    def _head(self, reply: Reply) -> h11.Response:
+        return h11.Response(
             status_code=reply.status,
             headers=[
                 (b"date", _date(int(time.time()))),
@@ -309,10 +312,32 @@ class Connection(asyncio.Protocol):
             ],
             reason=_REASONS.get(reply.status, b""),
         )
-        body = h11.Data(data=b"" if self._is_head else reply.body)
-        sent = [self._parser.send(event) or b"" for event in (head, body, h11.EndOfMessage())]
+
+    def _reply(self, reply: Reply) -> None:
+        """Write a reply, in one packet if it is small."""
+        self._send(self._head(reply), h11.Data(data=b"" if self._is_head else reply.body), _END)
+        self._finish()
+
+    async def _reply_in_parts(self, reply: Reply, parts: AsyncIterator[bytes]) -> None:
+        self._send(self._head(reply))
+        n_left = 0 if self._is_head else len(reply.body)
+        async for part in parts:
+            if n_left == 0 or self._gone:
+                break
+            n_left -= len(part)
+            self._send(h11.Data(data=part))
+        if n_left:
+            self._transport.close()
+        else:
+            self._send(_END)
+            self._finish()
+
+    def _send(self, *events: h11.Event) -> None:
+        self._transport.write(b"".join(self._parser.send(event) or b"" for event in events))
+
+    def _finish(self) -> None:
+        """Go on to the next request, or end."""
         self._task = None
-        self._transport.write(b"".join(sent))
         if self._ends or self._parser.our_state is h11.MUST_CLOSE:
             self._transport.close()
         else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 
 import pytest
+from raw_http import RawConnection, request
 
 from parllel.distributed.web import Reply, Route, WebError, build_app
 
@@ -51,6 +53,42 @@ def test_a_handler_replies_with_bytes_and_headers(serve, client):
     reply = http.post("/", content=b"\x00\x01", headers=headers)
     assert (reply.status_code, reply.content) == (201, b"\x01\x00")
     assert reply.headers["x-more"] == "yes"
+
+
+@pytest.mark.parametrize("n", [10, 7])
+def test_a_body_in_parts_is_sent_as_they_come(serve, n):
+    async def parts():
+        for i in range(n):
+            yield b"%d" % i
+            if i == 0:
+                await came.wait()
+
+    async def handler(call):
+        return Reply(bytes(10), parts=parts())
+
+    came = asyncio.Event()
+
+    async def go_on(call):
+        came.set()
+
+    server = serve(Route("/", {"GET": handler}), Route("/on", {"GET": go_on}))
+    with RawConnection(server) as connection, RawConnection(server) as other:
+        connection.send(request(method=b"GET"))
+        received = b""
+        while not received.endswith(b"\r\n\r\n0"):
+            received += connection.socket.recv(65536)
+        other.send(request(method=b"GET", path=b"/on"))
+        assert other.reply() == (200, None)
+        while len(received.partition(b"\r\n\r\n")[2]) < n:
+            received += connection.socket.recv(65536)
+        assert received.endswith(b"0123456789"[:n])
+        if n < 10:
+            # The client learns that some is missing.
+            assert connection.is_closed()
+            return
+        connection.send(request(method=b"HEAD"), request(method=b"GET", path=b"/on"))
+        while received.count(b"HTTP/1.1 200") < 3 or not received.endswith(b"null"):
+            received += connection.socket.recv(65536)
 
 
 def test_head_is_answered_without_a_body(serve, client):

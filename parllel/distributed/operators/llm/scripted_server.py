@@ -12,12 +12,12 @@ import json
 import random
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from parllel.distributed.web.app import App, Route
+from parllel.distributed.web.app import App, ReadBody, Route
 from parllel.distributed.web.call import Call, Reply
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.web_error import WebError
@@ -181,38 +181,22 @@ _MANNER: ContextVar[Rule | None] = ContextVar("_MANNER", default=None)
 class _ScriptedApp(App):
     """Send replies late, slowly, or in part."""
 
-    async def __call__(
-        self,
-        scope: Mapping[str, Any],
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[dict[str, Any]], Awaitable[None]],
-    ) -> None:
+    async def answer(self, call: Call, read_body: ReadBody) -> Reply | None:
         _MANNER.set(None)
+        reply = await super().answer(call, read_body)
+        rule = _MANNER.get()
+        if rule is None or reply is None:
+            return reply
+        await self._pause(rule.delay_s)
+        if rule.cut is None and not rule.trickle_s:
+            return reply
+        return replace(reply, parts=self._parts(rule, reply.body[: rule.cut]))
 
-        async def send_so(message: dict[str, Any]) -> None:
-            rule = _MANNER.get()
-            if rule is None:
-                await send(message)
-            elif message["type"] == "http.response.start":
-                await self._pause(rule.delay_s)
-                await send(message)
-            else:
-                await self._send_body(rule, message["body"], send)
-
-        await super().__call__(scope, receive, send_so)
-
-    async def _send_body(
-        self, rule: Rule, body: bytes, send: Callable[[dict[str, Any]], Awaitable[None]]
-    ) -> None:
-        whole = rule.cut is None
-        body = body[: rule.cut]
+    async def _parts(self, rule: Rule, body: bytes) -> AsyncIterator[bytes]:
         n = 1 if rule.trickle_s else max(len(body), 1)
         for i in range(0, len(body), n):
-            await send({"type": "http.response.body", "body": body[i : i + n], "more_body": True})
+            yield body[i : i + n]
             await self._pause(rule.trickle_s)
-        # Without an end, the connection is closed in the middle of what was announced.
-        if whole:
-            await send({"type": "http.response.body", "body": b""})
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not beyond the end of the server."""
