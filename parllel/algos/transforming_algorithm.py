@@ -10,8 +10,7 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
 from parllel.transforms.field_allocation import add_transform_fields
 from parllel.transforms.field_checks import check_outputs_are_read
-from parllel.transforms.naming import naming
-from parllel.transforms.transform import BatchTransform
+from parllel.transforms.transform import BatchTransform, naming
 from parllel.types import BatchSpec, State
 
 

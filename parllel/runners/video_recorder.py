@@ -13,8 +13,7 @@ from parllel.pictures.video_file import VideoFile
 from parllel.pictures.video_folder import VideoFolder
 from parllel.runners.callback import Callback, RunnerInterface
 from parllel.samplers.eval_sampler import EvalSampler
-from parllel.transforms.picture_grid import picture_grid
-from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic
+from parllel.transforms.record_video import RecordingSchedule, capped_cubic, picture_grid
 from parllel.types import State
 
 

@@ -45,8 +45,13 @@ from parllel.samplers.part_checks import (
 from parllel.samplers.sampler import Sampler
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_chain import FinalChain
-from parllel.transforms.naming import naming, note_transform
-from parllel.transforms.transform import BatchTransform, StepTransform, Transform
+from parllel.transforms.transform import (
+    BatchTransform,
+    StepTransform,
+    Transform,
+    naming,
+    note_transform,
+)
 from parllel.types import BatchSpec, State
 
 

@@ -24,8 +24,7 @@ from parllel.samplers.part_checks import (
     release_parts,
 )
 from parllel.samplers.sampler import Sampler
-from parllel.transforms.final_chain import FinalChain, check_finals_are_known
-from parllel.transforms.final_transforms import FinalTransforms
+from parllel.transforms.final_chain import FinalChain, FinalTransforms, check_finals_are_known
 from parllel.transforms.transform import StepTransform
 from parllel.types import BatchSpec, State
 

@@ -18,9 +18,7 @@ from parllel.agents.small_policy import Layers, SmallPolicy
 from parllel.agents.small_worker_policy import SmallWorkerPolicy
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.samples import Samples
-from parllel.torch.agents.categorical_pg_agent import CategoricalPgAgent
-from parllel.torch.agents.gaussian_pg_agent import GaussianPgAgent
-from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.gaussian import Gaussian
 from parllel.torch.distributions.multi_discrete import MultiDiscrete

@@ -12,13 +12,14 @@ from parllel.transforms.field_allocation import (
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_observations import FinalObservations
 from parllel.transforms.importance_weights import ImportanceWeights
-from parllel.transforms.multi_agent_advantage import EstimateMultiAgentAdvantage
+from parllel.transforms.multi_agent_advantage import (
+    EstimateMultiAgentAdvantage,
+    NormalizeMultiAgentAdvantage,
+)
 from parllel.transforms.normalize_advantage import NormalizeAdvantage
-from parllel.transforms.normalize_multi_agent_advantage import NormalizeMultiAgentAdvantage
 from parllel.transforms.normalize_observations import NormalizeObservations
 from parllel.transforms.normalize_rewards import NormalizeRewards
-from parllel.transforms.record_video import RecordVideo
-from parllel.transforms.recording_schedule import every_nth
+from parllel.transforms.record_video import RecordVideo, every_nth
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import BatchTransform, StepTransform, Transform
 

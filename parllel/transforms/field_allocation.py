@@ -27,8 +27,7 @@ from parllel.transforms.field_checks import (
     written_later,
     written_twice,
 )
-from parllel.transforms.naming import naming
-from parllel.transforms.transform import BatchTransform, StepTransform, Transform
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform, naming
 from parllel.types import BatchSpec, Tree
 
 

@@ -14,8 +14,7 @@ from parllel.arrays.array import Array
 from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
-from parllel.transforms.naming import naming
-from parllel.transforms.transform import StepTransform, Transform
+from parllel.transforms.transform import StepTransform, Transform, naming
 
 SEEN, RAW = "agent.observation", "env.observation"
 # Transforms declare them, but the handler writes them: they are no output of theirs.

@@ -1,9 +1,11 @@
-"""Record videos of what the agent sees in training."""
+"""Record videos of what the agent sees in training, and when to."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,8 +14,6 @@ from numpy.typing import NDArray
 from parllel.arrays.array import Array
 from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
-from parllel.transforms.picture_grid import picture_grid
-from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic
 from parllel.transforms.transform import BatchTransform, optional_body_of
 from parllel.types import State
 
@@ -22,6 +22,41 @@ ClipWriter: TypeAlias = Callable[[int, NDArray[np.uint8]], None]
 
 TERMINATED = (230, 40, 40)  # red: the episode is over
 TRUNCATED = (50, 110, 240)  # blue: it was cut off
+
+# Takes the number of environment steps so far, and the number of the evaluation or batch, from 0.
+RecordingSchedule: TypeAlias = Callable[[int, int], bool]
+
+
+def capped_cubic(elapsed_steps: int, number: int) -> bool:
+    """Record numbers 0, 1, 8, 27, ... and from 1000 on every 1000th: often early, when much changes.
+
+    This is Gymnasium's `capped_cubic_video_schedule`.
+    """
+    if number >= 1000:
+        return number % 1000 == 0
+    # Rounded, as floating point has no exact cube roots: 64 ** (1 / 3) is below 4.
+    root: int = round(number ** (1 / 3))
+    return root**3 == number
+
+
+@dataclass(frozen=True)
+class EveryNth:
+    """The schedule that `every_nth` returns; a class, as functions inside functions cannot be pickled."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
+            raise ValueError(f"every_nth: n: expected an int of at least 1, got {self.n!r}")
+
+    def __call__(self, elapsed_steps: int, number: int) -> bool:
+        """Return whether `number` is a multiple of n."""
+        return number % self.n == 0
+
+
+def every_nth(n: int) -> RecordingSchedule:
+    """Record numbers 0, n, 2n, ...; ValueError unless `n` is an int of at least 1."""
+    return EveryNth(n)
 
 
 class RecordVideo(BatchTransform):
@@ -218,3 +253,25 @@ def _draw_border(
         chosen[:, edge, :] = colour
         chosen[:, :, edge] = colour
     pictures[where] = chosen
+
+
+def picture_grid(pictures: NDArray[Any]) -> NDArray[Any]:
+    """Return pictures [..., n, H, W, C] as grids [..., rows * H, columns * W, C], in new memory.
+
+    Pictures fill the grid row by row; there are as many columns as rows, or one more. Empty places are black.
+
+    Raises:
+        ValueError: if there are fewer than four dimensions, or no pictures.
+    """
+    if pictures.ndim < 4 or pictures.shape[-4] < 1:
+        raise ValueError(f"pictures: expected [..., n, H, W, C], got shape {pictures.shape}")
+    *lead, n, height, width, channels = pictures.shape
+    columns = math.ceil(math.sqrt(n))
+    rows = math.ceil(n / columns)
+    grid = np.zeros((*lead, rows * height, columns * width, channels), pictures.dtype)
+    for i in range(n):
+        row, column = divmod(i, columns)
+        above, left = row * height, column * width
+        place = grid[..., above : above + height, left : left + width, :]
+        place[...] = pictures[..., i, :, :, :]
+    return grid

@@ -1,4 +1,4 @@
-"""The interfaces of transforms, and helpers to find their fields.
+"""The interfaces of transforms, and helpers to find their fields and to name them in errors.
 
 A transform reads fields of the samples and writes to fields of its own, so that raw data stay as the
 environments wrote them. A path names a field from the root of the samples, as in `"env.reward"`.
@@ -7,7 +7,8 @@ environments wrote them. A path names a field from the root of the samples, as i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from parllel.buffers.allocation import Field
 from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
+from parllel.errors import add_note
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.types import State, Tree
 
@@ -159,3 +161,21 @@ def row_after(samples: Tree, path: str) -> np.ndarray[Any, Any]:
             f"{path}: expected an array with padding, whose row T is read, got {field!r}"
         )
     return np.asarray(field[field.last + 1])
+
+
+@contextmanager
+def naming(transform: Transform, where: str) -> Iterator[None]:
+    """Add a note with the transform's name to errors raised in this context.
+
+    where: the method, and what else tells the place.
+    """
+    try:
+        yield
+    except Exception as error:
+        note_transform(error, transform, where)
+        raise
+
+
+def note_transform(error: Exception, transform: Transform, where: str) -> None:
+    """Add the note of `naming`, where entering a context for each row would cost too much."""
+    add_note(error, f"in {type(transform).__name__}.{where}")

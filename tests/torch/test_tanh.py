@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parllel.torch.models.tanh import tanh_
+from parllel.torch.models.mlp_model import tanh_
 
 
 @pytest.fixture

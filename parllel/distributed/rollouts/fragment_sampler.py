@@ -29,8 +29,7 @@ from parllel.distributed.rollouts.rollouts import Rollouts
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.samplers.part_checks import check_handler, check_samples, check_transforms
 from parllel.samplers.publishing_sampler import PublishingSampler
-from parllel.transforms.naming import naming
-from parllel.transforms.transform import BatchTransform, StepTransform, Transform
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform, naming
 from parllel.types import BatchSpec, State
 
 # Longest wait without a look at the workers.

@@ -24,8 +24,7 @@ from parllel.buffers.tree import buffer_leaves, buffer_map, named_map
 from parllel.distributed.rollouts.fragments.batch_rows import stored_fields
 from parllel.distributed.rollouts.step_record import StepRecord
 from parllel.transforms.field_checks import check_fields
-from parllel.transforms.naming import note_transform
-from parllel.transforms.transform import StepTransform
+from parllel.transforms.transform import StepTransform, note_transform
 from parllel.types import Tree
 
 

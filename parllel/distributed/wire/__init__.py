@@ -15,12 +15,11 @@ except ModuleNotFoundError as error:
         f"parllel.distributed.wire needs msgspec: {_install_command('wire')}"
     ) from error
 
-from parllel.distributed.wire.action_json import action_from_json
 from parllel.distributed.wire.digest import digest
 from parllel.distributed.wire.json_text import json_bytes, parse_json
 from parllel.distributed.wire.limits import Limits
 from parllel.distributed.wire.message import decode, encode
-from parllel.distributed.wire.space_json import from_json, to_json
+from parllel.distributed.wire.space_json import action_from_json, from_json, to_json
 from parllel.distributed.wire.wire_error import WireError
 
 __all__ = [

@@ -1,8 +1,9 @@
-"""An agent for policy gradients, whatever the distribution over actions."""
+"""Agents for policy gradients: whatever the distribution over actions, and the usual two."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.tree import buffer_map
+from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.distribution import Distribution
+from parllel.torch.distributions.gaussian import Gaussian
 from parllel.torch.module_state import load_module_state, module_state
 from parllel.types import State, Tree
 
@@ -233,3 +236,42 @@ def usable_device(device: torch.device | str, who: str) -> torch.device:
             "give device='cpu'"
         ) from None
     return found
+
+
+class CategoricalPgAgent(PgAgent):
+    """Choose one of `n_actions`; actions are int64 and count from `start`, as in a Discrete space.
+
+    Args: see `PgAgent`; the model returns logits [N, n_actions]. For several choices at once give
+        a `MultiDiscrete` to a `PgAgent`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        n_actions: int,
+        *,
+        start: int = 0,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(model, Categorical(n_actions, start), seed=seed, device=device)
+
+
+class GaussianPgAgent(PgAgent):
+    """Draw actions of shape `action_shape` from a normal distribution.
+
+    Actions are stored as drawn, so that likelihoods are right. Those that lie outside of a Box are clipped
+    to its bounds on their way to the environment, by the cage.
+
+    Args: see `PgAgent`; the model returns `GaussianParams`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        action_shape: int | Sequence[int],
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(model, Gaussian(action_shape), seed=seed, device=device)

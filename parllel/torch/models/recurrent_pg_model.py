@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.models.heads import Head
-from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel
+from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel, tanh_
 from parllel.torch.models.orthogonal import orthogonal_, orthogonal_layer
 from parllel.torch.models.pg_model import PgOutput
-from parllel.torch.models.tanh import tanh_
 from parllel.types import Tree
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}

@@ -51,7 +51,7 @@ class GivenAction:
         Raises:
             ValueError: if they stand for no action of the space.
         """
-        from parllel.distributed.wire.action_json import action_from_json
+        from parllel.distributed.wire.space_json import action_from_json
 
         return action_from_json(self._space, values)
 

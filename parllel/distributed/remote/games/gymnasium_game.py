@@ -17,8 +17,7 @@ from parllel.distributed.remote.games.space_schema import (
     check_mask,
     space_schema,
 )
-from parllel.distributed.wire.action_json import action_from_json
-from parllel.distributed.wire.space_json import to_json
+from parllel.distributed.wire.space_json import action_from_json, to_json
 from parllel.envs.pettingzoo_module import action_mask_of
 from parllel.envs.rewards import reward_of
 from parllel.pictures.rendered_env import RenderedEnv

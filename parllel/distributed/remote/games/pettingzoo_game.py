@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from parllel.distributed.remote.games.game import Game
 from parllel.distributed.remote.games.gymnasium_game import finite, picture_of, random_action
 from parllel.distributed.remote.games.position import FAILED, Position
-from parllel.distributed.remote.games.space_schema import action_schema, space_schema
-from parllel.distributed.wire.action_json import action_from_json
-from parllel.distributed.wire.space_json import to_json
+from parllel.distributed.remote.games.space_schema import (
+    action_schema,
+    space_schema,
+)
+from parllel.distributed.wire.space_json import action_from_json, to_json
 from parllel.envs.multi_agent_game import AecGame, game_of, keep_games_open, with_render_mode
 from parllel.envs.pettingzoo_module import pettingzoo_maker
 from parllel.types import Tree

@@ -20,8 +20,7 @@ from parllel.distributed.rollouts.fragments.fragment_batch import FragmentBatch
 from parllel.distributed.rollouts.fragments.sample_fragment import FragmentKey, SampleFragment
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_chain import FinalChain
-from parllel.transforms.naming import naming, note_transform
-from parllel.transforms.transform import StepTransform, Transform
+from parllel.transforms.transform import StepTransform, Transform, naming, note_transform
 from parllel.types import BatchSpec
 
 _Number: TypeAlias = "tuple[float, int]"  # epoch and sequence
