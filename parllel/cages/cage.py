@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.cages.plain_face import PlainFace, check_outs, plain_action, take_plain
 from parllel.cages.stepping.environments import Environments
 from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.plain_face import PlainFace, check_outs, plain_action, take_plain
 from parllel.cages.stepping.step_result import StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo

@@ -34,10 +34,10 @@ from parllel.cages.argument_checks import (
 )
 from parllel.cages.cage_interface import Awaited
 from parllel.cages.env_registry import WithRegistry
-from parllel.cages.plain_face import PlainFace, check_outs
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.plain_face import PlainFace, check_outs
 from parllel.cages.stepping.step_result import STEP_OUTS, StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo

@@ -24,12 +24,10 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.errors import install_command
-from parllel.policies.constant_policy import ConstantPolicy
-from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.basic_policies import ConstantPolicy, FunctionPolicy, RandomPolicy
 from parllel.policies.policy import Policy
 from parllel.policies.policy_file import policy_in_file
 from parllel.policies.policy_loading import load_policy
-from parllel.policies.random_policy import RandomPolicy
 
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")

@@ -21,7 +21,7 @@ from parllel.cages import (
     VectorizedCage,
 )
 from parllel.policies import play_episodes
-from parllel.policies.constant_policy import ConstantPolicy
+from parllel.policies.basic_policies import ConstantPolicy
 from parllel.testing.cages.row_reference import make_samples, plain
 
 LENGTH, T = 4, 11  # two episodes, and part of a third

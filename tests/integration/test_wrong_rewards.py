@@ -16,7 +16,7 @@ from parllel.cages import Cage, ProcessCage, TrajInfo, VectorEnvFactory, Vectori
 from parllel.envs import ParallelEnvAdapter
 from parllel.errors import notes_of
 from parllel.policies import play_episodes
-from parllel.policies.constant_policy import ConstantPolicy
+from parllel.policies.basic_policies import ConstantPolicy
 from parllel.testing.cages.row_reference import make_samples
 
 LENGTH = 2

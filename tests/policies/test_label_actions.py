@@ -8,7 +8,7 @@ from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import Cage, VectorizedCage
 from parllel.policies import LabelActions, Policy
-from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.basic_policies import FunctionPolicy
 from parllel.samplers import BasicSampler, FullEpisodeSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_policies import FrequencyPolicy

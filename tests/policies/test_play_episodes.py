@@ -13,7 +13,7 @@ from parllel.buffers import buffer_map
 from parllel.cages import MultiAgentTrajInfo, TrajInfo
 from parllel.errors import EpisodeTooLongError, notes_of
 from parllel.policies import Policy, load_policy, play_episodes, policy_of
-from parllel.policies.random_policy import RandomPolicy
+from parllel.policies.basic_policies import RandomPolicy
 
 SEEDS = [3, 0, 11, 5, 5, 2, 8]
 

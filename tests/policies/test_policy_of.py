@@ -20,9 +20,7 @@ from policy_runs import pendulum
 from parllel.buffers import buffer_map
 from parllel.envs.space_elements import draw_actions
 from parllel.policies import Policy, policy_of, register_scheme
-from parllel.policies.constant_policy import ConstantPolicy
-from parllel.policies.function_policy import FunctionPolicy
-from parllel.policies.random_policy import RandomPolicy
+from parllel.policies.basic_policies import ConstantPolicy, FunctionPolicy, RandomPolicy
 from parllel.policies.run_policy import RunPolicy
 from parllel.policies.specification import code_of
 

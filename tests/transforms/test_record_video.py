@@ -15,9 +15,8 @@ from parllel.buffers import EnvSamples, Samples, buffer_leaves
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup
-from parllel.transforms import RecordVideo, every_nth, picture_grid
-from parllel.transforms.record_video import pictures_of
-from parllel.transforms.recording_schedule import capped_cubic
+from parllel.transforms import RecordVideo, every_nth
+from parllel.transforms.record_video import capped_cubic, picture_grid, pictures_of
 
 RED, BLUE = (230, 40, 40), (50, 110, 240)
 ALWAYS = every_nth(1)

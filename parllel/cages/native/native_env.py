@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from parllel.cages.native.envpool_steps import envpool_steps
 from parllel.cages.native.native_trees import copied, pick, same_trees
 from parllel.cages.spaces import Spaces, example_of
-from parllel.cages.stepper import set_env_attribute
 from parllel.cages.stepping.make_envs import BITS_31, VectorEnvFactory
+from parllel.cages.stepping.stepper import set_env_attribute
 from parllel.types import Tree
 
 SAME_STEP, NEXT_STEP, DISABLED = "SameStep", "NextStep", "Disabled"

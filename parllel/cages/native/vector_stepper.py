@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from parllel.cages.native.native_env import DISABLED, SAME_STEP, NativeEnv
 from parllel.cages.native.native_trees import copied, final_observation, pick, put, rows_of, stacked
-from parllel.cages.stepper import Stepper
 from parllel.cages.stepping.batched_trajectories import follow
 from parllel.cages.stepping.checks import StackedCheck, old_reset, old_step
 from parllel.cages.stepping.make_envs import (
@@ -30,6 +29,7 @@ from parllel.cages.stepping.make_envs import (
     release_envs,
     seeded_action_space,
 )
+from parllel.cages.stepping.stepper import Stepper
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.envs.single_env_adapter import info_of
 from parllel.envs.states.env_state import env_state, load_env_state, missing_env_state

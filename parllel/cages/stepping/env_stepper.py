@@ -19,7 +19,6 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.buffers.tree import buffer_map
-from parllel.cages.stepper import Stepper, set_env_attribute
 from parllel.cages.stepping.batched_trajectories import follow
 from parllel.cages.stepping.checks import check_reset, check_step, no_number, old_reset
 from parllel.cages.stepping.make_envs import (
@@ -32,6 +31,7 @@ from parllel.cages.stepping.make_envs import (
 )
 from parllel.cages.stepping.observation_check import ObservationCheck
 from parllel.cages.stepping.step_result import Step
+from parllel.cages.stepping.stepper import Stepper, set_env_attribute
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.errors import WrongStateError, add_note, first_of
 from parllel.types import State, Tree

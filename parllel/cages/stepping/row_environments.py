@@ -23,9 +23,9 @@ import numpy as np
 
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.cages.argument_checks import check_counts, check_row
-from parllel.cages.stepper import Stepper
 from parllel.cages.stepping.rows import Rows
 from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.stepper import Stepper
 from parllel.cages.stepping.trajectories import Packed
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError

@@ -21,13 +21,13 @@ if _TYPE_CHECKING:
     from parllel.distributed.operators.experiments.experiment_file import load_experiment
     from parllel.distributed.operators.experiments.experiment_seeds import Fixed, Procedural
     from parllel.distributed.operators.experiments.results import OperatorResult
+    from parllel.distributed.operators.experiments.telemetry import read_telemetry
     from parllel.distributed.operators.llm.scripted_server import ScriptedServer
     from parllel.distributed.operators.operator_launcher import OperatorLauncher
     from parllel.distributed.operators.protocol.message_lines import MessageError
     from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
     from parllel.distributed.operators.protocol.operator_config import OperatorConfig
     from parllel.distributed.operators.protocol.protocol_streams import take_streams
-    from parllel.distributed.operators.protocol.telemetry import read_telemetry
     from parllel.distributed.operators.workers.cleanrl_policy import CleanRlPolicy
     from parllel.distributed.operators.workers.serving import load_failed, serve
     from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
@@ -72,13 +72,13 @@ __getattr__, __dir__ = _lazy_names(
             "Procedural",
         ),
         "experiments.results": ("OperatorResult",),
+        "experiments.telemetry": ("read_telemetry",),
         "llm.scripted_server": ("ScriptedServer",),
         "operator_launcher": ("OperatorLauncher",),
         "protocol.message_lines": ("MessageError",),
         "protocol.multi_agent_config": ("MultiAgentConfig",),
         "protocol.operator_config": ("OperatorConfig",),
         "protocol.protocol_streams": ("take_streams",),
-        "protocol.telemetry": ("read_telemetry",),
         "workers.cleanrl_policy": ("CleanRlPolicy",),
         "workers.serving": (
             "load_failed",

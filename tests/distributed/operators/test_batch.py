@@ -13,7 +13,7 @@ import pytest
 from launching import LONG_S
 
 from parllel.distributed.operators import Experiment, OperatorConfig, read_telemetry
-from parllel.distributed.operators.protocol.telemetry import telemetry_path
+from parllel.distributed.operators.experiments.telemetry import telemetry_path
 from parllel.distributed.operators.workers import operators_worker
 from parllel.policies import play_episodes, policy_of
 

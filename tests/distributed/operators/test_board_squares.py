@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playing_games import CHESS, FOUR, RPS
 
-from parllel.distributed.operators.game_questions import GameQuestions
+from parllel.distributed.operators.games.game_questions import GameQuestions
 from parllel.distributed.operators.games.player_spaces import make_game_env
 from parllel.envs.multi_agent_game import game_of
 

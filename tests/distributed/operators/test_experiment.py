@@ -21,7 +21,7 @@ from parllel.distributed.operators import (
     Procedural,
     read_telemetry,
 )
-from parllel.distributed.operators.protocol.telemetry import TIMES
+from parllel.distributed.operators.experiments.telemetry import TIMES
 from parllel.policies import play_episodes, policy_of
 from parllel.system.processes.process_table import command_of, descendants, process_runs
 

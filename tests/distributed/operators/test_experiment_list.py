@@ -13,7 +13,7 @@ from parllel.distributed.operators.experiments.experiment_list import (
     experiment_results,
     list_experiments,
 )
-from parllel.distributed.operators.protocol.telemetry import Telemetry
+from parllel.distributed.operators.experiments.telemetry import Telemetry
 
 CARTPOLE = "CartPole-v1"
 

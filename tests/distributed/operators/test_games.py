@@ -11,7 +11,7 @@ from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.rps import rps
 from pettingzoo.classic.tictactoe import tictactoe
 
-from parllel.distributed.operators.game_questions import GameQuestions
+from parllel.distributed.operators.games.game_questions import GameQuestions
 from parllel.distributed.operators.games.player_spaces import make_game_env, player_spaces
 from parllel.distributed.wire import from_json
 from parllel.envs.multi_agent_game import AecGame, ParallelGame, game_of

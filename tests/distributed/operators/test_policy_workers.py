@@ -27,7 +27,7 @@ from parllel.distributed.operators.workers.policy_worker import PolicyWorkerAgen
 from parllel.distributed.operators.workers.rl_worker import normalized
 from parllel.distributed.operators.workers.worker_main import worker_parser
 from parllel.policies import env_named, load_policy, play_episodes, policy_of
-from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.basic_policies import FunctionPolicy
 from parllel.runners import train
 
 SEEDS = range(4)

@@ -17,8 +17,8 @@ from parllel.distributed.operators.experiments.results import (
     results_as_json,
     results_of,
 )
-from parllel.distributed.operators.protocol.telemetry import Telemetry
-from parllel.distributed.operators.results_report import draw_results, print_results
+from parllel.distributed.operators.experiments.results_report import draw_results, print_results
+from parllel.distributed.operators.experiments.telemetry import Telemetry
 
 
 def record(operator, episode, reward, status="ended", **more):

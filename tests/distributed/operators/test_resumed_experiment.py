@@ -21,8 +21,8 @@ from parllel.distributed.operators import (
     read_telemetry,
 )
 from parllel.distributed.operators.experiments.earlier_part import earlier_part
+from parllel.distributed.operators.experiments.telemetry import TIMES
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
-from parllel.distributed.operators.protocol.telemetry import TIMES
 from parllel.errors import WrongStateError
 
 FRAIL = Path(__file__).with_name("frail_worker.py")

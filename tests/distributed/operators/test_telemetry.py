@@ -12,7 +12,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from parllel.distributed.operators.protocol.telemetry import (
+from parllel.distributed.operators.experiments.telemetry import (
     Telemetry,
     read_telemetry,
     telemetry_path,
@@ -41,7 +41,7 @@ def test_what_was_written_outlives_a_kill(tmp_path):
     program = textwrap.dedent(
         f"""
         import os, signal
-        from parllel.distributed.operators.protocol.telemetry import Telemetry
+        from parllel.distributed.operators.experiments.telemetry import Telemetry
         telemetry = Telemetry({str(tmp_path)!r}, "a")
         for step in range(1000):
             telemetry.step({{"step": step}})

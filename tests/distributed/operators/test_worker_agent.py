@@ -7,7 +7,7 @@ from asked_runtime import Counting, ask, runtime_of
 
 from parllel.distributed.operators.workers.worker_agent import worker_agent_of
 from parllel.policies import Policy, play_episodes
-from parllel.policies.random_policy import RandomPolicy
+from parllel.policies.basic_policies import RandomPolicy
 
 SPACES = gym.spaces
 TREE = SPACES.Dict(a=SPACES.Discrete(3), b=SPACES.Box(-1, 1, (2,), np.float32))

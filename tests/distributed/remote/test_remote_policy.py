@@ -21,7 +21,7 @@ from parllel.policies import (
     play_episodes,
     policy_of,
 )
-from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.basic_policies import FunctionPolicy
 from parllel.samplers import BasicSampler
 from parllel.testing import RockPaperScissorsEnv
 from parllel.testing.dummy_envs import CountingEnv

@@ -13,7 +13,7 @@ from parllel.distributed.remote import RemoteError, RemotePolicy
 from parllel.distributed.web import Reply, WebError
 from parllel.errors import ClosedError
 from parllel.policies import PolicyAgent, policy_of
-from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.basic_policies import FunctionPolicy
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel_patterns import allocate_samples, build_cages

@@ -22,8 +22,8 @@ from parllel.distributed.operators.experiments.experiment_folder import (
     write_json,
 )
 from parllel.distributed.operators.experiments.results import results_as_json
+from parllel.distributed.operators.experiments.telemetry import EPISODES, read_telemetry
 from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig
-from parllel.distributed.operators.protocol.telemetry import EPISODES, read_telemetry
 from parllel.runs.run_folder import RunFolder
 from parllel.types import Closing
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from parllel.distributed.operators.board.board import Board
-from parllel.distributed.operators.dashboard.token_file import token_of
 from parllel.distributed.operators.dashboard.viewers import Viewers
 from parllel.distributed.operators.dashboard.wishes import Wishes
 from parllel.distributed.web.app import build_app
+from parllel.distributed.web.read_token import read_token
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.static_files import file_routes
 from parllel.distributed.web.web_server import WebServer
@@ -118,3 +119,27 @@ def page_files() -> dict[str, bytes]:
         for path in sorted(_PAGE.iterdir())
         if path.is_file() and not path.name.startswith((".", "_"))
     }
+
+
+_TOKEN_FILE = "token"
+
+
+def token_of(folder: str | os.PathLike[str]) -> str:
+    """Return the token in a board's folder; make one, readable by this user alone, if there is none.
+
+    Raises:
+        OSError: if it cannot be read or written.
+        ValueError: if other users can read it, or it is no token.
+    """
+    path = Path(folder) / _TOKEN_FILE
+    try:
+        # With its mode from the beginning, and only if there is none.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    token = read_token(path)
+    assert token is not None
+    return token

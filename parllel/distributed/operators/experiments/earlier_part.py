@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from parllel.distributed.operators.protocol.telemetry import (
+from parllel.distributed.operators.experiments.telemetry import (
     EPISODES,
     STEPS,
     read_telemetry,

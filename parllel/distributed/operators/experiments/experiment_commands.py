@@ -19,8 +19,8 @@ from parllel.distributed.operators.experiments.experiment_folder import (
     unfinished_part,
 )
 from parllel.distributed.operators.experiments.results import results_as_json
+from parllel.distributed.operators.experiments.results_report import print_results, results_console
 from parllel.distributed.operators.protocol.operator_kinds import KINDS
-from parllel.distributed.operators.results_report import print_results, results_console
 from parllel.distributed.operators.trusted_runs import check_runs
 
 

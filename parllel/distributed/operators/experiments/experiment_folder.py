@@ -27,8 +27,8 @@ from parllel.distributed.operators.experiments.results import (
     results_as_json,
     results_of,
 )
-from parllel.distributed.operators.protocol.telemetry import EPISODES
-from parllel.distributed.operators.results_report import draw_results
+from parllel.distributed.operators.experiments.results_report import draw_results
+from parllel.distributed.operators.experiments.telemetry import EPISODES
 from parllel.logging.files import replaced_file
 from parllel.runs.run_folder import RunFolder
 from parllel.runs.run_record import RunRecord

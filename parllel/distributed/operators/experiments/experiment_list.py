@@ -14,7 +14,7 @@ from parllel.distributed.operators.experiments.experiment_folder import (
     sources_of,
 )
 from parllel.distributed.operators.experiments.results import results_as_json
-from parllel.distributed.operators.protocol.telemetry import EPISODES, telemetry_path
+from parllel.distributed.operators.experiments.telemetry import EPISODES, telemetry_path
 from parllel.runs.run_folder import RunFolder, find_runs, run_state
 from parllel.runs.run_record import RunRecord
 

@@ -20,7 +20,7 @@ from parllel.distributed.operators.experiments.episode_gate import (
 )
 from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
 from parllel.distributed.operators.experiments.spending import Spending
-from parllel.distributed.operators.protocol.telemetry import Telemetry
+from parllel.distributed.operators.experiments.telemetry import Telemetry
 from parllel.distributed.operators.workers.worker_agent import COUNTS
 from parllel.errors import ClosedError, ParllelError, RestartsUsedUpError
 from parllel.system.processes.restart_budget import RestartBudget

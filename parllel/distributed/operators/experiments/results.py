@@ -23,7 +23,7 @@ from parllel.distributed.operators.experiments.intervals import (
     mean_with_interval,
     proportion_with_interval,
 )
-from parllel.distributed.operators.protocol.telemetry import (
+from parllel.distributed.operators.experiments.telemetry import (
     EPISODES,
     STEPS,
     read_telemetry,

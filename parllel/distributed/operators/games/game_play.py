@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
-from parllel.distributed.operators.game_questions import GameQuestions
+from parllel.distributed.operators.games.game_questions import GameQuestions
 from parllel.distributed.operators.games.seated_players import (
     GameFailedError,
     Record,

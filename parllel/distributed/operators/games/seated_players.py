@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import UNSET
 
 from parllel.distributed.operators.experiments.episode_outcome import DecisionCounts
-from parllel.distributed.operators.game_questions import Seen
+from parllel.distributed.operators.games.game_questions import Seen
 from parllel.distributed.operators.games.multi_agent_operator_handle import MultiAgentOperatorHandle
 from parllel.distributed.operators.protocol.choosing import Asked, Choose
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig

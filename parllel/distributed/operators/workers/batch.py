@@ -23,10 +23,10 @@ from parllel.distributed.operators.experiments.episode_outcome import (
     step_record,
     understanding_warning,
 )
+from parllel.distributed.operators.experiments.telemetry import Telemetry
 from parllel.distributed.operators.protocol.message_lines import read_reply, write_command
 from parllel.distributed.operators.protocol.messages import AnyCommand, Reset, Step
 from parllel.distributed.operators.protocol.protocol_streams import take_streams
-from parllel.distributed.operators.protocol.telemetry import Telemetry
 from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime, error_text
 from parllel.distributed.operators.workers.serving import run_loaded
 from parllel.distributed.operators.workers.terminated import Terminated

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators.game_questions import GameQuestions
+from parllel.distributed.operators.games.game_questions import GameQuestions
 from parllel.envs.multi_agent_game import game_of
 from parllel.seeding import Seeds
 from parllel.types import Tree

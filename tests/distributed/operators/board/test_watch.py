@@ -9,7 +9,7 @@ import pytest
 from boards import card_of, settled, until
 
 from parllel.distributed.operators import Board, load_experiment, read_telemetry
-from parllel.distributed.operators.protocol.telemetry import TIMES
+from parllel.distributed.operators.experiments.telemetry import TIMES
 from parllel.errors import WrongStateError
 
 FRAIL = Path(__file__).parents[1] / "frail_worker.py"

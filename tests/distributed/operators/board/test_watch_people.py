@@ -7,7 +7,7 @@ from boards import card_of, settled, until
 from playing_games import FOUR, PLAYER
 
 from parllel.distributed.operators import Board, load_experiment, read_telemetry
-from parllel.distributed.operators.protocol.telemetry import TIMES
+from parllel.distributed.operators.experiments.telemetry import TIMES
 
 SCRIPT = """
 import sys

@@ -12,8 +12,8 @@ from dashboard_server import CARTPOLE, DashboardServer
 from shown_board import ShownBoard
 
 from parllel.distributed.operators import Experiment, OperatorConfig, load_experiment
+from parllel.distributed.operators.experiments.telemetry import TIMES
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
-from parllel.distributed.operators.protocol.telemetry import TIMES
 from parllel.testing import Service
 
 # Each part of it has a time-out of its own.

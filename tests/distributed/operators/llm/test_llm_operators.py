@@ -21,8 +21,8 @@ from parllel.distributed.operators import (
     OperatorConfig,
     read_telemetry,
 )
+from parllel.distributed.operators.experiments.telemetry import telemetry_path
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
-from parllel.distributed.operators.protocol.telemetry import telemetry_path
 
 # A machine that does much else takes its time to start many workers.
 pytestmark = pytest.mark.timeout(200)

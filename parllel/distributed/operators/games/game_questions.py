@@ -16,8 +16,7 @@ from parllel.distributed.operators.protocol.choosing import Asked, offered_actio
 from parllel.distributed.operators.protocol.frames import can_render
 from parllel.distributed.operators.protocol.given_action import GivenAction
 from parllel.distributed.operators.workers.interactive_runtime import action_names
-from parllel.distributed.wire.action_json import action_from_json
-from parllel.distributed.wire.space_json import to_json
+from parllel.distributed.wire.space_json import action_from_json, to_json
 from parllel.envs.multi_agent_game import MultiAgentGame
 from parllel.types import Tree
 

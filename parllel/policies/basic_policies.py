@@ -1,0 +1,169 @@
+"""The policies that learn nothing: one action always, random actions, a function of the observation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers.paths import part_at
+from parllel.buffers.tree import buffer_leaves, buffer_map
+from parllel.envs.space_elements import draw_actions, zero_of
+from parllel.policies.one_action import OneAction
+from parllel.policies.policy import Policy, checked_numbers
+from parllel.policies.space_trees import as_in_space, count, one_of, stacked
+from parllel.seeding import Seeds
+from parllel.types import State, Tree
+
+
+class ConstantPolicy(Policy):
+    """Choose one action, whatever there is to see.
+
+    Args:
+        action: an element of the action space; numbers may be of any type.
+        action_space: Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple.
+
+    Raises:
+        ValueError: if the action is not in the space.
+    """
+
+    def __init__(self, action: Tree, action_space: gym.Space[Any]) -> None:
+        self.action_space = action_space
+        chosen = OneAction(action_space).of(action)
+        # Compared, as it is clipped to the bounds of a Box on its way.
+        same = all(
+            np.allclose(leaf, part_at(action, tuple(path.split(".")) if path else ()))
+            for path, leaf in buffer_leaves(chosen)
+        )
+        if not same or not action_space.contains(chosen):
+            raise ValueError(f"action: expected one of {action_space}, got {action!r}")
+        self._action = chosen
+
+    @classmethod
+    def noop(cls, action_space: gym.Space[Any]) -> ConstantPolicy:
+        """Return a policy that does nothing: zeros, or the numbers of the space that are nearest to them.
+
+        In most environments with discrete actions 0 is to do nothing; not in all.
+        """
+        return cls(zero_of(action_space), action_space)
+
+    def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
+        """Return N times the action, in new memory."""
+        n = len(checked_numbers(env_indices, count(observation)))
+        return buffer_map(lambda leaf: np.repeat(np.asarray(leaf)[np.newaxis], n, 0), self._action)
+
+
+class RandomPolicy(Policy):
+    """Draw each action from the action space, as `Space.sample` would.
+
+    Each environment draws from a generator of its own, that of its episode's seed; an environment that was
+    never given a seed has one by its number. So draws do not depend on which environments are asked for.
+
+    Args:
+        action_space: Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple.
+        seed: from which environments without a seed of their own get theirs; None draws one.
+
+    Raises:
+        TypeError: for an action space of another kind, or none.
+    """
+
+    def __init__(self, action_space: gym.Space[Any], seed: int | None = None) -> None:
+        # An unknown space is refused here.
+        draw_actions(action_space, np.random.default_rng(0), (1,))
+        self.action_space = self._space = action_space
+        self._entropy = Seeds(seed).entropy
+        self._generators: dict[int, np.random.Generator] = {}
+
+    def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
+        """Return actions [N, ...]; of the observations only their number counts."""
+        numbers = checked_numbers(env_indices, count(observation))
+        drawn = [draw_actions(self._space, self._generator(number), (1,)) for number in numbers]
+        return stacked([one_of(as_in_space(one, self._space), 0) for one in drawn], self._space)
+
+    def _generator(self, number: int) -> np.random.Generator:
+        if number not in self._generators:
+            # By number, so that it does not matter which environments are asked for first.
+            generator = Seeds(self._entropy).generator(f"environment {number}")
+            self._generators[number] = generator
+        return self._generators[number]
+
+    def reset(
+        self,
+        env_indices: Sequence[int] | NDArray[np.intp] | None = None,
+        seeds: Sequence[int | None] | None = None,
+    ) -> None:
+        """Draw from the seeds of episodes from here on; without seeds go on drawing."""
+        if env_indices is None or seeds is None:
+            return
+        for number, seed in zip(checked_numbers(env_indices, len(seeds)), seeds, strict=True):
+            if seed is not None:
+                self._generators[number] = Seeds(seed).generator("actions")
+
+    def state(self) -> State:
+        """Return the states of all generators, as JSON values."""
+        states = {str(n): one.bit_generator.state for n, one in self._generators.items()}
+        return {"entropy": self._entropy, "generators": states}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        self._entropy = int(state["entropy"])
+        self._generators = {}
+        for number, saved in state["generators"].items():
+            # Any seed, as the state replaces it.
+            generator = np.random.default_rng(0)
+            generator.bit_generator.state = saved
+            self._generators[int(number)] = generator
+
+
+class FunctionPolicy(Policy):
+    """Call a function for each environment, with the observation as the environment gives it.
+
+    Args:
+        function: returns an action for an observation. It cannot know which environment it is asked for, so
+            what it remembers would be mixed up between episodes: derive from `Policy` for that.
+        observation_space, action_space: None takes whatever comes. With an action space, actions are clipped
+            to a Box, and refused if they are not in the space.
+
+    Raises, from `act`:
+        ValueError: for an action outside of the space; names the function.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"function: expected a callable, got {function!r}")
+        self.observation_space, self.action_space = observation_space, action_space
+        self._function = function
+        # Callable objects have no name of their own.
+        self._name = getattr(function, "__qualname__", None) or type(function).__name__
+        self._read = None if action_space is None else OneAction(action_space)
+
+    def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
+        """Return the actions [N, ...] of N calls."""
+        numbers = checked_numbers(env_indices, count(observation))
+        actions = [
+            # A copy: the function may keep it, and the next one is written to the same memory.
+            self._checked(self._function(one_of(observation, i)))
+            for i in range(len(numbers))
+        ]
+        return stacked(actions, self.action_space)
+
+    def _checked(self, action: Any) -> Any:
+        if self._read is None or self.action_space is None:
+            return action
+        try:
+            chosen = self._read.of(action)
+        except ValueError as error:
+            raise ValueError(f"policy {self._name}: {error}") from error
+        if not self.action_space.contains(chosen):
+            raise ValueError(
+                f"policy {self._name}: expected an action of {self.action_space}, got {action!r}"
+            )
+        return chosen
