@@ -12,12 +12,12 @@ import json
 import random
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from parllel.distributed.web.app import App, ReadBody, Route
+from parllel.distributed.web.app import App, Route
 from parllel.distributed.web.call import Call, Reply
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.web_error import WebError
@@ -181,7 +181,9 @@ _MANNER: ContextVar[Rule | None] = ContextVar("_MANNER", default=None)
 class _ScriptedApp(App):
     """Send replies late, slowly, or in part."""
 
-    async def answer(self, call: Call, read_body: ReadBody) -> Reply | None:
+    async def answer(
+        self, call: Call, read_body: Callable[[], Awaitable[bytes | None]]
+    ) -> Reply | None:
         _MANNER.set(None)
         reply = await super().answer(call, read_body)
         rule = _MANNER.get()
