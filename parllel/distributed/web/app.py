@@ -7,6 +7,9 @@ ending     everything else gets a 503
 verb, media type, size    before a byte of the body is taken
 body       as much as is allowed, and no more
 handler    a coroutine function on the event loop, any other function in the pool of threads
+
+Not on Starlette, which would replace a look-up in a dict: its requests cost 1.6 times as much, its import
+70 ms, and its pool of threads refuses none.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@
                  write_s    for the client to read what was sent
                  _CLOSE_S   for its answer to a close
 
+On the part of websockets that does no input and output: its own connections are made by its own server alone,
+and have no limit of parts, nor of the time that a client takes to read.
 All of this is in the loop's thread, so that nothing here needs a lock.
 """
 
