@@ -23,7 +23,7 @@ T, B, RNN_SIZE, FEATURES, ACTIONS = 64, 16, 128, 4, 2
 def make_agent(*, prev_action: bool = False, store_rnn_state: bool = False) -> RecurrentPgAgent:
     """Return an LSTM policy, of the same seed each time."""
     from parllel.torch import CategoricalHead, RecurrentPgAgent, RecurrentPgModel
-    from parllel.torch.distributions import Categorical
+    from parllel.torch.distributions.categorical import Categorical
 
     model = RecurrentPgModel(
         (FEATURES,),

@@ -22,13 +22,13 @@ from parllel.cages import TrajInfo
 from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
 from parllel.torch import (
+    Categorical,
     CategoricalHead,
     RecurrentPgAgent,
     RecurrentPgModel,
     RecurrentPPO,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeRewards
 from parllel_patterns import (
     CurveFile,

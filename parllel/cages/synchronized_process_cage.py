@@ -32,12 +32,12 @@ from parllel.cages.argument_checks import (
 from parllel.cages.cage_interface import Awaited
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import factories_by_column
-from parllel.cages.stepping.group_rows import RESETS, GroupRows, words_for
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.workers.bound_places import check_places
 from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.workers.group_rows import RESETS, GroupRows, words_for
 from parllel.cages.workers.remote_cage import RemoteCage, by_column
 from parllel.cages.workers.start_workers import PoolSettings, divide, environments_of, start_pool
 from parllel.cages.workers.worker_policy import MakePolicy

@@ -13,54 +13,40 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f"parllel.torch needs PyTorch: {_install_command('torch')}") from error
 
-from parllel.torch.agent_for import agent_for, agents_for, distribution_for, encoder_for
-from parllel.torch.agents import (
-    CategoricalPgAgent,
-    EnsembleAgent,
-    GaussianPgAgent,
-    IndependentAgents,
-    PgAgent,
-    RecurrentPgAgent,
-)
-from parllel.torch.algos import PPO, BehaviorCloning, MultiAgentPPO, RecurrentPPO
+from parllel.torch.agent_for import agent_for, agents_for
+from parllel.torch.agents.ensemble_agent import EnsembleAgent
+from parllel.torch.agents.independent_agents import IndependentAgents
+from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
+from parllel.torch.algos.behavior_cloning import BehaviorCloning
+from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
+from parllel.torch.algos.ppo import PPO
+from parllel.torch.algos.recurrent_ppo import RecurrentPPO
 from parllel.torch.cpu_sampling_handler import CpuSamplingHandler
-from parllel.torch.distributions import (
-    Categorical,
-    Distribution,
-    EnsembleDistribution,
-    Gaussian,
-    MultiDiscrete,
-)
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.distribution import Distribution
+from parllel.torch.distributions.ensemble import EnsembleDistribution
+from parllel.torch.distributions.gaussian import Gaussian, GaussianParams
+from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.evaluate_policy import EvaluatePolicy
 from parllel.torch.handler import TorchHandler
-from parllel.torch.models import (
-    CONVOLUTIONS_2013,
-    CONVOLUTIONS_2015,
-    CONVOLUTIONS_SMALL,
-    CategoricalHead,
-    CnnEncoder,
-    Convolutions,
-    GaussianHead,
-    MlpModel,
-    PgModel,
-    RecurrentPgModel,
-    SharedModel,
-    TreeEncoder,
-)
+from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder
+from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
+from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.pg_model import PgModel, PgOutput
+from parllel.torch.models.recurrent_pg_model import RecurrentPgModel
+from parllel.torch.models.shared_model import SharedModel
+from parllel.torch.models.tree_encoder import TreeEncoder
 from parllel.torch.small_policy_handler import SmallPolicyHandler
-from parllel.torch.state_dict_file import read_state_dict
 
 __all__ = [
     "CONVOLUTIONS_2013",
-    "CONVOLUTIONS_2015",
-    "CONVOLUTIONS_SMALL",
     "PPO",
     "BehaviorCloning",
     "Categorical",
     "CategoricalHead",
     "CategoricalPgAgent",
     "CnnEncoder",
-    "Convolutions",
     "CpuSamplingHandler",
     "Distribution",
     "EnsembleAgent",
@@ -68,13 +54,16 @@ __all__ = [
     "EvaluatePolicy",
     "Gaussian",
     "GaussianHead",
+    "GaussianParams",
     "GaussianPgAgent",
+    "Head",
     "IndependentAgents",
     "MlpModel",
     "MultiAgentPPO",
     "MultiDiscrete",
     "PgAgent",
     "PgModel",
+    "PgOutput",
     "RecurrentPPO",
     "RecurrentPgAgent",
     "RecurrentPgModel",
@@ -84,7 +73,4 @@ __all__ = [
     "TreeEncoder",
     "agent_for",
     "agents_for",
-    "distribution_for",
-    "encoder_for",
-    "read_state_dict",
 ]

@@ -67,9 +67,10 @@ class EvaluatePolicy(BatchTransform):
 
         Override to hand over more, for example `{..., "agent_id": self.ids[columns]}`.
 
-        observation: leaves [N, ...]; with a memory [T + 1, B, ...].
-        rows, columns: of each of these, [N] or [T + 1, B]. A final observation has those of the last step,
-            except with a memory, where it is in the row after that.
+        Args:
+            observation: leaves [N, ...]; with a memory [T + 1, B, ...].
+            rows, columns: of each of these, [N] or [T + 1, B]. A final observation has those of the last
+                step, except with a memory, where it is in the row after that.
         """
         return {"observation": observation}
 

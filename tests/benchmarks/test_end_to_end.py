@@ -132,7 +132,7 @@ def test_our_update_is_that_of_the_peer_written_by_hand(tiny):
     from benchmarks.end_to_end.ours import make_ppo
     from parllel import Seeds
     from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel
-    from parllel.torch.algos import PpoInputs
+    from parllel.torch.algos.ppo_inputs import PpoInputs
 
     trainer = Trainer(tiny)
     try:

@@ -47,7 +47,7 @@ from parllel.torch import (
     agent_for,
     agents_for,
 )
-from parllel.torch.distributions import Categorical
+from parllel.torch.distributions.categorical import Categorical
 from parllel.transforms import (
     EstimateAdvantage,
     EstimateMultiAgentAdvantage,

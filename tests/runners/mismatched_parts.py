@@ -36,9 +36,10 @@ from parllel.torch import (
     TorchHandler,
     agent_for,
 )
-from parllel.torch.agents import RecurrentPgAgent
-from parllel.torch.distributions import Categorical
-from parllel.torch.models import CategoricalHead, RecurrentPgModel
+from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.models.heads import CategoricalHead
+from parllel.torch.models.recurrent_pg_model import RecurrentPgModel
 from parllel.transforms import (
     BatchTransform,
     ClipRewards,

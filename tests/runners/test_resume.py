@@ -23,7 +23,7 @@ from parllel.torch import (
     SmallPolicyHandler,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical
+from parllel.torch.distributions.categorical import Categorical
 from parllel.transforms import (
     EstimateAdvantage,
     NormalizeAdvantage,

@@ -16,8 +16,9 @@ from parllel.torch import (
     PgModel,
     TorchHandler,
 )
-from parllel.torch.agents import EnsembleAgent, IndependentAgents
-from parllel.torch.models import SharedModel
+from parllel.torch.agents.ensemble_agent import EnsembleAgent
+from parllel.torch.agents.independent_agents import IndependentAgents
+from parllel.torch.models.shared_model import SharedModel
 from parllel.transforms import EstimateMultiAgentAdvantage, NormalizeMultiAgentAdvantage
 from parllel_patterns import allocate_samples
 

@@ -22,14 +22,12 @@ from parllel.torch import (
     agent_for,
     agents_for,
 )
-from parllel.torch.models import (
+from parllel.torch.models.cnn_encoder import (
     CONVOLUTIONS_2013,
     CONVOLUTIONS_2015,
     CONVOLUTIONS_SMALL,
-    FlatEncoder,
-    OneHotEncoder,
-    TreeEncoder,
 )
+from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel.types import BatchSpec
 from parllel_patterns import PPO_DEFAULTS, build_cages, build_eval_sampler, build_sampler

@@ -13,7 +13,7 @@ from parllel.torch import (
     RecurrentPgModel,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical
+from parllel.torch.distributions.categorical import Categorical
 
 
 def copied(agent, samples, refill):

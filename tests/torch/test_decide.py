@@ -29,7 +29,7 @@ from parllel.torch import (
     SmallPolicyHandler,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical
+from parllel.torch.distributions.categorical import Categorical
 from parllel_patterns import allocate_samples
 
 T, B = 3, 24

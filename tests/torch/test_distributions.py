@@ -7,13 +7,10 @@ from gymnasium import spaces
 from torch import distributions as reference
 
 from parllel.torch import CategoricalHead, GaussianHead, PgModel
-from parllel.torch.distributions import (
-    Categorical,
-    EnsembleDistribution,
-    Gaussian,
-    GaussianParams,
-    MultiDiscrete,
-)
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.ensemble import EnsembleDistribution
+from parllel.torch.distributions.gaussian import Gaussian, GaussianParams
+from parllel.torch.distributions.multi_discrete import MultiDiscrete
 
 N = 50
 

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from parllel.torch.models import (
-    CONVOLUTIONS_2013,
-    CategoricalHead,
-    CnnEncoder,
-    Convolutions,
-    GaussianHead,
-    PgModel,
-)
+from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder, Convolutions
+from parllel.torch.models.heads import CategoricalHead, GaussianHead
+from parllel.torch.models.pg_model import PgModel
 
 
 def encoder(shape, channels=(3, 5), kernels=(4, 2), strides=(2, 1), n=6, seed=0):

@@ -27,8 +27,9 @@ from parllel.torch import (
     RecurrentPPO,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical, Gaussian
-from parllel.torch.models import SharedModel
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.gaussian import Gaussian
+from parllel.torch.models.shared_model import SharedModel
 from parllel.transforms import (
     EstimateAdvantage,
     EstimateVtrace,

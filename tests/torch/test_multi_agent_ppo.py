@@ -20,7 +20,7 @@ from multi_agent_setup import (
 from ppo_setup import SETTINGS, perturb, ppo
 
 from parllel.buffers import AgentSamples, EnvSamples, NamedArrayTuple, Samples
-from parllel.torch.algos import MultiAgentPPO
+from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 
 TOGETHER = dict.fromkeys(LIVES, 5)  # nobody leaves before the others
 TRUNCATED = dict.fromkeys(LIVES, "truncated")

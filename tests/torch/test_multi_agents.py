@@ -32,9 +32,11 @@ from parllel.torch import (
     PgModel,
     RecurrentPgAgent,
 )
-from parllel.torch.agents import EnsembleAgent, IndependentAgents
-from parllel.torch.distributions import EnsembleDistribution, GaussianParams
-from parllel.torch.models import SharedModel
+from parllel.torch.agents.ensemble_agent import EnsembleAgent
+from parllel.torch.agents.independent_agents import IndependentAgents
+from parllel.torch.distributions.ensemble import EnsembleDistribution
+from parllel.torch.distributions.gaussian import GaussianParams
+from parllel.torch.models.shared_model import SharedModel
 
 KINDS = {"independent": (independent, make_env), "shared": (shared, make_twins)}
 

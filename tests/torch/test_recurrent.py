@@ -27,7 +27,9 @@ from parllel.torch import (
     RecurrentPPO,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical, Gaussian, MultiDiscrete
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.gaussian import Gaussian
+from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import allocate_eval_samples, allocate_samples
 

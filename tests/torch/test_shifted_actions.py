@@ -28,7 +28,7 @@ from parllel.torch import (
     SmallPolicyHandler,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical
+from parllel.torch.distributions.categorical import Categorical
 from parllel.transforms import EstimateAdvantage, EstimateVtrace, FinalObservations
 from parllel_patterns import PPO_DEFAULTS, allocate_eval_samples, allocate_samples
 

@@ -29,7 +29,7 @@ from parllel.torch import (
     SmallPolicyHandler,
     TorchHandler,
 )
-from parllel.torch.models import FlatEncoder
+from parllel.torch.models.tree_encoder import FlatEncoder
 from parllel.types import BatchSpec
 
 T = 6

@@ -30,8 +30,8 @@ from parllel.torch import (
     PgModel,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical
-from parllel.torch.models import PgOutput
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.models.pg_model import PgOutput
 from parllel.types import BatchSpec
 
 

@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from parllel.torch.models import (
-    CategoricalHead,
-    GaussianHead,
-    Head,
-    MlpModel,
-    PgModel,
-    RecurrentPgModel,
-)
+from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
+from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.pg_model import PgModel
+from parllel.torch.models.recurrent_pg_model import RecurrentPgModel
 
 
 def mlp(*sizes, gain=1.0, seed=0):

@@ -57,7 +57,7 @@ class RemotePolicy(Policy):
         url: of the server, used as it is. Its password, if it has one, is sent and never shown.
         observation_space, action_space: of one environment, as they were for the agent.
         session: of the server's agents, by name; None for its only one.
-        token: of the server, sent as Bearer; `parllel.distributed.web.read_token` takes one from a file.
+        token: of the server, sent as Bearer; `parllel.distributed.web.token_file` takes one from a file.
         timeout_s: for the actions of one call to `act`, and for the first answer.
         reconnect_s: for how long it tries again if the server cannot be reached, loses the connection, or has
             too much to do. An agent that remembers episodes is asked again only in the last case, as it may

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-# At once: the module has the function's name, and would take its place.
-from parllel.distributed.web.read_token import read_token
 from parllel.lazy_names import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
     from parllel.distributed.web.app import Handler, Route, build_app
     from parllel.distributed.web.call import Call, Reply
-    from parllel.distributed.web.http_client import HttpError
     from parllel.distributed.web.server_settings import ServerSettings
+    from parllel.distributed.web.token_file import read_token
     from parllel.distributed.web.web_error import WebError
     from parllel.distributed.web.web_server import WebServer
     from parllel.distributed.web.web_socket import SocketRoute, WebSocket
@@ -36,7 +34,6 @@ if _TYPE_CHECKING:
 __all__ = [
     "Call",
     "Handler",
-    "HttpError",
     "Reply",
     "Route",
     "ServerSettings",
@@ -60,8 +57,8 @@ __getattr__, __dir__ = _lazy_names(
             "Call",
             "Reply",
         ),
-        "http_client": ("HttpError",),
         "server_settings": ("ServerSettings",),
+        "token_file": ("read_token",),
         "web_error": ("WebError",),
         "web_server": ("WebServer",),
         "web_socket": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 
-from parllel.distributed.web.read_token import check_token
+from parllel.distributed.web.token_file import check_token
 from parllel.distributed.wire.limits import Limits
 
 _TIMES = ("header_s", "body_s", "idle_s", "write_s", "end_s", "ping_s")

@@ -22,7 +22,7 @@ class EnsembleAgent(PgAgent):
 
     Args:
         model: takes the tree of observations and returns `(params, value)`, both by agent: a
-            `parllel.torch.models.SharedModel`, or your own model, in which agents may see each
+            `parllel.torch.SharedModel`, or your own model, in which agents may see each
             other's observations.
         distributions: by agent.
         seed, device: see `PgAgent`.

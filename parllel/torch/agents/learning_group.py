@@ -18,7 +18,7 @@ class LearningGroup(NamedTuple):
 
 
 class MultiAgent(Protocol):
-    """Agents that act in one environment, as `parllel.torch.algos.MultiAgentPPO` trains them.
+    """Agents that act in one environment, as `parllel.torch.MultiAgentPPO` trains them.
 
     Attributes:
         names: of the agents, the keys of observations, actions and agent infos.

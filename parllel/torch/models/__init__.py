@@ -22,36 +22,4 @@ and the values [N]. Further arguments that a handler adds arrive by keyword:
             return self.policy(x), self.critic(x).squeeze(-1)
 """
 
-from parllel.torch.models.cnn_encoder import (
-    CONVOLUTIONS_2013,
-    CONVOLUTIONS_2015,
-    CONVOLUTIONS_SMALL,
-    CnnEncoder,
-    Convolutions,
-)
-from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
-from parllel.torch.models.mlp_model import MlpModel
-from parllel.torch.models.pg_model import PgModel, PgOutput
-from parllel.torch.models.recurrent_pg_model import RecurrentPgModel, RecurrentTrunk
-from parllel.torch.models.shared_model import SharedModel
-from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
-
-__all__ = [
-    "CONVOLUTIONS_2013",
-    "CONVOLUTIONS_2015",
-    "CONVOLUTIONS_SMALL",
-    "CategoricalHead",
-    "CnnEncoder",
-    "Convolutions",
-    "FlatEncoder",
-    "GaussianHead",
-    "Head",
-    "MlpModel",
-    "OneHotEncoder",
-    "PgModel",
-    "PgOutput",
-    "RecurrentPgModel",
-    "RecurrentTrunk",
-    "SharedModel",
-    "TreeEncoder",
-]
+__all__: list[str] = []

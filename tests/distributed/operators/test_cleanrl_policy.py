@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from parllel.distributed.operators.workers.cleanrl_policy import CleanRlPolicy
 from parllel.distributed.operators.workers.rl_worker import normalized
-from parllel.torch import read_state_dict
+from parllel.torch.state_dict_file import read_state_dict
 
 SEEN = spaces.Box(-np.inf, np.inf, (4,))
 FIVE = spaces.Box(-1, 1, (5,))

@@ -24,7 +24,7 @@ from parllel.torch import (
     TorchHandler,
     agent_for,
 )
-from parllel.torch.distributions import Categorical
+from parllel.torch.distributions.categorical import Categorical
 from parllel.transforms import EstimateAdvantage, NormalizeObservations
 from parllel_patterns import PPO_DEFAULTS, build_cages, build_eval_sampler, build_sampler
 

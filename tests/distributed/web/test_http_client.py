@@ -13,8 +13,7 @@ import pytest
 from answering import Answering, reply
 from waiting import until
 
-from parllel.distributed.web import HttpError
-from parllel.distributed.web.http_client import HttpClient
+from parllel.distributed.web.http_client import HttpClient, HttpError
 
 BODY = b'{"action": 1}'
 HEADS = {

@@ -13,9 +13,9 @@ from parllel.distributed.operators.board.board import Board
 from parllel.distributed.operators.dashboard.viewers import Viewers
 from parllel.distributed.operators.dashboard.wishes import Wishes
 from parllel.distributed.web.app import build_app
-from parllel.distributed.web.read_token import read_token
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.static_files import file_routes
+from parllel.distributed.web.token_file import read_token
 from parllel.distributed.web.web_server import WebServer
 from parllel.distributed.web.web_socket import SocketRoute
 from parllel.types import Closing

@@ -14,8 +14,8 @@ from parllel.distributed.operators.protocol.multi_agent_config import MultiAgent
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.distributed.operators.trusted_runs import check_runs
 from parllel.distributed.web.address import check_address
-from parllel.distributed.web.read_token import read_token
 from parllel.distributed.web.server_settings import ServerSettings
+from parllel.distributed.web.token_file import read_token
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -78,7 +78,7 @@ class CleanRlPolicy(Policy):
         *,
         greedy: bool = False,
     ) -> CleanRlPolicy:
-        """Return the policy of a file; also raises as `parllel.torch.read_state_dict` does."""
+        """Return the policy of a file; also raises as `read_state_dict` does."""
         from parllel.torch.state_dict_file import read_state_dict
 
         weights = read_state_dict(path)

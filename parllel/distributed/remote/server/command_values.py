@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from parllel.distributed.web.read_token import read_token
+from parllel.distributed.web.token_file import read_token
 from parllel.distributed.wire.json_text import json_bytes, parse_json
 from parllel.distributed.wire.limits import Limits
 from parllel.distributed.wire.wire_error import WireError

@@ -18,8 +18,8 @@ from parllel.distributed.remote.server.command_values import (
     json_value,
 )
 from parllel.distributed.remote.server.permissions import Permissions
-from parllel.distributed.web.read_token import read_token
 from parllel.distributed.web.server_settings import ServerSettings
+from parllel.distributed.web.token_file import read_token
 from parllel.distributed.web.web_server import WebServer
 from parllel.system.processes.confinement import hide_from_others
 
