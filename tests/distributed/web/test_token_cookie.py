@@ -8,8 +8,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from parllel.distributed.operators.dashboard.dashboard import file_routes
 from parllel.distributed.web import Route, ServerSettings, SocketRoute, WebServer, build_app
-from parllel.distributed.web.static_files import file_routes
 
 TOKEN = 'a;token="of",some%length'
 
