@@ -36,11 +36,14 @@ def lazy_names(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             module = import_module(module_of[name])
-        except ModuleNotFoundError as error:
-            if extra is None or error.name not in libraries:
+        except ImportError as error:
+            # Another package of ours may have said it already, with an extra of its own.
+            cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+            missing = getattr(cause, "name", None)
+            if extra is None or missing not in libraries:
                 raise
             raise ImportError(
-                f"{package}.{name} needs {error.name}: {install_command(extra)}"
+                f"{package}.{name} needs {missing}: {install_command(extra)}"
             ) from error
         found: object = getattr(module, name)
         setattr(sys.modules[package], name, found)  # not asked for again

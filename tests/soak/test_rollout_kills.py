@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from private_memory import private_memory
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
@@ -28,7 +29,7 @@ from parllel.distributed.rollouts import (
     StepRecord,
 )
 from parllel.system.processes import RestartBudget
-from parllel.testing import CountingEnv, private_memory
+from parllel.testing import CountingEnv
 from parllel.testing.dummy_agents import CountingAgent
 from parllel_patterns import allocate_samples
 

@@ -19,12 +19,13 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium import spaces
+from private_memory import private_memory
 
 from parllel.buffers.tree import buffer_rotate
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.system.processes.process_table import process_runs
-from parllel.testing import CountingEnv, private_memory
+from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import FIRST, record_columns, run_groups
 from parllel.testing.cages.row_reference import (
     BatchRecord,

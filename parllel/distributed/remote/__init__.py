@@ -17,7 +17,7 @@ from parllel.distributed.remote.games.registry import environments, register
 from parllel.distributed.remote.protobuf_agent import ProtobufAgent
 from parllel.distributed.remote.remote_policy import RemoteError, RemotePolicy
 from parllel.distributed.remote.url_agent import UrlAgent
-from parllel.distributed.web import HttpError
+from parllel.distributed.web.http_client import HttpError
 
 __all__ = [
     "Agent",

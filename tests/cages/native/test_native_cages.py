@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from counting_vector_env import CountingVectorEnv
 from gymnasium.vector import SyncVectorEnv
 
 from parllel.testing import CountingEnv, FaultyEnv
@@ -16,7 +17,6 @@ from parllel.testing.cages.cage_kinds import MakesSyncVectorCage
 from parllel.testing.cages.native_cage_contract import NativeCageContract
 from parllel.testing.cages.native_cage_hooks import NativeCageHooks
 from parllel.testing.cages.native_reference import reset_carts
-from parllel.testing.counting_vector_env import CountingVectorEnv
 from parllel.testing.faulty_envs import DummyFaultError
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from counting_vector_env import CountingVectorEnv
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
@@ -17,7 +18,6 @@ from parllel.cages import VectorEnvFactory, VectorizedCage
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import run_groups
 from parllel.testing.cages.row_reference import make_samples
-from parllel.testing.counting_vector_env import CountingVectorEnv
 from parllel_patterns import allocate_samples
 
 N, T, SEEDS = 3, 8, (1, 2, 3)

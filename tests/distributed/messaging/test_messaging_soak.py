@@ -11,8 +11,7 @@ from contextlib import ExitStack
 
 import psutil
 import pytest
-
-from parllel.testing import private_memory
+from private_memory import private_memory
 
 pytest.importorskip("confluent_kafka")
 

@@ -10,9 +10,9 @@ import time
 
 import psutil
 import pytest
+from private_memory import private_memory
 
 from parllel.distributed.remote import Agent, make
-from parllel.testing import private_memory
 
 AGENT = """
 def agent(observation, configuration):

@@ -12,11 +12,11 @@ from statistics import median
 
 import psutil
 import pytest
+from private_memory import private_memory
 from served import Served
 
 from parllel.distributed.remote import UrlAgent, evaluate
 from parllel.distributed.remote.agent_settings import confinement_lines
-from parllel.testing import private_memory
 
 ROOT = Path(__file__).parents[3]
 SECONDS = float(os.environ.get("PARLLEL_SOAK_SECONDS", 3600))

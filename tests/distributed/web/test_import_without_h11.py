@@ -27,7 +27,7 @@ def test_neither_torch_nor_ray_is_imported():
 
 def test_a_client_imports_nothing_of_a_server():
     code = (
-        "import sys, parllel.distributed.web; parllel.distributed.web.HttpClient;"
+        "import sys, parllel.distributed.web.http_client;"
         "assert not {'uvicorn', 'h11', 'msgspec', 'starlette'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,9 +14,8 @@ from statistics import median
 import psutil
 import pytest
 from drawn_env import make
+from private_memory import private_memory
 from rest_and_socket import FrameReader, RestServer
-
-from parllel.testing import private_memory
 
 SECONDS = float(os.environ.get("PARLLEL_SOAK_S", "600"))
 CARDS = [f"card-{number}" for number in range(8)]

@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from fuzzed_requests import fuzzed_body, fuzzed_requests, send_fuzzed
+from private_memory import private_memory
 from rest_and_socket import BASELINE, FrameReader, RestServer
 from websockets.exceptions import ConnectionClosed
-
-from parllel.testing import private_memory
 
 MOST_GROWTH = 8 << 20
 OWN, AFTER = ("a", "b"), ("after-1", "after-2")

@@ -14,6 +14,7 @@ import time
 import psutil
 import pytest
 import ray
+from private_memory import private_memory
 from ray_setup import (
     actor_pid,
     build_ready,
@@ -26,7 +27,6 @@ from ray_setup import (
 )
 
 from parllel.distributed.rollouts.on_ray import WorkerOptions
-from parllel.testing import private_memory
 from parllel.testing.dummy_envs import CountingEnv
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(4 * 3600), pytest.mark.usefixtures("ray_here")]
