@@ -53,7 +53,7 @@ def short_table(report: dict[str, Any]) -> str:
         if cells:
             rows.append([distance, *cells])
     lines = [
-        "One policy at each [distance](docs/doors.md) from its environment: microseconds for a step of "
+        "One policy at each [distance](docs/distances.md) from its environment: microseconds for a step of "
         "one environment, CartPole-v1 with a policy that costs next to nothing, and the least that the "
         "wire takes.",
         "",

@@ -1,4 +1,4 @@
-"""The walk of docs/doors.md: its commands run from top to bottom, and what they lack is one sentence."""
+"""The walk of docs/distances.md: its commands run from top to bottom, and what they lack is one sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from shell_pages import ROOT, blocks_of, free_port, run_lines, variables
 
-PAGE = (ROOT / "docs" / "doors.md").read_text()
+PAGE = (ROOT / "docs" / "distances.md").read_text()
 PORT = "8081"  # which another program may have
 MARK = "--- block {}"
 TRAIN = "python examples/cartpole/train_ppo.py"
