@@ -35,6 +35,7 @@ from parllel.system.counted_time import SLICE_S, counted_s
 from parllel.system.processes.channel import Channel
 from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import preload_in_forkserver
+from parllel.system.processes.launch import unchanged_environment
 from parllel.types import Closing
 
 MOST_BYTES = 16 << 20  # of a reply
@@ -140,7 +141,7 @@ class AgentProcess(Closing):
                 inherited=(self._text, self._pipes.theirs),
                 name=self.code.title,
                 start_timeout_s=self._start_s,
-                environment=self._settings.environment(os.environ),
+                environment=self._settings.environment(unchanged_environment()),
                 confinement=self._confinement,
             )
             self._poller = select.poll()

@@ -33,7 +33,12 @@ from parllel.system.processes.confinement import Confinement
 from parllel.system.processes.exceptions import raise_packed
 from parllel.system.processes.fork_server import START_S
 from parllel.system.processes.in_child import EXCEPTION, run_child
-from parllel.system.processes.launch import StartMethod, check_start_method, start_lean
+from parllel.system.processes.launch import (
+    StartMethod,
+    check_start_method,
+    start_lean,
+    unchanged_environment,
+)
 from parllel.system.processes.liveness import liveness_connection
 from parllel.system.processes.watched_process import StartedProcess, WatchedProcess
 
@@ -252,7 +257,7 @@ def _start(
         # The fork server was started earlier: it has the variables of that time, and not the caller's.
         environ = None
         if method == "forkserver":
-            environ = dict(os.environ if environment is None else environment)
+            environ = unchanged_environment() if environment is None else dict(environment)
         process: StartedProcess = start_lean(
             method,
             run_child,

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from agent_setup import file_agent
+from other_starts import other_starts
 from waiting import until
 
 from parllel.distributed.remote import AgentFailure
@@ -193,15 +194,28 @@ def test_a_flood_of_output_is_bounded_and_no_error(agent):
     )
 
 
+def test_agents_start_beside_each_other(tmp_path):
+    with other_starts():
+        for _ in range(10):
+            agent = file_agent(tmp_path, "def agent(observation):\n    return 3")
+            assert agent.act(GOOD)[0] == 3
+            agent.close()
+
+
 def test_what_it_has_started_ends_with_it(agent):
     assert isinstance(do(agent, "start others")[0], int)
-    # What it calls its number may be that of a namespace.
-    below = [entry.pid for entry in descendants(os.getpid())]
-    started = [pid for pid in below if command_of(pid) == "sleep 1000"]
-    assert len(started) == 1
+
+    def started():
+        # What it calls its number may be that of a namespace.
+        below = [entry.pid for entry in descendants(os.getpid())]
+        return [pid for pid in below if command_of(pid) == "sleep 1000"]
+
+    # For a moment after the call returned, the system knows no command of it.
+    until(lambda: len(started()) == 1)
+    (sleeping,) = started()
     agent.close()
     # It was killed; on a busy machine it takes a moment to be gone.
-    until(lambda: not process_runs(started[0]))
+    until(lambda: not process_runs(sleeping))
     agent.close()
 
 
