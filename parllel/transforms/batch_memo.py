@@ -19,9 +19,9 @@ class BatchMemo(Generic[V]):
     """Hold what a transform looks up in the samples, for the current batch.
 
         self._views = BatchMemo(self._views_of)       in __init__
-        self._views.bind(samples)                     in bind
-        self._views.use_batch(samples, number)        in use_batch
         views = self._views.of(samples)               where the transform works
+
+    Transforms bind those in their attributes, and switch them to another batch, unless they override `bind`.
 
     Args:
         make: returns the views of the batch that the samples show. It is called once per batch and kept, so
@@ -60,7 +60,8 @@ class BatchMemo(Generic[V]):
         """Return the views of the batch that the samples show, in whatever way they came to show it."""
         if samples is not self._samples:
             return self.bind(samples)
-        # A transform that overrides neither `bind` nor `use_batch` is not told that the batch changed.
+        # A memo that is no attribute of a transform, or of one with a `bind` of its own, is not told that the
+        # batch changed.
         block = self._block
         if block is not None and block.generation != self._generation:
             self.use_batch(samples, block.window_number)

@@ -45,14 +45,6 @@ class ClipRewards(BatchTransform):
         shape = body_of(samples, self._source).shape[2:]
         return {self._target: Field(np.zeros(shape, np.float32))}
 
-    def bind(self, samples: Samples) -> None:
-        """Make views of both fields."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
-
     def _views_of(self, samples: Samples) -> tuple[NDArray[Any], NDArray[Any]]:
         return body_of(samples, self._source), body_of(samples, self._target)
 

@@ -136,14 +136,6 @@ class EstimateVtrace(BatchTransform):
         """Declare advantage and return."""
         return {f"agent.{name}": Field(np.float32(0.0)) for name in ("advantage", "return_")}
 
-    def bind(self, samples: Samples) -> None:
-        """Make views of all fields."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
-
     def _views_of(self, samples: Samples) -> tuple[Any, ...]:
         return (
             [*(body_of(samples, path) for path in self._inputs), row_after(samples, VALUE)],

@@ -49,14 +49,6 @@ class ImportanceWeights(BatchTransform):
         """Declare the weight."""
         return {"agent.importance_weight": Field(np.float32(0.0))}
 
-    def bind(self, samples: Samples) -> None:
-        """Make views of all fields."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
-
     def _views_of(self, samples: Samples) -> tuple[Any, ...]:
         paths = (*LOG_PROBS, "agent.importance_weight")
         return *(body_of(samples, path) for path in paths), optional_body_of(samples, "env.valid")

@@ -61,14 +61,6 @@ class EstimateMultiAgentAdvantage(BatchTransform):
         zeros = {agent: Field(np.float32(0.0)) for agent in agents_of(samples)}
         return {f"agent.{name}": zeros for name in ("advantage", "return_", "final_value")}
 
-    def bind(self, samples: Samples) -> None:
-        """Make views of all fields."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
-
     def _views_of(
         self, samples: Samples
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[_AgentViews]]:
@@ -183,14 +175,6 @@ class NormalizeMultiAgentAdvantage(BatchTransform):
     def __init__(self, epsilon: float = 1e-8) -> None:
         self._epsilon = check_finite_positive(type(self).__name__, "epsilon", epsilon)
         self._views = BatchMemo(self._views_of)
-
-    def bind(self, samples: Samples) -> None:
-        """Make views of the advantages, and of the masks of entries that count."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
 
     def _views_of(
         self, samples: Samples

@@ -40,7 +40,7 @@ class NormalizeObservations(StepTransform):
         epsilon: added to the variance.
 
     Raises:
-        ValueError: if an argument is outside its range.
+        ValueError: if an argument is outside its range; from `bind`, if source and target differ in shape.
     """
 
     def __init__(
@@ -75,14 +75,6 @@ class NormalizeObservations(StepTransform):
                 lambda leaf: Field(np.zeros(leaf.shape[2:], np.float32), padding=1), source
             )
         }
-
-    def bind(self, samples: Samples) -> None:
-        """Make views of source and target; raise ValueError if their shapes differ."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
 
     def _views_of(self, samples: Samples) -> tuple[list[LeafViews], NDArray[Any] | None]:
         source = field_at(samples, self._source)

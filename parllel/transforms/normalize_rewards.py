@@ -41,7 +41,7 @@ class NormalizeRewards(BatchTransform):
         epsilon: added to the variance.
 
     Raises:
-        ValueError: if an argument is outside its range.
+        ValueError: if an argument is outside its range; from `bind`, if B has changed since the last batch.
     """
 
     def __init__(
@@ -68,14 +68,6 @@ class NormalizeRewards(BatchTransform):
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare the normalised reward."""
         return {self._target: Field(np.float32(0.0))}
-
-    def bind(self, samples: Samples) -> None:
-        """Make views of the fields; raise ValueError if B has changed since the last batch."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
 
     def _views_of(self, samples: Samples) -> tuple[NDArray[Any], ...]:
         name = "NormalizeRewards"

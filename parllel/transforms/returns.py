@@ -82,14 +82,6 @@ class DiscountedReturns(BatchTransform):
         names = ("return_",) if self._value is None else ("return_", "final_value")
         return {f"agent.{name}": Field(np.float32(0.0)) for name in names}
 
-    def bind(self, samples: Samples) -> None:
-        """Make views of all fields."""
-        self._views.bind(samples)
-
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Look up the views of a batch."""
-        self._views.use_batch(samples, number)
-
     def _views_of(self, samples: Samples) -> tuple[NDArray[Any], ...]:
         reward = body_of(samples, self._reward)
         if self._value is None:

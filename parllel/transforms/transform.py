@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers.allocation import Field
+from parllel.buffers.batches import follows_batches
 from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
 from parllel.errors import add_note
@@ -43,16 +44,25 @@ class Transform:
         return {}
 
     def bind(self, samples: Samples) -> None:
-        """Make views of the fields. Called before sampling, and when the memory of the samples changes."""
+        """Make views of the fields. Called before sampling, and when the memory of the samples changes.
+
+        The default makes those of attributes that are BatchMemos.
+        """
+        for memo in self._memos():
+            memo.bind(samples)
 
     def use_batch(self, samples: Samples, number: int) -> None:
         """Switch to batch `number` of a buffer that holds several; the arrays show that batch already.
 
-        Called before each batch of such a buffer. The default calls `bind`, which suits all views that it
-        makes. `BatchMemo` saves that work by keeping the views of each batch. A subclass that overrides
-        `bind` but not this method gets a call of `bind`.
+        Called before each batch of such a buffer. The default switches attributes that are BatchMemos, which
+        keep the views of each batch. A subclass that overrides `bind` but not this method gets a call of
+        `bind`, which suits all views that it makes.
         """
-        self.bind(samples)
+        if not follows_batches(self):
+            self.bind(samples)
+            return
+        for memo in self._memos():
+            memo.use_batch(samples, number)
 
     def release(self) -> None:
         """Forget the samples that it was bound to, and keep its state.
@@ -60,9 +70,11 @@ class Transform:
         For what is used without a batch from here on, as a trained policy is. The default forgets the views
         in attributes that are BatchMemos; override it in a transform that keeps others.
         """
-        for value in vars(self).values():
-            if isinstance(value, BatchMemo):
-                value.forget()
+        for memo in self._memos():
+            memo.forget()
+
+    def _memos(self) -> list[BatchMemo[Any]]:
+        return [value for value in vars(self).values() if isinstance(value, BatchMemo)]
 
     @property
     def stats(self) -> dict[str, Any]:
