@@ -19,22 +19,18 @@ class Viewer(Protocol):
 
     def may_want(self, name: str) -> bool:
         """Return whether it will ever want a picture of an operator; asked once, before its first episode."""
-        ...
 
     def wants(self, name: str, episode: int) -> bool:
         """Return whether it wants the picture that follows the next command."""
-        ...
 
     def wants_last(self, name: str, episode: int) -> bool:
         """Return whether it wants the picture that follows the next command if that ends the episode."""
-        ...
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
         """Take a picture, as the reply of a worker has it; None where it drew none.
 
         step: how many steps the episode has; 0 after the reset.
         """
-        ...
 
 
 class EpisodeViewers:

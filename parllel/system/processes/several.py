@@ -32,7 +32,6 @@ class HasFileno(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor."""
-        ...
 
 
 Handle: TypeAlias = int | HasFileno  # a number is the sentinel of a process

@@ -67,31 +67,24 @@ class Watching(Protocol):
     @property
     def viewers(self) -> Sequence[Viewer]:
         """Who wants pictures."""
-        ...
 
     def gate(self, inner: EpisodeGate) -> EpisodeGate:
         """Return the gate that operators pass in place of the experiment's own, which it has to pass on."""
-        ...
 
     def onlooker(self, name: str) -> Onlooker:
         """Return what follows the episodes of an operator or game."""
-        ...
 
     def choose(self, name: str) -> Choose:
         """Return what asks the people of an operator or game."""
-        ...
 
     def notice(self, name: str) -> Notice:
         """Return what is called when a player of a game has something else to do."""
-        ...
 
     def starts(self, folder: Path, sessions: Sequence[OperatorSession]) -> None:
         """Note what is about to be played, and where it is written."""
-        ...
 
     def look(self) -> None:
         """Look at the counts, ten times a second; StoppedError ends the experiment."""
-        ...
 
 
 def _say_nothing(text: str) -> None:

@@ -43,11 +43,9 @@ class Episodes(Protocol):
         record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
         """Return the outcome of an episode for each player."""
-        ...
 
     def close(self) -> None:
         """Close what is in this process."""
-        ...
 
 
 class Onlooker(Protocol):
@@ -55,15 +53,12 @@ class Onlooker(Protocol):
 
     def begins(self, episode: int, seed: int) -> None:
         """Note that an episode begins."""
-        ...
 
     def stepped(self, record: Record) -> None:
         """Note a step, or one player's part in it; with the fields of its record."""
-        ...
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
         """Note the outcomes of the episode, unless it was abandoned."""
-        ...
 
 
 class OperatorSession:
