@@ -46,7 +46,7 @@ _HONOURING = {
     _ASYNC,
     _CARTPOLE,  # once it has been taught
     "ale_py.vector_env.AtariVectorEnv",
-    "parllel.distributed.messaging.vector_face.VectorFace",
+    "parllel.distributed.messaging.vectorized_kafka_env.VectorFace",
 }
 # What environments raise for seeds of a form that they do not take.
 _REFUSALS = (TypeError, ValueError, AttributeError, AssertionError, gym.error.Error)

@@ -9,13 +9,17 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from parllel.distributed.messaging.agent import Agent, ExecutionMode
-from parllel.distributed.messaging.env_state import load_multi_agent_state, multi_agent_state
+from parllel.distributed.messaging.env_state import (
+    load_multi_agent_state,
+    multi_agent_state,
+    whole_state,
+)
 from parllel.distributed.messaging.errors import MissingMessageError
 from parllel.distributed.messaging.hierarchy import ENVIRONMENT, make_hierarchy
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
-from parllel.distributed.messaging.parallel_face import ParallelFace
 from parllel.distributed.messaging.step_algorithm import make_walk, step_environments
 from parllel.envs.rewards import reward_of
+from parllel.envs.states.env_state import load_env_state
 from parllel.errors import ClosedError, WrongStateError
 from parllel.seeding import Seeds
 from parllel.types import State
@@ -308,6 +312,83 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             agent.kafka_broker, agent.env_id = self.kafka_broker, self.env_id
             agent._setup_kafka_topics()
         self.walk = make_walk(self.env_id, self.kafka_broker, self.hierarchy.roots)
+
+
+class ParallelFace:
+    """The roots of an environment as PettingZoo's agents; all begin and end together.
+
+    It needs no PettingZoo, and goes into a cage by `parllel.envs.ParallelEnvAdapter`.
+
+    Raises:
+        ValueError: if a root has no space.
+    """
+
+    render_mode = None
+
+    def __init__(self, env: KafkaMultiAgentEnv) -> None:
+        self.env = env
+        self.metadata = {"name": type(env).__name__, "render_modes": [], "is_parallelizable": True}
+        self.possible_agents: list[str] = list(env.root_agents)
+        self.agents: list[str] = []
+        self.observation_spaces = {
+            root: _space(env, root, "observation") for root in self.possible_agents
+        }
+        self.action_spaces = {root: _space(env, root, "action") for root in self.possible_agents}
+
+    def observation_space(self, agent: str) -> gym.Space[Any]:
+        """Return the observation space of a root; always the same object."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        """Return the action space of a root; always the same object."""
+        return self.action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Begin an episode; return observations and infos by root."""
+        observations, _ = self.env.reset(seed=seed, options=options)
+        self.agents = list(self.possible_agents)
+        return observations, {root: {} for root in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Return observations, rewards, terminations, truncations and infos by root."""
+        result = self.env.step_roots(actions)
+        terminations = dict.fromkeys(self.possible_agents, result.terminated)
+        truncations = dict.fromkeys(self.possible_agents, result.truncated)
+        if result.terminated or result.truncated:
+            self.agents = []
+        return result.observations, result.rewards, terminations, truncations, result.infos
+
+    def state(self) -> State:
+        """Return the state of the environment."""
+        return {"env": whole_state(self.env), "agents": list(self.agents)}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        load_env_state(self.env, state["env"])
+        self.agents = list(state["agents"])
+
+    @property
+    def unwrapped(self) -> ParallelFace:
+        """Return this object."""
+        return self
+
+    def render(self) -> None:
+        """Return None: there is no picture."""
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+def _space(env: KafkaMultiAgentEnv, root: str, kind: str) -> gym.Space[Any]:
+    space: gym.Space[Any] | None = getattr(env.agents[root], f"{kind}_space")
+    if space is None:
+        raise ValueError(
+            f"environment {env.env_id!r}: root {root!r} has no {kind}_space; give the agent one"
+        )
+    return space
 
 
 def _check_open(closed: bool, env_id: str) -> None:
