@@ -25,12 +25,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from parllel.errors import InsufficientMemoryError, RegistrationError
-from parllel.system.limits import limits_text
+from parllel.system.limits import CGROUPS, OWN_CGROUP, cgroup_folders, limits_text
 
 Storage: TypeAlias = Literal["local", "shared", "managed"]
 STORAGES: tuple[Storage, ...] = ("local", "shared", "managed")
 ALIGNMENT = 64  # bytes: a cache line, so that neighbouring arrays never share one
-_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Arena:
@@ -152,19 +151,12 @@ def available_memory() -> int | None:
     return min(found) if found else None
 
 
-def cgroup_headroom(root: Path = _CGROUPS, process: Path = Path("/proc/self/cgroup")) -> list[int]:
+def cgroup_headroom(root: Path = CGROUPS, process: Path = OWN_CGROUP) -> list[int]:
     """Return how many bytes each memory cgroup above this process leaves.
 
     Version 2 (`memory.max`) and version 1 (`memory.limit_in_bytes`).
     """
-    folders = {root, root / "memory"}
-    with contextlib.suppress(OSError, ValueError):
-        for line in process.read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            if not controllers or "memory" in controllers.split(","):
-                folder = (root / "memory" if controllers else root) / group.lstrip("/")
-                # A limit of any group above this one holds as well.
-                folders.update([folder, *folder.parents])
+    folders = cgroup_folders("memory", root, process)
     return [left for folder in folders for left in _left_in(folder)]
 
 

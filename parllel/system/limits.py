@@ -1,4 +1,4 @@
-"""Describe the limits of this process, and how much of each is used, for error messages.
+"""Find the limits of this process, and describe how much of each is used, for error messages.
 
 The kernel's own words ("Too many open files") say neither.
 """
@@ -12,10 +12,30 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 _PROC = Path("/proc")
 _MOST_PROBED = 1 << 16
 # Errors by which the system reports that a limit was reached.
 _LIMIT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+
+
+def cgroup_folders(controller: str, root: Path = CGROUPS, process: Path = OWN_CGROUP) -> set[Path]:
+    """Return where the files of this process's control group, and of those above it, may be.
+
+    controller: such as "cpu"; of version 1, below `root / controller`. Version 2 has one tree for all.
+    """
+    # In a container the path of the group may be that of the host, which does not exist here, while the files
+    # at the root are those of the container.
+    folders = {root, root / controller}
+    with contextlib.suppress(OSError, ValueError):
+        for line in process.read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                folder = (root / controller if controllers else root) / group.lstrip("/")
+                # A limit of any group above this one holds as well.
+                folders.update([folder, *folder.parents])
+    return folders
 
 
 def limits_text() -> str:

@@ -12,7 +12,7 @@ import contextlib
 import os
 from pathlib import Path
 
-_CGROUPS = Path("/sys/fs/cgroup")
+from parllel.system.limits import CGROUPS, OWN_CGROUP, cgroup_folders
 
 
 def usable_cores() -> int:
@@ -32,26 +32,13 @@ def affinity_cores() -> int:
     return os.cpu_count() or 1
 
 
-def cgroup_quotas(root: Path = _CGROUPS, process: Path = Path("/proc/self/cgroup")) -> list[float]:
+def cgroup_quotas(root: Path = CGROUPS, process: Path = OWN_CGROUP) -> list[float]:
     """Return the processor quotas of this process's control group and those above it, in cores.
 
     Reads `cpu.max` of version 2 and `cpu.cfs_quota_us` of version 1, below `root` and `root/cpu`.
     """
-    # Both versions give the path of the group after the second colon; in a container it may be that of the
-    # host, which does not exist here, while the files at the root are those of the container.
-    groups: list[str] = []
-    with contextlib.suppress(OSError):
-        groups = [line.split(":", 2)[-1].lstrip("/") for line in process.read_text().splitlines()]
-    folders = {root, root / "cpu"}
-    for group in groups:
-        for base in (root, root / "cpu"):
-            folder = base / group
-            # Every level may have a quota of its own, and the smallest counts.
-            while folder not in (base, base.parent):
-                folders.add(folder)
-                folder = folder.parent
     quotas = []
-    for folder in folders:
+    for folder in cgroup_folders("cpu", root, process):
         with contextlib.suppress(OSError, ValueError):
             quota, period = (folder / "cpu.max").read_text().split()
             quotas.append(int(quota) / int(period))  # "max" is no number
