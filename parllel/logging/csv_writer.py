@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, replaced_file, sync_file
-from parllel.logging.writer import Level, Number, Writer, check_key
+from parllel.logging.files import append_lines, prepare_file, read_lines, replaced_file
+from parllel.logging.writer import FileWriter, Level, Number, check_key
 
 
-class CsvWriter(Writer):
+class CsvWriter(FileWriter):
     """Append rows to a CSV file with a header; the first column is `step`.
 
     A key that appears for the first time becomes a new column: the file is written anew beside the
@@ -92,13 +92,6 @@ class CsvWriter(Writer):
 
     def message(self, level: Level, text: str) -> None:
         """Do nothing: a table has no place for text."""
-
-    def sync(self) -> None:
-        """Make the file survive a power cut."""
-        sync_file(self.path)
-
-    def close(self) -> None:
-        """Do nothing: the file is open only while it is written."""
 
 
 def _is_number(cell: str) -> bool:

@@ -7,12 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, replaced_file, sync_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, replaced_file
 from parllel.logging.json_line import json_line
-from parllel.logging.writer import Level, Number, Writer
+from parllel.logging.writer import FileWriter, Level, Number
 
 
-class JsonlWriter(Writer):
+class JsonlWriter(FileWriter):
     """Append one JSON object per row, `{"step": 3, "loss": 0.5}`, or message, `{"notice": "..."}`.
 
     JSON has no numbers that are not finite: they are written as the strings "NaN", "Infinity" and
@@ -56,13 +56,6 @@ class JsonlWriter(Writer):
 
     def _append(self, line: Mapping[str, Any]) -> None:
         append_lines(self.path, json_line("JsonlWriter", line))
-
-    def sync(self) -> None:
-        """Make the file survive a power cut."""
-        sync_file(self.path)
-
-    def close(self) -> None:
-        """Do nothing: the file is open only while it is written."""
 
 
 def _step_of(line: bytes) -> int | None:

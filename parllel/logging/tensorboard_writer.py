@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from parllel.logging.files import append, prepare_file, sync_file
-from parllel.logging.writer import Level, Number, Writer
+from parllel.logging.files import append, prepare_file
+from parllel.logging.writer import FileWriter, Level, Number
 
 
-class TensorBoardWriter(Writer):
+class TensorBoardWriter(FileWriter):
     """Append rows to an event file of its own, written by TensorBoard's own record writer.
 
     Records are written by the calling thread, so that an error reaches the Logger and no thread is
@@ -71,10 +71,3 @@ class TensorBoardWriter(Writer):
 
     def message(self, level: Level, text: str) -> None:
         """Do nothing: messages belong in the log file."""
-
-    def sync(self) -> None:
-        """Make the file survive a power cut."""
-        sync_file(self.path)
-
-    def close(self) -> None:
-        """Do nothing: the file is open only while it is written."""

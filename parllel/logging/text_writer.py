@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
-from parllel.logging.files import append_lines, prepare_file, sync_file
-from parllel.logging.writer import Level, Number, Writer
+from parllel.logging.files import append_lines, prepare_file
+from parllel.logging.writer import FileWriter, Level, Number
 
 
-class TextWriter(Writer):
+class TextWriter(FileWriter):
     """Append rows and messages to a readable text file, each with the local time.
 
     Args:
@@ -45,10 +45,3 @@ class TextWriter(Writer):
         time = datetime.now().astimezone().isoformat(" ", "seconds")
         # Messages hold paths and what others raised: not all of that can be encoded.
         append_lines(self.path, f"{time} {text}\n".encode(errors="backslashreplace"))
-
-    def sync(self) -> None:
-        """Make the file survive a power cut."""
-        sync_file(self.path)
-
-    def close(self) -> None:
-        """Do nothing: the file is open only while it is written."""

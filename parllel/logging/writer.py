@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
+
+from parllel.logging.files import sync_file
 
 Number: TypeAlias = int | float
 Level: TypeAlias = Literal["notice", "warning"]
@@ -46,6 +49,23 @@ class Writer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close files and connections; may be called twice."""
+
+
+class FileWriter(Writer):
+    """Append to a file, which is open only while it is written.
+
+    Attributes:
+        path: of the file.
+    """
+
+    path: Path
+
+    def sync(self) -> None:
+        """Make the file survive a power cut."""
+        sync_file(self.path)
+
+    def close(self) -> None:
+        """Do nothing: the file is open only while it is written."""
 
 
 def check_key(owner: str, key: str) -> None:
