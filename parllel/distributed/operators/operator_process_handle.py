@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import UNSET
 
 from parllel.distributed.operators.protocol.message_lines import (
+    REPLIES,
     MessageError,
     read_reply,
     write_command,
@@ -367,16 +368,4 @@ def _is_reply(line: bytes) -> bool:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and value.get("type") in _KINDS
-
-
-_KINDS = (
-    "ready",
-    "step",
-    "episode_end",
-    "error",
-    "stopped",
-    "pong",
-    "agent_ready",
-    "action_selected",
-)
+    return isinstance(value, dict) and value.get("type") in REPLIES

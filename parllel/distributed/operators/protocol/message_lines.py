@@ -57,7 +57,7 @@ _replies = msgspec.json.Decoder(AnyReply | _EpisodeDone | _AgentInitialized)
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 _strict = json.JSONEncoder(allow_nan=False, default=_plain)
 _COMMANDS = {str(kind.__struct_config__.tag) for kind in Command.__subclasses__()}
-_REPLIES = {str(kind.__struct_config__.tag) for kind in get_args(AnyReply)}
+REPLIES = tuple(str(kind.__struct_config__.tag) for kind in get_args(AnyReply))
 _ALIASES = {"episode_done": "episode_end", "agent_initialized": "agent_ready"}
 
 
@@ -83,7 +83,7 @@ def read_reply(line: bytes) -> dict[str, Any]:
     try:
         reply = _replies.decode(line)
     except (ValueError, RecursionError) as error:
-        raise _explained(line, error, "type", _REPLIES | set(_ALIASES)) from None
+        raise _explained(line, error, "type", {*REPLIES, *_ALIASES}) from None
     tag = str(reply.__struct_config__.tag)
     found = {"type": _ALIASES.get(tag, tag)}
     for name in reply.__struct_fields__:
