@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from parllel.cli.run_commands import add_repeated
+
 
 def add_commands(commands: Any) -> None:
     """Add `messaging tap`."""
@@ -28,13 +30,7 @@ def _add_tap(commands: Any) -> None:
     tap.set_defaults(call="parllel.distributed.messaging.kafka.tap_command:tap", extra="kafka")
     tap.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="of the broker")
     tap.add_argument("--run", metavar="NAME", help="`run` of its KafkaBroker")
-    tap.add_argument(
-        "--env-id",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="print those of this environment; may be given several times",
-    )
+    add_repeated(tap, "--env-id", "ID", "print those of this environment")
     tap.add_argument(
         "--kind",
         action="append",

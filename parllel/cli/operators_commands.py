@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from parllel.cli.run_commands import add_trust
+from parllel.cli.run_commands import add_repeated, add_server, add_trust
 
 _CALLS = "parllel.distributed.operators.experiments.experiment_commands"
 
@@ -37,15 +37,8 @@ def _add_run(commands: Any) -> None:
     )
     _call(run, "run")
     run.add_argument("file", metavar="FILE", help=".py or .toml file that defines `experiment`")
-    run.add_argument(
-        "--set",
-        dest="changes",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="change a parameter of the function `experiment`, or a value of TOML; may be given "
-        "several times",
-    )
+    meaning = "change a parameter of the function `experiment`, or a value of TOML"
+    add_repeated(run, "--set", "NAME=VALUE", meaning, dest="changes")
     run.add_argument(
         "--dir", default="runs", metavar="DIR", help="where to make its folder; default: runs"
     )
@@ -55,13 +48,12 @@ def _add_run(commands: Any) -> None:
         help="go on with the experiment of this folder, which was killed or stopped: what was played is not "
         "played again",
     )
-    run.add_argument(
+    add_repeated(
+        run,
         "--budget",
-        action="append",
-        default=[],
-        metavar="tokens=N",
-        help="stop once all operators together have taken this; calls=N and cost=X too; may be given "
-        "several times, in place of the experiment's own",
+        "tokens=N",
+        "stop once all operators together have taken this, in place of the experiment's own; calls=N and "
+        "cost=X too",
     )
     run.add_argument("--progress", action="store_true", help="show a bar for each operator")
     add_trust(run)
@@ -91,22 +83,8 @@ def _add_dashboard(commands: Any) -> None:
     dashboard.add_argument(
         "--board", metavar="FOLDER", help="go on with the cards of an earlier dashboard"
     )
-    dashboard.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
-    dashboard.add_argument(
-        "--port", type=int, default=8700, help="0 takes a free one; default: 8700"
-    )
-    dashboard.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="token that pages must send; default: the file `token` of its folder, which is made",
-    )
-    dashboard.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name that pages may call this machine by; may be given several times",
-    )
+    token = "token that pages must send; default: the file `token` of its folder, which is made"
+    add_server(dashboard, 8700, token, "pages")
     dashboard.add_argument("--open", action="store_true", help="open the page in a browser")
     add_trust(dashboard)
 

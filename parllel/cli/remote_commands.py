@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from parllel.cli.run_commands import add_trust
+from parllel.cli.run_commands import add_repeated, add_server, add_trust
 
 _AGENT = (
     "name of a built-in agent, file.py or file.py:name, folder of a run or with a main.py, zip or tar.gz "
@@ -109,8 +109,8 @@ def _add_http_server(commands: Any) -> None:
         f"without a flag that allows more, built-in agents and constant actions. Of --agent: {_EXECUTES}",
     )
     server.set_defaults(call="parllel.distributed.remote.server.serve_command:run", extra="remote")
-    server.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
-    server.add_argument("--port", type=int, default=8000, help="0 takes a free one; default: 8000")
+    token = "token that clients must send; default: the variable PARLLEL_TOKEN, if it is set"
+    add_server(server, 8000, token, "clients")
     server.add_argument(
         "--agent", metavar="SPEC", help=f"load this one at the start, for --environment: {_AGENT}"
     )
@@ -141,18 +141,6 @@ def _add_permissions(server: argparse.ArgumentParser) -> None:
     )
     server.add_argument(
         "--allow-url", action="store_true", help="let requests name agents behind URLs"
-    )
-    server.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="token that clients must send; default: the variable PARLLEL_TOKEN, if it is set",
-    )
-    server.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name that clients may call this machine by; may be given several times",
     )
 
 
@@ -226,24 +214,13 @@ def _add_output(
 
 
 def _add_agent_env(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--agent-env",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="let agents have this environment variable, such as OPENAI_API_KEY; may be given several times",
-    )
+    meaning = "let agents have this environment variable, such as OPENAI_API_KEY"
+    add_repeated(parser, "--agent-env", "NAME", meaning)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--import",
-        dest="modules",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import this module, or file.py, which registers environments; may be given several times",
-    )
+    meaning = "import this module, or file.py, which registers environments"
+    add_repeated(parser, "--import", "MODULE", meaning, dest="modules")
 
 
 def _add_debug(parser: argparse.ArgumentParser) -> None:

@@ -157,6 +157,28 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_repeated(
+    parser: Any, flag: str, metavar: str, meaning: str, dest: str | None = None
+) -> None:
+    """Add a flag that may be given several times; its values are a list."""
+    names = {} if dest is None else {"dest": dest}
+    meaning = f"{meaning}; may be given several times"
+    parser.add_argument(flag, action="append", default=[], metavar=metavar, help=meaning, **names)
+
+
+def add_server(parser: argparse.ArgumentParser, port: int, token: str, clients: str) -> None:
+    """Add --host, --port, --token-file and --allow-host of a server.
+
+    token: help for the file.  clients: who calls the server.
+    """
+    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    parser.add_argument(
+        "--port", type=int, default=port, help=f"0 takes a free one; default: {port}"
+    )
+    parser.add_argument("--token-file", metavar="FILE", help=token)
+    add_repeated(parser, "--allow-host", "NAME", f"name that {clients} may call this machine by")
+
+
 def _add_changes(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(rest="changes")
     parser.add_argument(
