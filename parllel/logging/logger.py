@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from parllel.logging.writer import Level, Number, Writer, check_key
+from parllel.types import Closing
 
 # Different warnings of one place that are sent on; its numbers may change for ever.
 _TEXTS_OF_A_PLACE = 10
@@ -19,7 +20,7 @@ _TEXTS_OF_A_PLACE = 10
 _Remark: TypeAlias = tuple[Level, str]
 
 
-class Logger:
+class Logger(Closing):
     """Collect values by key, and write them as a row to every writer.
 
     The training goes on when a writer raises (a full disk, a removed folder): there is one warning, the
@@ -198,12 +199,6 @@ class Logger:
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("the Logger was used after close()")
-
-    def __enter__(self) -> Logger:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class _GuardedWriter:

@@ -21,18 +21,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from parllel.logging.files import append_all, drop_half_line, last_line, prepare_file
 from parllel.logging.json_line import json_line
+from parllel.types import Closing
 
 _OWN_KEYS = ("kind", "seq", "version")
 _BEGIN = b'{"kind": '  # of each record
 _BLOCK_NBYTES = 1 << 16  # that are read at a time
 
 
-class RecordFile:
+class RecordFile(Closing):
     """Append records to a file, each as one line `{"kind": "step", "seq": 3, "version": 1, ...}`.
 
     `seq` counts from 1, and goes on where an existing file ends. A record is in the file when `append`
@@ -166,17 +166,6 @@ class RecordFile:
         """Close the file; may be called twice."""
         with self._lock:
             self._file.close()
-
-    def __enter__(self) -> RecordFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def read_records(

@@ -72,13 +72,8 @@ class CardGate(EpisodeGate):
         inner: EpisodeGate,
         lost: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        self._condition, self._cards, self._rate_limiter, self._steps = (
-            condition,
-            cards,
-            rate_limiter,
-            steps,
-        )
-        self._inner, self._lost = inner, lost
+        self._condition, self._cards, self._inner = condition, cards, inner
+        self._rate_limiter, self._steps, self._lost = rate_limiter, steps, lost
         self._is_stopped = False
 
     def begin_episode(self, name: str) -> None:

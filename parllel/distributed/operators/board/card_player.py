@@ -74,13 +74,8 @@ class CardPlayer:
         next_round: Callable[[Card], tuple[int, int] | None],
         makes_game: bool = True,
     ) -> None:
-        self.card, self._condition, self._rate_limiter, self._viewer = (
-            card,
-            condition,
-            rate_limiter,
-            viewer,
-        )
-        self._steps = steps
+        self.card, self._condition, self._viewer = card, condition, viewer
+        self._rate_limiter, self._steps = rate_limiter, steps
         self._launcher, self._telemetry, self._run_id = launcher, telemetry, run_id
         self._timeouts: dict[str, Any] = {
             "start_timeout_s": start_timeout_s,
