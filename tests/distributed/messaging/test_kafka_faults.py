@@ -357,7 +357,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes_through(ka
     with kafka(kafka_address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
         go_on(traffic, 1)
-        (_, edge), *_ = traffic._hops[0]
+        (_, edge), *_ = traffic.hops[0]
         broker.begin_step(traffic.env_ids, [1] * len(traffic.env_ids))
         with pytest.raises(MessageTooLargeError, match=r"bytes"):
             edge.put({"blob": b"x" * 50_000_000})

@@ -56,7 +56,7 @@ class Traffic:
             (TopicManager.info_topic, [(leaf, ROOT) for leaf in LEAVES]),
             (TopicManager.info_topic, [(ROOT, ENVIRONMENT)]),
         ]
-        self._hops = [
+        self.hops = [
             [
                 ((env_id, *pair), self.broker.edge(topic(*pair, env_id), env_id))
                 for env_id in self.env_ids
@@ -74,7 +74,7 @@ class Traffic:
         """
         step, self._step = self._step, self._step + 1
         self.broker.begin_step(self.env_ids, [step] * len(self.env_ids))
-        for hop, edges in enumerate(self._hops):
+        for hop, edges in enumerate(self.hops):
             self.between(hop)
             for name, edge in edges:
                 edge.put(self._payload(name, hop, step))
@@ -94,7 +94,7 @@ class Traffic:
     def send_half(self) -> None:
         """Send the first messages of the next step, which nobody takes; then call `reset` or `rename`."""
         self.broker.begin_step(self.env_ids, [self._step] * len(self.env_ids))
-        for name, edge in self._hops[0]:
+        for name, edge in self.hops[0]:
             edge.put(self._payload(name, -1, self._step))
         self.broker.flush()
 

@@ -18,10 +18,10 @@ def context(agents=None, *, debug=False, **configuration):
     )
 
 
-def file_agent(folder, source, *, name="agent.py", **settings):
-    """Return an agent of a file with this source."""
+def file_agent(folder, source, *, name="agent.py", environment=None, **settings):
+    """Return an agent of a file with this source, in an environment or in one of these settings."""
     path = folder / name
     path.write_text(textwrap.dedent(source))
     names = ("memory_limit_bytes", "variables", "writable")
     given = {name: settings.pop(name) for name in names if name in settings}
-    return Agent(str(path), context(**settings), AgentSettings(**given))
+    return Agent(str(path), environment or context(**settings), AgentSettings(**given))

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from agent_setup import file_agent
+from agent_setup import context, file_agent
 from other_starts import other_starts
 from waiting import until
 
@@ -108,8 +108,13 @@ def agent(observation):
 
 
 @pytest.fixture
-def agent(tmp_path):
-    with file_agent(tmp_path, AGENT, maxLogLength=100) as made:
+def environment():
+    return context(maxLogLength=100)
+
+
+@pytest.fixture
+def agent(tmp_path, environment):
+    with file_agent(tmp_path, AGENT, environment=environment) as made:
         yield made
 
 
@@ -167,13 +172,13 @@ def test_a_new_process_acts_after(agent, what, reason):
 
 
 @pytest.mark.parametrize("what", ["loop", "c", "stop"])
-def test_one_that_does_not_return_is_ended_at_its_deadline(agent, what):
+def test_one_that_does_not_return_is_ended_at_its_deadline(agent, environment, what):
     assert agent.act(GOOD)[0] == 1
-    agent._environment.configuration["actTimeout"] = 0.3
+    environment.configuration["actTimeout"] = 0.3
     failure, log = do(agent, what, remainingOverageTime=0.2)
     assert failure == AgentFailure("TIMEOUT", "no action within 0.5 s; its process was ended")
     assert log["duration"] >= 0.5
-    agent._environment.configuration["actTimeout"] = 30
+    environment.configuration["actTimeout"] = 30
     assert agent.act(GOOD)[0] == 1
 
 

@@ -30,11 +30,12 @@ def test_the_last_that_is_defined_acts_and_is_executed_once(tmp_path):
         LIMIT = 3
         import math
     """
-    with file_agent(tmp_path, source, own="x") as agent:
+    environment = context(own="x")
+    with file_agent(tmp_path, source, environment=environment) as agent:
         n, a, pid, own = agent.act(OBSERVATION)[0]
         assert (n, a, own) == (1, 2, "x")
         assert pid != os.getpid()
-        agent._environment.configuration["own"] = "y"  # is read at each act
+        environment.configuration["own"] = "y"  # is read at each act
         assert agent.act(OBSERVATION)[0] == [2, 2, pid, "y"]
         assert agent.act_batch([OBSERVATION] * 3)[0] == [[n, 2, pid, "y"] for n in (3, 4, 5)]
         assert agent.act_batch([])[0] == []
@@ -110,7 +111,8 @@ def test_all_that_is_printed_is_in_the_log_and_cut(tmp_path):
                 raise ValueError("why")
             return 1
     """
-    with file_agent(tmp_path, source, maxLogLength=1000) as agent:
+    environment = context(maxLogLength=1000)
+    with file_agent(tmp_path, source, environment=environment) as agent:
         action, log = agent.act(OBSERVATION)
         assert action == 1
         assert log["stdout"] == "python\ndescriptor program c"
@@ -119,7 +121,7 @@ def test_all_that_is_printed_is_in_the_log_and_cut(tmp_path):
         assert failure == AgentFailure("ERROR", "ValueError: why")
         assert 'raise ValueError("why")\nValueError: why\n' in log["stderr"]
         assert "call_agent" not in log["stderr"]
-        agent._environment.configuration["maxLogLength"] = 8
+        environment.configuration["maxLogLength"] = 8
         assert agent.act(OBSERVATION)[1]["stdout"] == "python\nd"
 
 

@@ -207,9 +207,10 @@ def test_an_agent_in_a_process_that_returns_arrays_fails_alone(tmp_path):
 def test_a_configuration_may_hold_arrays_that_change(tmp_path):
     file = tmp_path / "configured.py"
     file.write_text("def agent(observation, configuration):\n    return configuration.mine.sum()\n")
-    with Agent(str(file), context(mine=np.arange(3))) as agent:
+    environment = context(mine=np.arange(3))
+    with Agent(str(file), environment) as agent:
         assert agent.act({})[0] == 3
-        agent._environment.configuration["mine"] = np.arange(4)
+        environment.configuration["mine"] = np.arange(4)
         assert agent.act({})[0] == 6
 
 

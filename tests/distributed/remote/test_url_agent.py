@@ -228,6 +228,5 @@ def test_closing_while_a_request_is_made_leaves_no_connection():
         agent.close()
         closed.set()
         assert acting.result(30) == 1
-        assert not agent._client._idle
         failure = agent(OBSERVATION, CONFIGURATION)
         assert failure == AgentFailure("ERROR", f"{server.url}: used after it was closed")

@@ -29,14 +29,22 @@ class Buffer:
 def manager(monkeypatch):
     monkeypatch.setattr(rollout_manager, "end_with_raylet", lambda: None)
     monkeypatch.setattr(rollout_manager, "_MOST_ENDS", 2)
-    return rollout_manager.RolloutManager(b"", 1, WorkerOptions(), Buffer(), None)
+    options = WorkerOptions(restarts=3)
+    return rollout_manager.RolloutManager(b"", 1, options, Buffer(), None)
+
+
+async def report(manager, *statuses):
+    for status in statuses:
+        await manager.report(status, None, 0, 0.0)
 
 
 def test_the_oldest_ends_become_one_sum(manager):
-    for start in range(1, 6):
-        name = f"worker 0, start {start}"
-        manager._statuses[name] = WorkerStatus(name, "died", steps=start, reason=f"{start}")
-    manager._statuses["worker 0, start 6"] = WorkerStatus("worker 0, start 6", "running", steps=6)
+    ends = [
+        WorkerStatus(f"worker 0, start {start}", "died", steps=start, reason=f"{start}")
+        for start in range(1, 6)
+    ]
+    runs = WorkerStatus("worker 0, start 6", "running", steps=6)
+    asyncio.run(report(manager, *ends, runs))
     first = asyncio.run(manager.statuses(fresh=False))
     again = asyncio.run(manager.statuses(fresh=False))
     assert [status.steps for status in first] == [1, 2, 3, 4, 5, 6]
@@ -74,10 +82,17 @@ class Starts:
 
 
 async def supervise(manager, starts, monkeypatch):
+    """Return what the trainer is told of a worker until that is over."""
     monkeypatch.setattr(rollout_manager, "start_actor", starts.start)
     monkeypatch.setattr(rollout_manager.ray, "kill", starts.kill)
-    manager._here = None
-    await asyncio.wait_for(manager._keep(0), 20)
+    here = SimpleNamespace(current_actor=None)
+    monkeypatch.setattr(rollout_manager.ray, "get_runtime_context", lambda: here)
+    await manager.start()
+    await asyncio.wait_for(asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}), 20)
+    notices = []
+    while (notice := await manager.notice(len(notices), 0.0)) is not None:
+        notices.append(notice)
+    return notices
 
 
 def names(number, starts):
@@ -86,31 +101,27 @@ def names(number, starts):
 
 def test_what_the_first_start_raises_ends_the_run(manager, monkeypatch):
     starts = Starts(ArithmeticError("a mistake"))
-    asyncio.run(supervise(manager, starts, monkeypatch))
+    (notice,) = asyncio.run(supervise(manager, starts, monkeypatch))
     assert starts.started == starts.killed == names(0, 1)
-    (notice,) = manager._notices
     assert isinstance(notice, rollout_manager.Failure)
 
 
 def test_what_a_later_start_raises_counts_against_the_budget(manager, monkeypatch):
     died = ActorUnavailableError("the node was cut off", None)
     starts = Starts(died, ArithmeticError("no space left"), ArithmeticError("again"), None)
-    asyncio.run(supervise(manager, starts, monkeypatch))
+    first, second = asyncio.run(supervise(manager, starts, monkeypatch))
     assert starts.started == starts.killed == names(0, 4)
-    said = [notice for notice in manager._notices if isinstance(notice, str)]
-    assert len(said) == len(manager._notices) == 2
-    assert "start 2 raised, and is started again: no space left" in said[0]
-    phases = [status.phase for status in manager._statuses.values()]
+    assert "start 2 raised, and is started again: no space left" in first
+    assert "start 3 raised, and is started again: again" in second
+    phases = [status.phase for status in asyncio.run(manager.statuses(fresh=False))]
     assert phases == ["died", "died", "died", "ended"]
 
 
 def test_a_worker_whose_later_starts_always_raise_is_parked(manager, monkeypatch):
-    manager._options = WorkerOptions(restarts=2)
     died = ActorUnavailableError("the node was cut off", None)
     starts = Starts(died, *(ArithmeticError(f"number {n}") for n in range(9)))
-    asyncio.run(supervise(manager, starts, monkeypatch))
-    assert starts.started == starts.killed == names(0, 3)
-    *_, parked, failure = manager._notices
-    assert parked.startswith("worker 0, start 3 is parked: ")
+    *_, parked, failure = asyncio.run(supervise(manager, starts, monkeypatch))
+    assert starts.started == starts.killed == names(0, 4)
+    assert parked.startswith("worker 0, start 4 is parked: ")
     assert isinstance(failure, rollout_manager.Failure)
     assert b"all workers are parked" in failure.error
