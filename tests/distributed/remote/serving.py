@@ -13,6 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from waiting import LONG_S
 
@@ -31,13 +32,20 @@ def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
 
 
 @contextlib.contextmanager
-def http_server(*flags: object, cwd: Path | None = None, **variables: str) -> Iterator[str]:
+def http_server(
+    *flags: object,
+    cwd: Path | None = None,
+    stderr: IO[str] | None = None,
+    **variables: str,
+) -> Iterator[str]:
     """Serve, and yield the URL that the command prints; it must end in order."""
     command = [sys.executable, "-m", "parllel.cli", "http-server", *map(str, flags)]
     if "--port" not in flags:
         command += ["--port", "0"]
     environment = {**os.environ, **variables}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment, cwd=cwd
+    )
     assert process.stdout is not None
     try:
         found = re.fullmatch(r"serving on (http://\S+)\n", process.stdout.readline())

@@ -11,6 +11,7 @@ import pytest
 from fragments import make_fragment
 from producers import (
     SPEC,
+    Called,
     Producer,
     make_agent,
     make_fragment_sampler,
@@ -251,11 +252,9 @@ def test_batches_of_an_agent_with_a_memory():
 def test_batches_say_how_old_their_oldest_step_is():
     buffer, statistics, producer = make_parts(max_staleness=1)
     received = []
-    sampler = make_fragment_sampler(
-        buffer,
-        publish_to=[producer.load_weights, lambda *published: received.append(published)],
-        statistics=statistics,
-    )
+    publish_to = [producer.load_weights, lambda *published: received.append(published)]
+    workers = Called(publish_to, ())
+    sampler = make_fragment_sampler(buffer, workers=workers, statistics=statistics)
     with sampler, producer.sampler:
         for parameter in sampler.agent.model.parameters():
             parameter.data.add_(0.1)
@@ -285,7 +284,7 @@ def test_batches_say_how_old_their_oldest_step_is():
         assert sampler.stats["dropped_fragments"] == 2 * B
         assert sampler.stats["waited_s"] < 5
         assert sampler.overview() == ""
-        sampler._workers.said = [WorkerStatus("worker 0", "running")]
+        workers.said = [WorkerStatus("worker 0", "running")]
         first, second, *_ = sampler.overview().splitlines()
         assert re.fullmatch(
             rf"batch 2: version 4 of 4, waited \d\.\d\d s; {2 * B} fragments too old in the buffer",

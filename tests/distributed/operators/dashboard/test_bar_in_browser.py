@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import expect
-from dashboard_server import SQUARES, DashboardServer
+from dashboard_server import RPS, SQUARES, DashboardServer
 from shown_board import ShownBoard
 
 # Each part of it has a time-out of its own.
@@ -96,13 +96,18 @@ def expect_offline(shown, name, live_colour):
     expect(shown.page.locator("#phase")).not_to_contain_text("Playing")
 
 
-def test_nothing_looks_live_without_the_server(pages, tmp_path):
+def test_nothing_looks_live_without_the_server_and_all_heals_with_it(pages, tmp_path):
     with DashboardServer(tmp_path) as server:
-        port = urlsplit(server.url).port
+        address = urlsplit(server.url)
         shown = ShownBoard(pages.open(server.url))
         add(shown, "a")
+        red, blue = ("red", "baseline", "rock", "noop"), ("blue", "baseline", "any", "random")
+        shown.add_game("hands", RPS, [red, blue])
         shown.reset(0)
         shown.expect("a", status="ready")
+        shown.expect("hands", status="ready")
+        player = shown.player("hands", "red").locator("[data-field=status]")
+        expect(player).to_have_text("Ready")
         shown.page.click("#play")
         shown.until(lambda: shown.number("a", "step") > 1)
         live = shown.card("a").locator(".chip").first.evaluate(COLOUR)
@@ -123,23 +128,16 @@ def test_nothing_looks_live_without_the_server(pages, tmp_path):
         server.process.terminate()
         server.end()
         expect_offline(shown, "a", live)
-    with DashboardServer(tmp_path, "--board", tmp_path / "board", port=port) as server:
+        expect(player).to_have_text("Offline")
+    board = tmp_path / "board"
+    with DashboardServer(tmp_path, "--board", board, port=address.port) as server:
+        # The same token, so that the page need not be opened anew.
+        assert server.url.endswith(address.query)
         expect_live(shown, "a")
+        shown.expect("a", step=0)
+        shown.reset(3)
+        shown.expect("a", status="ready", seed=3)
+        shown.page.click("#step-all")
+        shown.expect("a", step=1)
         server.process.terminate()
         assert server.end()[0] == 0
-
-
-def test_players_of_a_game_are_offline_too(pages, tmp_path):
-    from dashboard_server import RPS
-
-    with DashboardServer(tmp_path) as server:
-        shown = ShownBoard(pages.open(server.url))
-        red, blue = ("red", "baseline", "rock", "noop"), ("blue", "baseline", "any", "random")
-        shown.add_game("hands", RPS, [red, blue])
-        shown.reset(4)
-        shown.expect("hands", status="ready")
-        status = shown.player("hands", "red").locator("[data-field=status]")
-        expect(status).to_have_text("Ready")
-        server.process.terminate()
-        server.end()
-        expect(status).to_have_text("Offline")

@@ -39,32 +39,6 @@ def test_a_reload_and_a_second_page_show_the_same(shown, pages, server):
     expect(other.page.locator("#phase")).to_have_attribute("data-phase", "stopped")
 
 
-def test_a_page_heals_when_the_server_comes_back(pages, tmp_path):
-    with DashboardServer(tmp_path) as server:
-        address = urlsplit(server.url)
-        shown = ShownBoard(pages.open(server.url))
-        shown.add("a", "baseline", SQUARES, policy="noop")
-        shown.reset(3)
-        shown.expect("a", status="ready")
-        shown.page.click("#step-all")
-        shown.expect("a", step=1)
-        server.process.terminate()
-        server.end()
-    expect(shown.page.locator("#connection")).to_have_attribute("data-state", "reconnecting")
-    (folder,) = (tmp_path / "board",)
-    with DashboardServer(tmp_path, "--board", folder, port=address.port) as server:
-        # The same token, so that the page need not be opened anew.
-        assert server.url.endswith(address.query)
-        expect(shown.page.locator("#connection")).to_have_attribute("data-state", "connected")
-        shown.expect("a", step=0)
-        shown.reset(3)
-        shown.expect("a", status="ready", seed=3)
-        shown.page.click("#step-all")
-        shown.expect("a", step=1)
-        server.process.terminate()
-        assert server.end()[0] == 0
-
-
 def test_a_stranger_sees_nothing(pages, server):
     address = urlsplit(server.url)
     page = pages.open()

@@ -12,7 +12,16 @@ from parllel.distributed.web import ServerSettings, WebServer
 @pytest.fixture
 def agents(tmp_path):
     """A folder with agents, which tests let servers load."""
-    folder = tmp_path / "agents"
+    return write_agents(tmp_path / "agents")
+
+
+@pytest.fixture(scope="module")
+def shared_agents(tmp_path_factory):
+    """The same for a server that the tests of a file share, which write nothing to it."""
+    return write_agents(tmp_path_factory.mktemp("shared") / "agents")
+
+
+def write_agents(folder):
     folder.mkdir()
     for name, source in AGENTS.items():
         (folder / f"{name}.py").write_text(source)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 
@@ -12,6 +13,7 @@ from parllel.distributed.remote import UrlAgent, make
 from parllel.distributed.remote.server import Actions
 from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import WebError
+from parllel.system.processes.process_table import descendants
 
 NOT_INITIALIZED = {"error": "No agent initialized. Call initialize_agents first."}
 
@@ -230,9 +232,9 @@ def test_the_end_of_a_server_ends_an_episode_whose_agent_hangs(agents):
     request["configuration"] = {"actTimeout": 600}
     with Actions(Permissions(agents)) as actions:
         playing = threading.Thread(target=lambda: ended.append(_refusal(actions, request)))
-        ended = []
+        ended, before = [], len(descendants(os.getpid()))
         playing.start()
-        until(lambda: actions._playing)
+        until(lambda: len(descendants(os.getpid())) > before)
     playing.join(30)
     assert [error.status for error in ended] == [503]
 

@@ -12,6 +12,8 @@ import asking
 import pytest
 from serving import free_port, http_server
 
+from parllel.testing import Service
+
 pytestmark = pytest.mark.timeout(180)
 
 CURL = shutil.which("curl")
@@ -35,19 +37,26 @@ def initialize(url, path):
     return post(url, {**request, "configuration": EPISODE})
 
 
-@pytest.fixture
-def players(agents):
-    """Two servers without agents, each on an address of its own, and their URLs."""
-    with contextlib.ExitStack() as stack:
+@pytest.fixture(scope="module")
+def servers(shared_agents):
+    """Two servers, each on an address of its own, and their URLs."""
+    hosts = ["127.0.0.2", "127.0.0.3"]
+    with Service("players") as service, contextlib.ExitStack() as stack:
         urls = []
-        for host in ("127.0.0.2", "127.0.0.3"):
-            flags = ("--host", host, "--port", free_port(host, PORT), "--agent-root", agents)
-            urls.append(stack.enter_context(http_server(*flags)))
-        assert [url.partition("//")[2].partition(":")[0] for url in urls] == [
-            "127.0.0.2",
-            "127.0.0.3",
-        ]
+        for host in hosts:
+            flags = ("--host", host, "--port", free_port(host, PORT), "--agent-root", shared_agents)
+            urls.append(stack.enter_context(http_server(*flags, **service.environment)))
+        service.adopt_new()
+        assert [url.partition("//")[2].partition(":")[0] for url in urls] == hosts
         yield urls
+
+
+@pytest.fixture
+def players(servers):
+    """The URLs of servers without agents."""
+    yield servers
+    for url in servers:
+        assert asking.post(url, {"action": "dispose"}).status == 200
 
 
 def run(*argv, cwd):
@@ -94,9 +103,8 @@ def test_the_orchestrator_as_a_server(players):
         episode = post(orchestrator, {"action": "run", **request})
         assert rewards == [episode["rewards"]] * 2
         assert [row[0]["action"] for row in episode["steps"][1:]] == [0, 1, 2, 0]
-    with http_server() as orchestrator:
-        refused = post(orchestrator, {"action": "run", **request})
-        assert "--allow-url" in refused["error"]
+    refused = post(players[0], {"action": "run", **request})
+    assert "--allow-url" in refused["error"]
 
 
 def test_an_agent_is_loaded_by_the_first_act_that_names_it(players):

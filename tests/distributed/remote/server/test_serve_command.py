@@ -12,6 +12,7 @@ from waiting import until
 
 from parllel.cli import main
 from parllel.system.processes.process_table import command_of, descendants, process_runs
+from parllel.testing import Service
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -19,42 +20,51 @@ COMMAND = [sys.executable, "-m", "parllel.cli", "http-server"]
 ACT = {"action": "act", "state": {"observation": {"step": 1, "remainingOverageTime": 60}}}
 
 
-def test_an_agent_is_loaded_at_the_start(agents):
-    flags = ("--agent", agents / "configured.py", "--environment", "rps")
-    with http_server(*flags, "--configuration", '{"episodeSteps": 7}') as url:
-        assert get(f"{url}/ready").json() == {"status": "ready"}
-        assert post(url, ACT).json() == {"action": 7}
-        # That the operator named it allows nothing to requests.
-        request = {"action": "initialize_agents", "environment": "rps", "agents": ["by_step.py"]}
-        assert post(url, request).status == 403
+TOKEN = "a-token-of-this-test"
 
 
-def test_a_module_of_the_user_registers_environments(tmp_path):
-    (tmp_path / "games_of_mine.py").write_text(
+@pytest.fixture(scope="module")
+def server(shared_agents, tmp_path_factory):
+    """A server of all addresses with an agent and a module of the user: its URL, and what it says."""
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "games_of_mine.py").write_text(
         "from parllel.distributed.remote import register\n"
         "from parllel.distributed.remote.games.rps import RockPaperScissors\n\n"
         "register('my-rps', RockPaperScissors)\n"
     )
-    with http_server("--import", tmp_path / "games_of_mine.py") as url:
-        assert "my-rps" in get(url).json()
+    flags = ["--host", "0.0.0.0", "--import", folder / "games_of_mine.py", "--environment", "rps"]
+    flags += ["--agent", shared_agents / "configured.py", "--configuration", '{"episodeSteps": 7}']
+    with Service("http-server") as service, (folder / "said").open("w") as said:
+        variables = {**service.environment, "PARLLEL_TOKEN": TOKEN}
+        with http_server(*flags, stderr=said, **variables) as url:
+            service.adopt_new()
+            yield url, folder / "said"
 
 
-def test_the_token_comes_from_the_environment_and_is_in_no_argument():
-    token = "a-token-of-this-test"
-    with http_server(PARLLEL_TOKEN=token) as url:
-        assert post(url, {"action": "list"}).status == 401
-        assert post(url, {"action": "list"}, password=token).status == 200
+def test_an_agent_is_loaded_at_the_start(server):
+    url, _ = server
+    assert post(url, ACT, password=TOKEN).json() == {"action": 7}
+    # That the operator named it allows nothing to requests.
+    request = {"action": "initialize_agents", "environment": "rps", "agents": ["by_step.py"]}
+    refused = post(url, request, password=TOKEN)
+    assert (refused.status, "--agent-root" in refused.json()["error"]) == (403, True)
 
 
-def test_a_server_of_all_addresses_warns_and_has_a_url_that_works(capfd):
-    token = "a-token-of-this-test"
-    with http_server("--host", "0.0.0.0", PARLLEL_TOKEN=token) as url:
-        assert "0.0.0.0" not in url
-        assert get(f"{url}/ready").json() == {"status": "ready"}
-    assert (
-        "warning: at 0.0.0.0 every machine that reaches this one can connect."
-        in capfd.readouterr().err
-    )
+def test_a_module_of_the_user_registers_environments(server):
+    assert "my-rps" in post(server[0], {"action": "list"}, password=TOKEN).json()
+
+
+def test_the_token_comes_from_the_environment_and_is_in_no_argument(server):
+    assert post(server[0], {"action": "list"}).status == 401
+    assert post(server[0], {"action": "list"}, password=TOKEN).status == 200
+
+
+def test_a_server_of_all_addresses_warns_and_has_a_url_that_works(server):
+    url, said = server
+    assert "0.0.0.0" not in url
+    assert get(f"{url}/ready").json() == {"status": "ready"}
+    warning = "warning: at 0.0.0.0 every machine that reaches this one can connect."
+    until(lambda: warning in said.read_text())
 
 
 @pytest.mark.parametrize(
