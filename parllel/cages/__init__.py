@@ -1,7 +1,7 @@
 """Cages: environments in their places.
 
-Cage, VectorizedCage, ProcessCage and SynchronizedProcessCage have one interface, `CageInterface`. They are made
-of stepping/ (rows, checks, episodes), workers/ (processes) and native/ (vector environments).
+Cage, VectorizedCage, ProcessCage and SynchronizedProcessCage have one interface, `CageInterface`. They are
+made of stepping/ (rows, checks, episodes), workers/ (processes) and native/ (vector environments).
 """
 
 from parllel.cages.cage import Cage

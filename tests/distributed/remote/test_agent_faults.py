@@ -210,17 +210,18 @@ def test_agents_start_beside_each_other(tmp_path):
 def test_what_it_has_started_ends_with_it(agent):
     assert isinstance(do(agent, "start others")[0], int)
 
-    def started():
+    def sleeping():
         # What it calls its number may be that of a namespace.
         below = [entry.pid for entry in descendants(os.getpid())]
         return [pid for pid in below if command_of(pid) == "sleep 1000"]
 
-    # For a moment after the call returned, the system knows no command of it.
-    until(lambda: len(started()) == 1)
-    (sleeping,) = started()
+    # One look may miss it: the kernel's lists of children are exact only while these are stopped, and for a
+    # moment it knows no command of what has just been started.
+    until(lambda: len(sleeping()) == 1)
+    (started,) = sleeping()
     agent.close()
     # It was killed; on a busy machine it takes a moment to be gone.
-    until(lambda: not process_runs(sleeping))
+    until(lambda: not process_runs(started))
     agent.close()
 
 

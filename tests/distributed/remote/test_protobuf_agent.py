@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from agent_setup import context
@@ -62,17 +64,18 @@ def test_a_server_that_fails_is_an_error_and_never_an_action(answer, failure):
 
 
 def test_deadlines():
-    def late():
-        import time
+    asked_in_vain = threading.Event()
 
+    def late():
         yield b"HTTP/1.1 200 OK\r\n"
-        time.sleep(3)
+        asked_in_vain.wait(30)
 
     with (
         Answering(lambda body: late()) as server,
         Agent({"type": "proto", "url": server.url}, context(actTimeout=0.1)) as agent,
     ):
         failure, _ = agent.act({"remainingOverageTime": 0.1})
+        asked_in_vain.set()
         assert failure == AgentFailure("TIMEOUT", f"{server.url}: no reply within 1.2 s")
     with Answering(lambda body: reply(response_bytes({"action": "DeadlineExceeded"}))) as server:
         agent = ProtobufAgent({"type": "proto", "url": server.url}, "rps")

@@ -201,7 +201,7 @@ def test_mistakes_are_refused_in_one_line(actions, request_, message):
 @pytest.mark.parametrize("action", ["run", "evaluate"])
 def test_episodes_are_played_by_a_bounded_number_of_requests(agents, action):
     (agents / "slow.py").write_text(
-        "import time\n\ndef agent(o):\n    time.sleep(1)\n    return 1\n"
+        "import time\n\ndef agent(o):\n    time.sleep(0.4)\n    return 1\n"
     )
     slow = {"environment": "rps", "agents": ["slow.py", "rock"]}
     slow["configuration"] = {"episodeSteps": 3}
