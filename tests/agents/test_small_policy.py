@@ -94,6 +94,7 @@ class Setup:
         n_outputs = math.prod(shape) if nvec is None else sum(nvec)
         sizes, critic_sizes = [n_inputs, *hidden, n_outputs], [n_inputs, *hidden, 1]
         self.policy, self.critic = draw_layers(rng, sizes), draw_layers(rng, critic_sizes)
+        self.discrete = nvec is not None
         self.log_std = rng.normal(size=shape).astype(np.float32)
         self.small = SmallPolicy(sizes, critic_sizes, nvec=nvec, action_shape=shape)
         if observation is None:
@@ -108,7 +109,7 @@ class Setup:
         self.small.set_parameters(
             self.policy,
             self.critic,
-            None if self.small._action_kinds[0] == np.int64 else self.log_std,
+            None if self.discrete else self.log_std,
         )
 
     def observed(self, t):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parllel.arrays import Array, RotatingArray
-from parllel.arrays.kinds import array_class
 
 SHAPES = [(4,), (5, 3), (4, 3, 2), (3, 2, 1), (6, 2, 2, 3), (1, 1)]
 
@@ -255,18 +254,6 @@ def test_where_time_is_gone_numpy_counts_from_the_end(view: Any) -> None:
     np.testing.assert_array_equal(np.asarray(view(array)[-2:]), view(body)[-2:])
 
 
-def test_mask_selects_and_is_not_read_as_zeros_and_ones() -> None:
-    array, model = make_pair(Array, (2, 2), 0, 1)
-    body = model.read(model.body)
-    flags: list[Any] = [False, True]
-    for mask in (flags, np.array(flags)):
-        np.testing.assert_array_equal(np.asarray(array[mask]), body[1:])
-        np.testing.assert_array_equal(np.asarray(array[:, mask]), body[:, 1:])
-        np.testing.assert_array_equal(np.asarray(array[0, mask]), body[0, 1:])
-    array[np.array([[True, False], [False, True]])] = 0
-    assert np.asarray(array).tolist() == [[0, body[0, 1]], [body[1, 0], 0]]
-
-
 @pytest.mark.parametrize("flag", [True, False, np.True_, np.array(True)])
 def test_single_bool_is_refused(flag: Any) -> None:
     array = RotatingArray((4, 3), np.int64)
@@ -277,16 +264,6 @@ def test_single_bool_is_refused(flag: Any) -> None:
         array[:, [0]][flag]
     with pytest.raises(IndexError, match="single bool is not an index"):
         array[flag] = 1
-
-
-@pytest.mark.parametrize("padding", [0, 1])
-def test_padding_is_never_selected_by_a_mask(padding: int) -> None:
-    array, model = make_pair(RotatingArray, (4, 3), padding, 1)
-    everything = np.ones((4, 3), bool)
-    assert np.asarray(array[everything]).tolist() == model.read(model.body).ravel().tolist()
-    array[everything[:, 0]] = -1
-    assert (np.asarray(array) == -1).all()
-    assert (array.block.memory == -1).sum() == array.size
 
 
 def test_mask_of_another_shape_is_refused() -> None:
@@ -460,10 +437,8 @@ def test_indices_are_positions_in_the_current_body() -> None:
     assert array[[1, 2], 0].indices[0].tolist() == [3, 6]
 
 
-@pytest.mark.parametrize("storage", ["local", "shared", "managed"])
-def test_equality_is_by_place(storage: Any) -> None:
-    cls = array_class(storage, rotating=True)
-    array, other = cls((4, 3), np.float32), cls((4, 3), np.float32)
+def test_equality_is_by_place() -> None:
+    array, other = RotatingArray((4, 3), np.float32), RotatingArray((4, 3), np.float32)
     array[...], other[...] = 1, 1
     assert array == array[...] == array[:, :] == array[0:4]
     assert array[1] == array[1, :]

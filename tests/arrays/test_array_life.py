@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from open_descriptors import DESCRIPTORS, descriptors
 
 from parllel.arrays import (
     Array,
@@ -22,21 +23,9 @@ from parllel.arrays.arena import STORAGES, Arena, available_memory
 from parllel.arrays.kinds import array_class
 from parllel.errors import ClosedError, InsufficientMemoryError
 
-DESCRIPTORS = Path("/proc/self/fd")
 PEBIBYTE = 1 << 50
 
 needs_proc = pytest.mark.skipif(not DESCRIPTORS.exists(), reason="/proc lists descriptors")
-
-
-def descriptors() -> dict[str, str]:
-    gc.collect()
-    found = {}
-    for entry in os.listdir(DESCRIPTORS):
-        try:
-            found[entry] = os.readlink(DESCRIPTORS / entry)
-        except FileNotFoundError:  # that of the listing itself
-            continue
-    return found
 
 
 @pytest.fixture

@@ -3,15 +3,15 @@ from __future__ import annotations
 import gc
 import multiprocessing as mp
 import multiprocessing.resource_sharer
-import os
 import pickle
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from open_descriptors import DESCRIPTORS, descriptors
+from start_methods import METHODS, SENT_SPAWN_SOAKS, SPAWN_SOAKS
 
 from parllel.arrays import (
     Array,
@@ -25,31 +25,20 @@ from parllel.arrays.block import new_key
 from parllel.arrays.kinds import array_class
 from parllel.errors import RegistrationError
 
-METHODS = [m for m in ("fork", "forkserver", "spawn") if m in mp.get_all_start_methods()]
-DESCRIPTORS = Path("/proc/self/fd")
-
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-needs_fork = pytest.mark.skipif("fork" not in METHODS, reason="this system cannot fork")
 
 
-def descriptors() -> set[tuple[str, str]]:
-    gc.collect()
-    found = set()
-    for entry in os.listdir(DESCRIPTORS):
-        try:
-            found.add((entry, os.readlink(DESCRIPTORS / entry)))
-        except FileNotFoundError:  # that of the listing itself
-            continue
-    return found
+@pytest.fixture(scope="module")
+def started() -> None:
+    """Start what stays for the life of this process once it is used, before descriptors are counted."""
+    if not DESCRIPTORS.exists():
+        pytest.skip("/proc lists descriptors")
+    run("forkserver", gc.collect)
+    run("spawn", gc.collect)
 
 
 @pytest.fixture
-def no_leak() -> Iterator[None]:
-    if not DESCRIPTORS.exists():
-        pytest.skip("/proc lists descriptors")
-    # Both stay for the life of this process once they are used: start them before counting.
-    run("forkserver", gc.collect)
-    run("spawn", gc.collect)
+def no_leak(started: None) -> Iterator[None]:
     before = descriptors()
     yield
     multiprocessing.resource_sharer.stop(timeout=5)
@@ -101,7 +90,7 @@ def answer_rows(pipe: Connection, arrays: list[Array]) -> None:
     pipe.send([np.asarray(array).ravel()[0].item() for array in arrays])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
 def test_tree_of_arrays_shares_one_arena_with_the_child(method: str, no_leak: None) -> None:
     """Three hundred arrays: more than a fork server passes descriptors."""
     arena = Arena(300 * aligned(24), "shared")
@@ -134,7 +123,7 @@ def write_what_arrives(pipe: Connection) -> None:
     pipe.close()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
 def test_managed_array_is_sent_to_a_running_process(method: str, no_leak: None) -> None:
     mine, theirs = mp.Pipe()
     process = mp.get_context(method).Process(target=write_what_arrives, args=(theirs,))
@@ -161,7 +150,6 @@ def test_managed_array_is_sent_to_a_running_process(method: str, no_leak: None) 
     mine.close()
 
 
-@needs_fork
 def test_shared_array_is_refused_by_a_pipe_and_the_pipe_goes_on(no_leak: None) -> None:
     mine, theirs = mp.Pipe()
     process = mp.get_context("fork").Process(target=write_what_arrives, args=(theirs,))
@@ -177,7 +165,7 @@ def test_shared_array_is_refused_by_a_pipe_and_the_pipe_goes_on(no_leak: None) -
     mine.close()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
 def test_local_array_is_given_to_the_child_as_a_copy(method: str) -> None:
     array = array_class("local", rotating=True)((4, 3), np.float32)
     array[0] = [1, 2, 3]
@@ -192,7 +180,7 @@ def outlive(pipe: Connection, array: Array) -> None:
     pipe.send(np.asarray(array[...]).tolist())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
 def test_memory_stays_for_the_child_when_the_parent_closes(method: str) -> None:
     array = SharedMemoryArray((2, 2), np.float32)
     array[1] = 4
@@ -215,7 +203,7 @@ def send_keys(pipe: Connection) -> None:
     pipe.send([new_key() for _ in range(50)])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 def test_keys_of_related_processes_never_meet(method: str) -> None:
     keys: list[int] = []
     for _ in range(2):  # two children and this process

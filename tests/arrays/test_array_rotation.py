@@ -24,57 +24,6 @@ LAYOUTS = [  # shape, padding, windows
 ]
 
 
-@pytest.mark.parametrize(("shape", "padding", "windows"), LAYOUTS)
-def test_what_followed_a_batch_starts_the_next(
-    shape: tuple[int, ...], padding: int, windows: int
-) -> None:
-    """Write one long stream of rows, T at a time, and find its last rows at every start."""
-    cls = RotatingArray if padding else Array
-    array = cls(shape, np.int64, padding=padding, full_size=shape[0] * windows)
-    T = shape[0]
-    for batch in range(2 * windows + 2):
-        origin = 100 + batch * T  # of row 0
-        for t in range(T + padding):
-            array[t] = origin + t
-        array.rotate()
-        for t in range(-padding, padding):
-            seen = np.asarray(array[t])
-            assert (seen == origin + T + t).all(), (batch, t, seen)
-
-
-@pytest.mark.parametrize(("shape", "padding", "windows"), LAYOUTS)
-def test_full_holds_the_last_rows_in_the_order_of_memory(
-    shape: tuple[int, ...], padding: int, windows: int
-) -> None:
-    cls = RotatingArray if padding else Array
-    T = shape[0]
-    array = cls(shape, np.int64, padding=padding, full_size=T * windows)
-    for batch in range(windows):
-        assert array == array.full[batch * T : (batch + 1) * T]
-        array[...] = np.arange(batch * T, batch * T + T).reshape(-1, *[1] * (len(shape) - 1))
-        if batch < windows - 1:
-            array.rotate()
-    assert array.full.shape == (T * windows, *shape[1:])
-    assert array.full_size == T * windows
-    first_cell = np.asarray(array.full).reshape(T * windows, -1)[:, 0]
-    assert first_cell.tolist() == list(range(T * windows))
-    array.rotate()
-    assert array == array.full[:T]
-
-
-@pytest.mark.parametrize(("shape", "padding", "windows"), LAYOUTS)
-def test_reset_goes_back_to_the_first_window_and_keeps_the_data(
-    shape: tuple[int, ...], padding: int, windows: int
-) -> None:
-    array, model = make_pair(RotatingArray, shape, padding, windows)
-    body = model.read(model.body).copy()
-    for _ in range(windows - 1):
-        array.rotate()
-    array.reset()
-    np.testing.assert_array_equal(np.asarray(array), body)
-    np.testing.assert_array_equal(array.block.memory, model.values[model.ids])
-
-
 @pytest.mark.parametrize("windows", [1, 3])
 def test_view_made_before_a_rotation_stays_where_it_was(windows: int) -> None:
     array, model = make_pair(RotatingArray, (4, 2), 1, windows)

@@ -13,6 +13,7 @@ from typing import Any
 import conversation_children as children
 import numpy as np
 import pytest
+from start_methods import SPAWN_SOAKS
 
 from parllel.arrays import ManagedMemoryArray, SharedMemoryArray
 from parllel.buffers import conversation
@@ -85,7 +86,7 @@ def interrupted(function: Callable[[], Any]) -> None:
 # ---------------------------------------------------------------------- replies
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 def test_values_and_buffers_go_to_the_child_and_back(talk: Talk, method: str) -> None:
     inherited = SharedMemoryArray((2,), np.float32)
     asked = talk(method=method, inherited=inherited)

@@ -10,13 +10,13 @@ import link_targets
 import numpy as np
 import pytest
 from link_trees import contents, descriptors, samples
+from start_methods import SPAWN_SOAKS
 
 from parllel.buffers import NamedTuple, buffer_leaves
 from parllel.buffers.link import Link
 from parllel.errors import RegistrationError, WorkerDiedError, WorkerTimeoutError
 from parllel.system.processes.child import Child
 
-METHODS = ["fork", "forkserver", "spawn"]
 LONG_S = 30.0
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -55,7 +55,7 @@ def partners() -> Iterator[list[Partner]]:
         partner.child.kill()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 @pytest.mark.parametrize("batches", [1, 3])
 def test_child_reads_and_writes_registered_buffers(
     method: str, batches: int, partners: list[Partner]
@@ -79,7 +79,7 @@ def test_child_reads_and_writes_registered_buffers(
     assert contents(partner.ask("give back", {"a": tree.env[2]})["a"]) == contents(tree.env[2])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 @pytest.mark.parametrize(
     ("storage", "what"),
     [
@@ -113,9 +113,8 @@ def test_inherited_buffers_are_known_from_the_start(
     assert descriptors() == before  # nothing was introduced: shared memory would have been refused
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_unknown_name_is_the_childs_error_and_no_hang(method: str, partners: list[Partner]) -> None:
-    partners.append(Partner(method))
+def test_unknown_name_is_the_childs_error_and_no_hang(partners: list[Partner]) -> None:
+    partners.append(Partner("forkserver"))
     tree = samples("shared")
     partners[0].link.adopt(tree)
     with pytest.raises(RegistrationError, match="is not known to process") as caught:

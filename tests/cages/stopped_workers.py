@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cage_makers import forked
+from waiting import until
 
 from parllel.buffers import Samples
 from parllel.cages import CageInterface, SynchronizedProcessCage
@@ -60,10 +60,3 @@ def stopped(cage: Any) -> Iterator[int]:
     finally:
         with suppress(ProcessLookupError):  # it was killed
             os.kill(pid, signal.SIGCONT)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.001)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cage_makers import forked
+from start_methods import SENT_SPAWN_SOAKS
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
 from parllel.cages import AwaitedRows, VectorizedCage
@@ -23,7 +24,7 @@ from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.system.processes.several import Handles
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_faults_contract import WITHIN_S
-from parllel.testing.cages.cage_hooks import await_done, run_groups
+from parllel.testing.cages.cage_hooks import await_done
 
 LONG_S = 20.0
 
@@ -124,7 +125,7 @@ def test_a_death_ends_the_wait(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("no_second_look")
-@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("start_method", SENT_SPAWN_SOAKS)
 @pytest.mark.parametrize("wait", ["compiled", "semaphore"])
 def test_no_row_of_words_is_missed(wait: str, start_method: str) -> None:
     """A byte that got lost would cost 20 seconds."""
@@ -250,19 +251,6 @@ def test_a_pipe_that_is_never_drained_still_wakes() -> None:
     finally:
         pipe.close()
         pipe.close()
-
-
-def test_workers_write_nothing_unless_they_are_waited_for() -> None:
-    with synchronized(2, n_workers=1) as cage:
-        bind(cage)
-        run_groups(cage, "start_row", 0)
-        ears = heard(cage._pool.control._wakeup)
-        assert ears.ready(0.0) == []
-        cage.start_row(1)
-        await_rows([(cage, 0)], LONG_S)
-        cage.finish_row()
-        run_groups(cage, "start_row", 2)
-        assert ears.ready(WITHIN_S)
 
 
 def test_a_reply_that_was_read_ahead_is_found() -> None:

@@ -138,11 +138,6 @@ class TestSpawnShared(FewColumns, MakesSynchronizedCage):
     storage = "shared"
     wait = "semaphore"
     test_groups = CageContract.test_groups_are_stepped_apart
-
-
-class TestSpawn(MakesSynchronizedCage):
-    settings = {"n_workers": 1}
-    start_method = "spawn"
     test_random_rows = CageContract.test_random_rows_write_their_actions
 
 

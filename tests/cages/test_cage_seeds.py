@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_waiting_draws_no_more_than_a_plain_loop(kind: str, all_envs: bool) -> N
                 cage.finish_row()
                 t += 1
             lengths.append(t)
-            expected.append(1 + [env.step(0)[2] for _ in range(env._length)].index(True))
+            expected.append(next(i for i in itertools.count(1) if env.step(0)[2]))
             if k < 3:
                 env.reset()
     assert lengths == expected

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from mpe2 import simple_spread_v3
+from start_methods import SENT_SPAWN_SOAKS
 
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.buffers import Samples
@@ -25,8 +26,6 @@ from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_parallel_env import CountingParallelEnv
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_samples
-
-METHODS = ["fork", "forkserver", "spawn"]
 
 PACKAGE = """
 import gymnasium as gym
@@ -74,27 +73,21 @@ def registered() -> Iterator[Any]:
     gym.registry.update(before)
 
 
-def step_limit(env: Any) -> int:
-    """Return after how many steps an episode is cut."""
-    while not isinstance(env, gym.wrappers.TimeLimit):
-        env = env.env
-    return int(env._max_episode_steps)
-
-
 class Told(gym.Wrapper[Any, Any, Any, Any]):
     """Tell of what a worker knows."""
 
     @property
     def limit(self) -> int:
         """After how many steps an episode is cut."""
-        return step_limit(self.env)
+        assert self.env.spec is not None
+        return int(self.env.spec.max_episode_steps or 0)
 
 
 def made(name: str) -> gym.Env[Any, Any]:
     return Told(gym.make(name))
 
 
-@pytest.mark.parametrize("start_method", METHODS)
+@pytest.mark.parametrize("start_method", SENT_SPAWN_SOAKS)
 def test_games_of_ale_are_made_in_a_worker(start_method: Any, capfd: Any) -> None:
     assert ale_py.__version__
     with ProcessCage(lambda: gym.make("ALE/Pong-v5"), start_method=start_method) as cage:
@@ -103,7 +96,7 @@ def test_games_of_ale_are_made_in_a_worker(start_method: Any, capfd: Any) -> Non
     assert "Overriding" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("start_method", SENT_SPAWN_SOAKS)
 def test_a_package_that_the_main_script_imported(
     package: str, start_method: Any, capfd: Any
 ) -> None:
@@ -118,9 +111,9 @@ def test_a_factory_that_imports_the_package_itself_is_not_warned(package: str, c
         __import__("tiny_grids")
         return gym.make("tiny/Grid5-v0")
 
-    with ProcessCage(factory, start_method="forkserver") as cage:
+    with ProcessCage(factory) as cage:
         assert cage.size == 5
-    with ProcessCage(lambda: gym.make("tiny_grids:tiny/Grid4-v0"), start_method="spawn") as cage:
+    with ProcessCage(lambda: gym.make("tiny_grids:tiny/Grid4-v0")) as cage:
         assert cage.size == 4
     assert "Overriding" not in capfd.readouterr().err
 
@@ -142,23 +135,22 @@ def test_environments_that_the_script_itself_registered(start_method: Any, regis
         assert one.limit == 5000
 
 
-@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
-def test_what_was_registered_anew_is_what_workers_make(start_method: Any, registered: Any) -> None:
+def test_what_was_registered_anew_is_what_workers_make(registered: Any) -> None:
     entry = gym.spec("CartPole-v1").entry_point
     del gym.registry["CartPole-v1"]
     registered("CartPole-v1", entry, max_episode_steps=17)
-    with ProcessCage(partial(made, "CartPole-v1"), start_method=start_method) as cage:
+    with ProcessCage(partial(made, "CartPole-v1")) as cage:
         assert cage.limit == 17
 
 
 def test_a_process_of_a_process_knows_it_too(package: str) -> None:
     def build() -> BasicSampler:
-        cages = [ProcessCage(lambda: gym.make("tiny/Grid5-v0"), start_method="spawn")]
+        cages = [ProcessCage(lambda: gym.make("tiny/Grid5-v0"))]
         handler = NumpyHandler(RandomAgent(cages[0].spaces.action, seed=1))
         spec = BatchSpec(2, 1)
         return BasicSampler(spec, cages, handler, allocate_samples(cages, spec, handler))
 
-    with AsynchronousSampler(build, start_method="spawn") as sampler:
+    with AsynchronousSampler(build) as sampler:
         samples: Samples = sampler.collect_batch(0)[0]
         assert np.asarray(samples.env.observation).shape == (2, 1, 2)
 

@@ -28,9 +28,8 @@ from parllel_patterns import allocate_eval_samples, allocate_samples
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 SPEC = BatchSpec(T=6, B=4)
-COPIES = 30
+COPIES = 12
 WAIT_S = 20.0
-METHODS = ["fork", "forkserver"]
 Touch = Callable[[], Any]
 
 
@@ -144,8 +143,7 @@ def record(cage: Any, samples: Any, rows: range) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("make", [synchronized, process])
+@pytest.mark.parametrize(("make", "method"), [(synchronized, "forkserver"), (process, "fork")])
 def test_copies_of_a_cage_touch_nothing(make: Callable[[str], Any], method: str) -> None:
     with make(method) as cage, make(method) as alone:
         bound = []

@@ -6,12 +6,12 @@ import os
 import signal
 import time
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 from cage_makers import forked
-from stopped_workers import KINDS, bind, stopped, until
+from stopped_workers import KINDS, bind, stopped
+from waiting import alarm, until
 
 from parllel.cages import AwaitedRows, ProcessCage
 from parllel.cages.stepping.awaited_rows import await_rows
@@ -67,48 +67,38 @@ class CalledEnv(CountingEnv):
         return "late"
 
 
-def interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt("by the alarm")
-
-
 @pytest.mark.parametrize("end", ["answers", "dies", "is closed"])
 def test_the_answer_to_an_interrupted_call_is_not_taken_for_a_row(end: str) -> None:
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with forked(CalledEnv) as cage:
-            samples = bind(cage)
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(KeyboardInterrupt, match="by the alarm"):
-                cage.pause()
-            until(cage._child.poll)
-            rows = AwaitedRows[int]()
-            with stopped(cage) as pid:
-                cage.start_row(0)
-                rows.add(0, cage)
-                assert rows.wait(0.05) == []
-                assert not cage.row_done()
-                if end == "dies":
-                    os.kill(pid, signal.SIGKILL)
-            assert rows.wait(20.0) == [0]
-            assert cage.row_done()
-            # By an object of its own: the answer has left the pipe.
-            assert await_rows([(cage, 0)], 20.0) == [0]
+    with forked(CalledEnv) as cage:
+        samples = bind(cage)
+        with alarm(0.05):
+            cage.pause()
+        until(cage._child.poll)
+        rows = AwaitedRows[int]()
+        with stopped(cage) as pid:
+            cage.start_row(0)
+            rows.add(0, cage)
+            assert rows.wait(0.05) == []
+            assert not cage.row_done()
             if end == "dies":
-                with pytest.raises(WorkerDiedError, match="SIGKILL during step at row 0"):
-                    cage.finish_row()
-                return
-            if end == "is closed":
-                cage.close()
-                with pytest.raises(ClosedError, match=r"used after close\(\)"):
-                    cage.finish_row()
-                return
-            cage.finish_row()
-            cage.start_row(1)
-            cage.finish_row()
-            assert np.floor(np.asarray(samples.env.reward)[:2, 0]).tolist() == [1.0, 2.0]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+                os.kill(pid, signal.SIGKILL)
+        assert rows.wait(20.0) == [0]
+        assert cage.row_done()
+        # By an object of its own: the answer has left the pipe.
+        assert await_rows([(cage, 0)], 20.0) == [0]
+        if end == "dies":
+            with pytest.raises(WorkerDiedError, match="SIGKILL during step at row 0"):
+                cage.finish_row()
+            return
+        if end == "is closed":
+            cage.close()
+            with pytest.raises(ClosedError, match=r"used after close\(\)"):
+                cage.finish_row()
+            return
+        cage.finish_row()
+        cage.start_row(1)
+        cage.finish_row()
+        assert np.floor(np.asarray(samples.env.reward)[:2, 0]).tolist() == [1.0, 2.0]
 
 
 def test_an_environment_that_is_being_made_is_awaited() -> None:

@@ -127,27 +127,6 @@ def test_nothing_is_claimed_of_a_worker_that_died() -> None:
     assert trajs == [episode for of_column in episodes[:3] for episode in of_column]
 
 
-def test_a_reward_that_is_no_number_leaves_the_others_theirs() -> None:
-    class NoNumber(CountingEnv):
-        def step(self, action: Any) -> Any:
-            observation, reward, *rest = super().step(action)
-            return observation, ("much" if self._step == ROW + 1 else reward), *rest
-
-    expected, _, _ = sound(9)
-    with make("this process", None, 9) as cage:
-        cage._envs.stepper.envs[FAILED] = NoNumber(9)
-        cage._envs._steps[FAILED] = cage._envs.stepper.envs[FAILED].step
-        samples = bind(cage)
-        with pytest.raises(TypeError, match="reward: expected a number, got 'much'"):
-            run(cage, ROW + 1)
-        others = [column for column in range(N) if column != FAILED]
-        reward = np.asarray(samples.env.reward)
-        np.testing.assert_array_equal(
-            reward[ROW, others], np.asarray(expected.env.reward)[ROW, others]
-        )
-        assert reward[ROW, FAILED] == OLD
-
-
 @pytest.mark.parametrize("fault", ["raise", "kill"])
 def test_a_process_cage_hands_over_what_it_has(fault: str) -> None:
     make_env = partial(FaultyEnv, "step", fault, number=ROW + 1, lengths=1, end="truncated")

@@ -7,13 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from start_methods import SENT_SPAWN_SOAKS
 
 from parllel.cages import SynchronizedProcessCage
-from parllel.errors import (
-    ClosedError,
-    WorkerTimeoutError,
-)
-from parllel.testing import CountingEnv, FaultyEnv
+from parllel.errors import WorkerTimeoutError
+from parllel.testing import FaultyEnv
 from parllel.testing.cages.cage_faults_contract import (
     FAULTS,
     WITHIN_S,
@@ -24,11 +22,10 @@ from parllel.testing.cages.cage_faults_contract import (
 )
 from parllel.testing.cages.cage_hooks import notes_of, run, run_groups
 from parllel.testing.cages.cage_kinds import MakesSynchronizedCage
-from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.faulty_envs import PHASES, DummyFaultError
 
 TIMEOUT_S = 0.3
-T, N = 5, 4
+N = 4
 NEVER = 10**9
 
 
@@ -48,32 +45,6 @@ def sound(**options: Any) -> SynchronizedProcessCage:
     return make(number=NEVER, **options)
 
 
-def bind(cage: SynchronizedProcessCage) -> Any:
-    samples = make_samples(CountingEnv(), T, N, storage="managed")
-    cage.set_samples_buffer(samples, slice(0, N))
-    return samples
-
-
-def prepare(cage: SynchronizedProcessCage, phase: str) -> None:
-    """Do all that comes before a phase."""
-    if phase == "constructor":
-        return
-    _ = cage.spaces
-    if phase in ("reset", "step"):
-        bind(cage)
-    if phase == "step":
-        run_groups(cage, "start_reset", 0)
-
-
-def assert_all_gone(cage: SynchronizedProcessCage, pids: list[int]) -> None:
-    assert all(wait_until_gone(pid) for pid in pids)
-    for method in ("start_reset", "finish_row", "environment_states"):
-        with pytest.raises(ClosedError, match=r"cage of env.*4 to 7.*(ended after|used after)"):
-            getattr(cage, method)()
-    with pytest.raises(ClosedError, match=r"cage of env.*4 to 7.*(ended after|used after)"):
-        _ = cage.gravity
-
-
 class TestFaults(MakesSynchronizedCage, CageFaultsContract):
     pass
 
@@ -85,7 +56,7 @@ def test_faults_beside_the_share_of_main(fault: str) -> None:
     faults.test_faults_of_an_environment(fault, "step")
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("start_method", SENT_SPAWN_SOAKS)
 @pytest.mark.parametrize(
     ("fault", "phase"),
     [
@@ -103,11 +74,10 @@ def test_faults_under_other_start_methods(fault: str, phase: str, start_method: 
     faults.test_faults_of_an_environment(fault, phase)
 
 
-@pytest.mark.parametrize("wait", ["semaphore", "compiled"])
 @pytest.mark.parametrize("fault", ["raise", "kill", "stop"])
-def test_faults_under_other_waits(fault: str, wait: str) -> None:
+def test_faults_under_the_other_wait(fault: str) -> None:
     faults = TestFaults()
-    faults.wait = wait
+    faults.wait = "semaphore"
     faults.test_faults_of_an_environment(fault, "step")
 
 
@@ -125,14 +95,14 @@ def enter_in_main(phase: str, options: Any) -> None:
     cage = make(phase, **options)
     pids = cage.pids
     with cage:
-        prepare(cage, phase)
+        TestFaults().prepare(cage, phase)
         try:
             enter(cage, phase)
         except DummyFaultError:
             if phase == "attribute":
                 assert cage.gravity == [9.8] * N
             else:
-                assert_all_gone(cage, pids)
+                TestFaults().assert_all_gone(cage, pids)
             raise
 
 
@@ -151,12 +121,12 @@ def test_decorrelation_that_fails_ends_the_cage() -> None:
         cage = make(number=3, column=column, participate=True, n_main=1)
         pids = cage.pids
         with cage:
-            bind(cage)
+            TestFaults().bind(cage)
             run_groups(cage, "start_reset", 0)
             with pytest.raises(DummyFaultError, match="step number 3") as caught:
                 run(cage, "start_decorrelation", [5] * N, 0)
             assert f"in environment {4 + column} (FaultyEnv)" in notes_of(caught.value)
-            assert_all_gone(cage, pids)
+            TestFaults().assert_all_gone(cage, pids)
 
 
 def test_several_that_hang_while_closing_share_the_time() -> None:

@@ -65,7 +65,6 @@ def bind(cage: SynchronizedProcessCage) -> None:
     run_groups(cage, "start_reset", 0)
 
 
-@pytest.mark.parametrize("wait", ["semaphore", "compiled"])
 @pytest.mark.parametrize(
     ("fault", "expected", "text"),
     [
@@ -74,10 +73,8 @@ def bind(cage: SynchronizedProcessCage) -> None:
         ("1000000", ValueError, r"(?s)beginx+\n.* characters are left out .*\nx+end"),
     ],
 )
-def test_a_long_message_arrives_at_once(
-    fault: str, expected: type[Exception], text: str, wait: str
-) -> None:
-    with make(fault, "step", wait=wait) as cage:
+def test_a_long_message_arrives_at_once(fault: str, expected: type[Exception], text: str) -> None:
+    with make(fault, "step") as cage:
         pids = cage.pids
         bind(cage)
         began = time.monotonic()

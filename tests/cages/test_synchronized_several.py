@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from waiting import until
 
 from parllel.buffers import conversation
 from parllel.cages import ProcessCage, SynchronizedProcessCage
@@ -42,13 +43,6 @@ def begin(cage: SynchronizedProcessCage) -> None:
     run_groups(cage, "start_reset", 0)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.001)
-
-
 @pytest.mark.parametrize("fault", ["raise", "kill"])
 def test_a_crash_at_the_start_is_not_kept_until_others_have_started(fault: str) -> None:
     expected = DummyFaultError if fault == "raise" else WorkerDiedError
@@ -76,7 +70,7 @@ def test_several_that_die_in_a_step_are_listed() -> None:
         begin(cage)
         for w in (0, 2, 3):
             os.kill(cage.pids[w], signal.SIGKILL)
-        until(lambda: all(cage._pool.workers[w].child.died() for w in (0, 2, 3)))
+        assert all(wait_until_gone(cage.pids[w]) for w in (0, 2, 3))
         with pytest.raises(WorkerDiedError, match=r"worker 0 \(environments 4 ") as caught:
             run_groups(cage, "start_row", 0)
     said = str(caught.value)
@@ -92,7 +86,7 @@ def test_several_that_raise_in_a_step_are_listed() -> None:
         cage.start_row(0)
         failed = [0, 2]
         until(lambda: all(cage._pool.control.wait.load(1 + w) < 0 for w in failed))
-        until(lambda: cage._pool.workers[3].child.died())
+        assert wait_until_gone(cage.pids[3])
         with pytest.raises(DummyFaultError, match="step number 1") as caught:
             cage.finish_row()
     (note,) = [note for note in caught.value.__notes__ if note.startswith("also ")]
@@ -114,29 +108,6 @@ def test_not_all_of_hundreds_are_listed() -> None:
     assert note.endswith("also 91 more")
     assert len(note) < 4000
     assert first_of([error]).__notes__ == [note]
-
-
-def test_a_death_is_noticed_without_another_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    with make([CountingEnv] * N) as cage:
-        begin(cage)
-        cage.start_row(0)
-        cage.finish_row()
-        os.kill(cage.pids[1], signal.SIGKILL)
-        until(cage._pool.workers[1].child.died)
-        waits: list[float] = []
-        wait_each = cage._rows._wait_each
-
-        def counted(first: int, count: int, value: int, timeout_s: float) -> int:
-            waits.append(timeout_s)
-            return wait_each(first, count, value, timeout_s)
-
-        monkeypatch.setattr(cage._pool.control.wait, "wait_each", counted)
-        cage._rows._wait_each = counted
-        with pytest.raises(WorkerDiedError, match=r"worker 1 .*SIGKILL"):
-            run_groups(cage, "start_row", 1)
-        # One for the row, none to notice the death, one for what the other worker has collected.
-        assert len(waits) == 2
-        assert waits[0] <= 0.01
 
 
 class OtherEnv(CountingEnv):

@@ -9,6 +9,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+from start_methods import SENT_SPAWN_SOAKS
 
 from parllel.cages import ProcessCage
 from parllel.cli import main
@@ -285,7 +286,7 @@ def test_entry_points_of_every_kind_are_made(own):
     check_env_name(own)
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
 def test_entry_points_of_every_kind_are_made_in_workers(own, method):
     with ProcessCage(env_named(own), start_method=method, seed=0) as cage:
         cage.reset_async()

@@ -133,23 +133,25 @@ class TestVectorizedCage(InAGame, MakesVectorizedCage, CageContract):
     pass
 
 
-class TestProcessCage(InAGame, MakesProcessCage, CageContract, PlainFaceContract):
-    pass
+# The messages of cages, in which no environment takes part, are tested with others.
+class FewTests(InAGame):
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
+    test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
+    test_errors = CageContract.test_what_an_environment_raises_arrives_as_itself
+    _fail = CageContract._fail
 
 
-class TestSynchronizedProcessCage(InAGame, MakesSynchronizedCage, CageContract):
+class TestProcessCage(FewTests, MakesProcessCage):
+    test_results = PlainFaceContract.test_results_are_those_of_a_plain_loop
+    test_methods = PlainFaceContract.test_methods_are_called_as_if_they_were_the_cages
+
+
+class TestSynchronizedProcessCage(FewTests, MakesSynchronizedCage):
     storage = "managed"
 
 
-# Kills at random moments, other start methods and interrupted waits are about the messages of cages, in which
-# no environment takes part.
-class TestFaultsOfProcessCage(InAGame, MakesProcessCage, CageFaultsContract):
-    pass
-
-
-class TestFaultsOfSynchronizedProcessCage(InAGame, MakesSynchronizedCage, CageFaultsContract):
-    # One fault of each kind: what is special about the others is that of the class above, and this cage has
-    # them all, with other environments, in its own tests.
+class TestFaults(InAGame, MakesSynchronizedCage, CageFaultsContract):
+    # One fault of each kind: cages have them all, with other environments, in their own tests.
     @pytest.mark.parametrize("phase", PHASES)
     @pytest.mark.parametrize("fault", ["raise", "kill", "hang"])
     def test_faults_of_an_environment(self, fault, phase):
@@ -170,7 +172,7 @@ def single(cls, factories, seeds, **options):
 
 KINDS = {
     "Cage": partial(single, Cage),
-    "ProcessCage, spawn": partial(single, ProcessCage, start_method="spawn"),
+    "ProcessCage": partial(single, ProcessCage),
     "VectorizedCage": VectorizedCage,
     "one worker": partial(SynchronizedProcessCage, n_workers=1, start_method="fork"),
     "taking part": partial(

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
+from sampler_cages import FORKED, grouped, synchronized, vectorized
 
-from parllel.cages import ProcessCage
 from parllel.samplers import AlternatingSampler
 from parllel.testing.sampler_contract import ENVIRONMENTS, SamplerContract
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
@@ -32,23 +30,14 @@ class AlternatingContract(SamplerContract):
         return make_sampler(AlternatingSampler, setup)
 
 
-SINGLES = {"Cage": SINGLE, "ProcessCage": {**FORKED, "storage": "shared"}}
-
-
-class TestSingleCages(AlternatingContract):
-    @pytest.fixture(autouse=True, params=SINGLES.values(), ids=SINGLES.keys())
-    def choose_cages(self, request):
-        self.cages = request.param
-
+# Each of the other placements is in test_every_sampler_on_every_cage.py.
+class TestProcessCages(AlternatingContract):
     def adapt(self, setup):
-        return replace(setup, **self.cages)
+        return replace(setup, storage="shared", **FORKED)
 
 
 IN_THIS_PROCESS = {
     "uneven": in_cages_of(3),
-    "pairs": in_cages_of(2),
-    "groups": CagesOf(grouped(2)),
-    "late groups": CagesOf(grouped(2, late=True)),
     "many late groups": CagesOf(grouped(5, late=True)),
 }
 
@@ -62,41 +51,9 @@ class TestCagesOfSeveral(AlternatingContract):
         return replace(setup, make_cages=self.make_cages)
 
 
-SYNCHRONIZED = {
-    "workers": synchronized(2, 2),
-    "main and workers": synchronized(2, 3, participate=True),
-}
-
-
 class TestSynchronized(AlternatingContract):
-    @pytest.fixture(autouse=True, params=SYNCHRONIZED.values(), ids=SYNCHRONIZED.keys())
-    def choose_cages(self, request):
-        self.make_cages = CagesOf(request.param)
-
     def adapt(self, setup):
-        return replace(setup, make_cages=self.make_cages)
-
-
-# Every pair of the three; what storages and cages do after each start is in their own tests.
-@pytest.mark.parametrize(
-    ("kind", "start_method", "storage"),
-    [
-        ("ProcessCage", "forkserver", "shared"),
-        ("ProcessCage", "spawn", "managed"),
-        ("SynchronizedProcessCage", "forkserver", "managed"),
-        ("SynchronizedProcessCage", "spawn", "shared"),
-    ],
-)
-def test_other_start_methods(kind, start_method, storage):
-    cages = {"make_cages": CagesOf(synchronized(1, 2, True, start_method))}
-    if kind == "ProcessCage":
-        cages = {"make_cage": partial(ProcessCage, start_method=start_method)}
-
-    class Started(AlternatingContract):
-        def adapt(self, setup):
-            return replace(setup, storage=storage, **cages)
-
-    Started().test_nested_observations()
+        return replace(setup, make_cages=CagesOf(synchronized(2, 3, participate=True)))
 
 
 def test_two_units_are_needed():

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 from asynchronous_parts import FOUR, asynchronous, build, compiled_before, switching
-from sampler_cages import FORKED, grouped, synchronized, vectorized, with_cages
+from sampler_cages import FORKED, synchronized, vectorized, with_cages
+from start_methods import SENT_SPAWN_SOAKS
 
 from parllel.samplers import (
     AlternatingSampler,
@@ -73,14 +74,6 @@ class TestBasicOverProcessCages(AsynchronousContract):
         return super().adapt(replace(setup, storage="managed", **FORKED))
 
 
-class TestAlternating(AsynchronousContract):
-    inner = AlternatingSampler
-    fewest = 2
-
-    def adapt(self, setup):
-        return super().adapt(with_cages(setup, grouped(2)))
-
-
 class TestAlternatingOverWorkers(AsynchronousContract):
     inner = AlternatingSampler
     fewest = 2
@@ -119,7 +112,7 @@ def assert_same_samples(samples, expected):
         np.testing.assert_array_equal(np.asarray(mine[rows]), np.asarray(theirs[rows]), path)
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("start_method", SENT_SPAWN_SOAKS)
 def test_other_start_methods(start_method):
     setup = switching(with_cages(SamplerSetup(3, FOUR), synchronized(2, 1, False, start_method)))
     # A new interpreter imports PyTorch, with other tests beside it.

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 from sampler_cages import FORKED, SINGLE, grouped, synchronized
+from start_methods import SENT_SPAWN_SOAKS
 
 from parllel.cages import ProcessCage
 from parllel.samplers import BasicSampler
@@ -45,9 +46,10 @@ class TestCagesOfSeveral(BasicContract):
         return replace(setup, make_cages=self.make_cages)
 
 
-@pytest.mark.parametrize("storage", ["shared", "managed"])
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-@pytest.mark.parametrize("kind", ["ProcessCage", "SynchronizedProcessCage"])
+@pytest.mark.parametrize("start_method", SENT_SPAWN_SOAKS)
+@pytest.mark.parametrize(
+    ("kind", "storage"), [("ProcessCage", "shared"), ("SynchronizedProcessCage", "managed")]
+)
 def test_other_start_methods(kind, start_method, storage):
     cages = {"make_cages": CagesOf(synchronized(2, 1, False, start_method))}
     if kind == "ProcessCage":

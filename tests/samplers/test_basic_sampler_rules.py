@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from parllel.agents import NumpyHandler
 from parllel.buffers import AgentSamples, EnvSamples, Samples, add_fields, allocate, buffer_leaves
 from parllel.cages import Cage, ProcessCage
 from parllel.errors import ClosedError
 from parllel.samplers import BasicSampler, CageColumns, EvalSampler
-from parllel.testing.dummy_agents import CountingAgent, fingerprint
+from parllel.testing.dummy_agents import fingerprint
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.sampler_contract import ENVIRONMENTS, check_samples, check_trajs
@@ -260,7 +259,7 @@ def test_an_agent_needs_a_handler(parts):
 def test_the_buffer_has_to_fit_the_spaces(parts):
     other = SamplerSetup(3, tuple(partial(make, layout="scalar") for make in ENVIRONMENTS[:2]))
     with pytest.raises(ValueError, match=r"env\.observation: expected an Array \[T, B, \*\[3\]\]"):
-        sampler_of(parts, samples=other._allocate(NumpyHandler(CountingAgent(4)), []))
+        sampler_of(parts, samples=other.build().samples)
 
 
 def test_decorrelation_needs_a_seed(parts):

@@ -19,13 +19,10 @@ from parllel.testing.sampler_contract import DOUBLED, ENVIRONMENTS, SHIFTED
 from parllel.testing.sampler_setup import DISCOUNT, CagesOf, SamplerSetup
 from parllel.testing.simulated_batches import observer
 
-CAGES = [
-    {"make_cage": Cage},
-    {"make_cage": ProcessCage, "cage_options": {"start_method": "fork"}},
-    {"make_cage": ProcessCage, "cage_options": {"start_method": "forkserver"}},
-    {"make_cage": ProcessCage, "cage_options": {"start_method": "spawn"}},
-]
-NAMES = ["cage", "fork", "forkserver", "spawn"]
+CAGES = {
+    "cage": {"make_cage": Cage},
+    "fork": {"make_cage": ProcessCage, "cage_options": {"start_method": "fork"}},
+}
 
 
 def eval_sampler_of(parts, n_episodes, handler=None, step_transforms=None, **options):
@@ -66,7 +63,7 @@ def numbers(trajs):
     return [(traj.length, traj.return_, traj.discounted_return) for traj in trajs]
 
 
-@pytest.mark.parametrize("placement", CAGES, ids=NAMES)
+@pytest.mark.parametrize("placement", CAGES.values(), ids=CAGES)
 def test_each_environment_plays_its_share(placement):
     setup = SamplerSetup(1, ENVIRONMENTS, **placement)
     expected = play(setup, (3, 3, 2, 2), 2)
@@ -92,7 +89,7 @@ def test_cages_of_several_environments_and_groups(make_cages):
 
 
 @pytest.mark.parametrize("storage", ["local", "shared", "managed"])
-@pytest.mark.parametrize("placement", CAGES[:2], ids=NAMES[:2])
+@pytest.mark.parametrize("placement", CAGES.values(), ids=CAGES)
 def test_storages(storage, placement):
     factories = tuple(partial(make, layout="dict") for make in ENVIRONMENTS)
     setup = SamplerSetup(1, factories, storage=storage, seed=2, **placement)
@@ -188,7 +185,7 @@ def test_an_evaluation_before_training_changes_nothing_either():
         np.testing.assert_array_equal(values, batches[1][path], err_msg=path)
 
 
-@pytest.mark.parametrize("placement", CAGES[:2], ids=NAMES[:2])
+@pytest.mark.parametrize("placement", CAGES.values(), ids=CAGES)
 def test_episodes_that_do_not_end_raise_and_can_be_tried_again(placement):
     setup = SamplerSetup(
         1, (partial(CountingEnv, (3, 9, 5)), partial(CountingEnv, (2, 2, 4))), **placement

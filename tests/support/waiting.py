@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
 
 LONG_S = 30.0  # for what takes a moment on an idle machine
 
@@ -11,4 +16,21 @@ def until(condition: Callable[[], object]) -> None:
     limit = time.monotonic() + LONG_S
     while not condition():
         assert time.monotonic() < limit, "it did not come true"
-        time.sleep(0.005)
+        time.sleep(0.002)
+
+
+@contextmanager
+def alarm(after_s: float) -> Iterator[None]:
+    """Expect a KeyboardInterrupt in this block, which is raised as by Ctrl-C."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt("by the alarm")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="by the alarm"):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

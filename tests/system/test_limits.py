@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import pytest
+from start_methods import SPAWN_SOAKS
 
 from parllel.system.limits import limits_explained, limits_text
 
@@ -93,7 +94,7 @@ def at_limit(*args: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 def test_too_many_processes_for_the_open_files(method: str) -> None:
     pattern = (
         r"\[Errno 24\] cage \d+: could not start its process, which takes 4 open files: "

@@ -4,16 +4,29 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from starting import METHODS, Run, Start
+from start_methods import METHODS, SPAWN_SOAKS
+from starting import Run, Start
 
 from parllel.system.processes import Program, program_start, watched_process
 from parllel.system.processes.child import Child
 
 
 @pytest.fixture(params=METHODS)
-def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+def start_any(request: pytest.FixtureRequest) -> Iterator[Start]:
     """A function that starts a child under each start method; ends them all."""
     yield from starter(request.param)
+
+
+@pytest.fixture(params=SPAWN_SOAKS)
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """The same where it matters only who the parent is, which is the same for fork and spawn."""
+    yield from starter(request.param)
+
+
+@pytest.fixture
+def start_sent() -> Iterator[Start]:
+    """The same where it matters only that the child gets pickles, not copies."""
+    yield from starter("forkserver")
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ from typing import Any
 
 import child_targets as targets
 import pytest
-from starting import LONG_S, METHODS, Start, ready, until
+from start_methods import METHODS
+from starting import LONG_S, Start, ready
+from waiting import until
 
 from parllel.errors import (
     ClosedError,
@@ -29,8 +31,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 # ---------------------------------------------------------------------- talking
 
 
-def test_messages_go_to_the_child_and_back(start: Start) -> None:
-    child = ready(start(targets.echo))
+def test_messages_go_to_the_child_and_back(start_any: Start) -> None:
+    child = ready(start_any(targets.echo))
     messages = [b"", b"x", b"\0" * 70_000, bytes(range(255)) * 3]
     for message in messages:
         child.send_bytes(message)
@@ -60,14 +62,16 @@ def test_poll_tells_of_a_reply(start_fork: Start) -> None:
     assert not child.poll()
 
 
-def test_inherited_object_reaches_the_target_by_name(start: Start) -> None:
-    child = start(targets.echo_inherited, b"got ", inherited=b"silver")
+def test_inherited_object_reaches_the_target_by_name(start_any: Start) -> None:
+    child = start_any(targets.echo_inherited, b"got ", inherited=b"silver")
     assert child.receive(LONG_S, "inheriting") == b"got silver"
 
 
-def test_lambda_and_closure_reach_the_target(start: Start) -> None:
+def test_lambda_and_closure_reach_the_target(start_any: Start) -> None:
     number = 41
-    child = start(lambda connection, f: connection.send_bytes(f(1)), lambda n: b"%d" % (number + n))
+    child = start_any(
+        lambda connection, f: connection.send_bytes(f(1)), lambda n: b"%d" % (number + n)
+    )
     assert child.receive(LONG_S, "computing") == b"42"
 
 
@@ -80,8 +84,8 @@ def test_reply_that_was_left_behind_is_received_before_the_death(start: Start) -
         child.receive(LONG_S, "talking")
 
 
-def test_child_has_default_signals_and_leads_a_group(start: Start) -> None:
-    child = start(targets.tell_signal_rules)
+def test_child_has_default_signals_and_leads_a_group(start_any: Start) -> None:
+    child = start_any(targets.tell_signal_rules)
     told = child.receive(LONG_S, "telling").decode()
     assert told == f"{signal.SIG_IGN!r} {signal.SIG_DFL!r} True"
 
@@ -97,16 +101,16 @@ def test_child_has_default_signals_and_leads_a_group(start: Start) -> None:
         ("SIGSEGV", "was killed by SIGSEGV"),
     ],
 )
-def test_death_is_told_with_its_reason(start: Start, way: str, text: str) -> None:
-    child = start(targets.leave_by, way)
+def test_death_is_told_with_its_reason(start_any: Start, way: str, text: str) -> None:
+    child = start_any(targets.leave_by, way)
     message = rf"^cage 3: process {child.pid} {text} during step 7$"
     with pytest.raises(WorkerDiedError, match=message):
         child.receive(LONG_S, "during step 7")
     assert not child.alive
 
 
-def test_system_exit_of_the_child_does_not_end_the_parent(start: Start) -> None:
-    child = start(targets.leave_by, "sys.exit")
+def test_system_exit_of_the_child_does_not_end_the_parent(start_any: Start) -> None:
+    child = start_any(targets.leave_by, "sys.exit")
     with pytest.raises(
         WorkerError, match=r"cage 3, process \d+, at start: SystemExit: 7"
     ) as caught:
@@ -158,8 +162,8 @@ def test_death_in_the_middle_of_a_message_is_a_death(start_fork: Start, keep_pip
         child.receive(LONG_S, "while talking")
 
 
-def test_closed_pipe_is_noticed(start: Start) -> None:
-    child = start(targets.close_pipe_and_stay)
+def test_closed_pipe_is_noticed(start_fork: Start) -> None:
+    child = start_fork(targets.close_pipe_and_stay)
     with pytest.raises(WorkerDiedError, match="stopped answering at start"):
         child.receive(LONG_S, "at start")
 

@@ -1,4 +1,4 @@
-"""Exceptions of a child arrive as themselves, or named; under every start method."""
+"""Exceptions of a child arrive as themselves, or named."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_exception_arrives_as_itself_with_the_traceback(start: Start, error: Exception) -> None:
-    child = start(targets.fail_deep_inside, error)
+def test_exception_arrives_as_itself_with_the_traceback(
+    start_sent: Start, error: Exception
+) -> None:
+    child = start_sent(targets.fail_deep_inside, error)
     with pytest.raises(type(error)) as caught:
         child.receive(LONG_S, "during step 7")
     assert type(caught.value) is type(error)
@@ -54,8 +56,8 @@ def test_chain_of_exceptions_is_in_the_traceback(start_fork: Start) -> None:
     assert "KeyError: 'the first trouble'" in str(caught.value.__cause__)
 
 
-def test_exception_with_kept_arguments_is_rebuilt(start: Start) -> None:
-    child = start(targets.fail_with, "KeepsArgumentsError")
+def test_exception_with_kept_arguments_is_rebuilt(start_sent: Start) -> None:
+    child = start_sent(targets.fail_with, "KeepsArgumentsError")
     with pytest.raises(targets.KeepsArgumentsError, match="3, 4") as caught:
         child.receive(LONG_S, "failing")
     assert caught.value.total == 7
@@ -69,23 +71,23 @@ def test_exception_with_kept_arguments_is_rebuilt(start: Start) -> None:
         ("UnspeakableError", r"\(no text: RuntimeError\)"),
     ],
 )
-def test_exception_that_cannot_travel_is_named(start: Start, name: str, text: str) -> None:
-    child = start(targets.fail_with, name)
+def test_exception_that_cannot_travel_is_named(start_sent: Start, name: str, text: str) -> None:
+    child = start_sent(targets.fail_with, name)
     with pytest.raises(WorkerError, match=rf"child_targets\.{name}: {text}") as caught:
         child.receive(LONG_S, "failing")
     assert type(caught.value) is WorkerError
     assert "in fail_with" in str(caught.value.__cause__)
 
 
-def test_exception_whose_class_the_parent_lacks_is_named(start: Start, tmp_path: Path) -> None:
+def test_exception_whose_class_the_parent_lacks_is_named(start_sent: Start, tmp_path: Path) -> None:
     (tmp_path / "only_in_the_child.py").write_text("class ForeignError(Exception): pass\n")
-    child = start(targets.fail_with_class_of_folder, str(tmp_path))
+    child = start_sent(targets.fail_with_class_of_folder, str(tmp_path))
     with pytest.raises(WorkerError, match=r"only_in_the_child\.ForeignError: from far") as caught:
         child.receive(LONG_S, "failing")
     assert "ForeignError: from far away" in str(caught.value.__cause__)
 
 
-def test_exception_class_of_a_closure_is_the_same_class(start: Start) -> None:
+def test_exception_class_of_a_closure_is_the_same_class(start_sent: Start) -> None:
     class LocalError(Exception):
         pass
 
@@ -93,10 +95,10 @@ def test_exception_class_of_a_closure_is_the_same_class(start: Start) -> None:
         raise LocalError("mine")
 
     with pytest.raises(LocalError, match="mine"):
-        start(fail).receive(LONG_S, "failing")
+        start_sent(fail).receive(LONG_S, "failing")
 
 
-def test_exception_whose_constructor_words_the_text_says_it_once(start: Start) -> None:
+def test_exception_whose_constructor_words_the_text_says_it_once(start_sent: Start) -> None:
     class CodeError(Exception):
         def __init__(self, code: Any) -> None:
             super().__init__(f"failed with code {code}")
@@ -106,12 +108,12 @@ def test_exception_whose_constructor_words_the_text_says_it_once(start: Start) -
         raise CodeError(5)
 
     with pytest.raises(CodeError, match="failed with code 5") as caught:
-        start(fail).receive(LONG_S, "failing")
+        start_sent(fail).receive(LONG_S, "failing")
     assert str(caught.value) == "failed with code 5"
     assert caught.value.code == 5
 
 
-def test_exception_that_leaves_its_arguments_behind_arrives_as_itself(start: Start) -> None:
+def test_exception_that_leaves_its_arguments_behind_arrives_as_itself(start_sent: Start) -> None:
     class QuietError(Exception):
         def __reduce__(self) -> Any:
             return QuietError, ()
@@ -123,7 +125,7 @@ def test_exception_that_leaves_its_arguments_behind_arrives_as_itself(start: Sta
         raise QuietError(threading.Lock())
 
     with pytest.raises(QuietError, match="not a word") as caught:
-        start(fail).receive(LONG_S, "failing")
+        start_sent(fail).receive(LONG_S, "failing")
     assert caught.value.args == ()
 
 
@@ -135,16 +137,16 @@ class CannotLoad:
         return targets.fail_to_load, ()
 
 
-def test_target_that_cannot_be_loaded_is_an_error_of_the_child(start: Start) -> None:
-    child = start(CannotLoad())
+def test_target_that_cannot_be_loaded_is_an_error_of_the_child(start_sent: Start) -> None:
+    child = start_sent(CannotLoad())
     with pytest.raises(LookupError, match="nobody knows me here"):
         child.receive(LONG_S, "at start")
 
 
-def test_target_that_cannot_be_pickled_is_refused_before_the_start(start: Start) -> None:
+def test_target_that_cannot_be_pickled_is_refused_before_the_start(start_sent: Start) -> None:
     before = descendants(os.getpid())
     with pytest.raises(TypeError, match="cannot pickle 'frame' object"):
-        start(targets.say, targets.HoldsFrameError("").lock)
+        start_sent(targets.say, targets.HoldsFrameError("").lock)
     assert descendants(os.getpid()) == before
 
 

@@ -18,7 +18,9 @@ from typing import Any
 
 import child_targets as targets
 import pytest
-from starting import LONG_S, METHODS, ready, until
+from start_methods import METHODS
+from starting import LONG_S, ready
+from waiting import until
 
 from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError

@@ -7,7 +7,8 @@ import signal
 
 import child_targets as targets
 import pytest
-from starting import LONG_S, Start, until
+from starting import LONG_S, Start
+from waiting import until
 
 from parllel.system.processes import watched_process
 from parllel.system.processes.process_table import (

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import child_targets as targets
 import pytest
+from start_methods import METHODS, SENT_SPAWN_SOAKS, SPAWN_SOAKS
 
 from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import forkserver_pid
 
-METHODS = ["fork", "forkserver", "spawn"]
 LONG_S = 30.0
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -94,7 +94,7 @@ def test_child_has_one_thread_for_blas_and_todays_environment(
     assert "MKL_NUM_THREADS" not in os.environ
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 def test_siblings_run_at_once(method: str) -> None:
     """Each waits for a word of the other, so starting one after the other's end would hang."""
     first, second = mp.Pipe()
@@ -131,14 +131,14 @@ def test_fork_server_is_ours_and_serves_all() -> None:
     assert forkserver._forkserver._forkserver_pid not in parents  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 def test_child_can_have_children_of_its_own(method: str) -> None:
     child = Child(targets.start_echo_below, (method,), start_method=method)
     assert child.receive(LONG_S, "starting") == b"hello from below"
     child.end()
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])  # a fork pickles nothing
+@pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
 def test_failed_start_leaves_nothing_open(method: str) -> None:
     class NotAtStart:
         def __reduce__(self) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from start_methods import METHODS, SPAWN_SOAKS
 
 from parllel.system.processes.process_table import process_runs
 
 SCRIPT = Path(__file__).parent / "parent_script.py"
-METHODS = ["fork", "forkserver", "spawn"]
 KINDS = ["idle", "gil", "programs", "asked"]
 
 
@@ -85,7 +85,7 @@ def test_killed_parent_leaves_no_sessions_and_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 def test_sigterm_to_the_parent_ends_the_family(method: str, parents: list[Parent]) -> None:
     parents.append(Parent(method, "programs", "wait"))
     parents[0].process.terminate()
@@ -93,7 +93,7 @@ def test_sigterm_to_the_parent_ends_the_family(method: str, parents: list[Parent
     assert_gone(parents[0].family)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 @pytest.mark.parametrize("ending", ["wait", "interrupt"])
 def test_ctrl_c_ends_the_family(method: str, ending: str, parents: list[Parent]) -> None:
     parents.append(Parent(method, "programs", ending))
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_the_family(method: str, ending: str, parents: list[Parent])
     assert_gone(parents[0].family)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 @pytest.mark.parametrize("ending", ["leave", "raise"])
 def test_parent_that_closes_nothing_leaves_nothing(
     method: str, ending: str, parents: list[Parent]

@@ -8,7 +8,8 @@ import threading
 import tracemalloc
 
 import pytest
-from starting import LONG_S, Run, until
+from starting import LONG_S, Run
+from waiting import until
 
 from parllel.errors import (
     ClosedError,

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import pytest
 from program_parent import NASTY
-from starting import LONG_S, until
+from starting import LONG_S
+from waiting import until
 
-from parllel.system.processes import Program, orphans
+from parllel.system.processes import Program
 from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import forkserver_pid
 from parllel.system.processes.process_table import (
@@ -81,10 +82,11 @@ def test_program_leaves_at_the_end_of_its_input_even_with_much_to_say(tmp_path: 
 def test_program_that_starts_daemons_without_pause_leaves_none() -> None:
     daemons = "while :; do setsid sh -c '(setsid sleep 60 &)'; done"
     for delay_s in (0.0, 0.01, 0.02, 0.04, 0.08):
-        program = Program(["sh", "-c", f"{daemons} & {daemons}"])
+        token = secrets.token_hex(8)
+        program = Program(["sh", "-c", f"{daemons} & {daemons}"], environment={"TOKEN": token})
         time.sleep(delay_s)
         program.kill()
-        assert orphans.marked(program._mark) == []
+        assert of_token(token) == []
 
 
 def test_forgotten_program_is_ended() -> None:

@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from starting import until
+from waiting import until
 
 from parllel.system.processes.orphans import environment_mark
 from parllel.system.processes.process_table import process_entry, process_runs
@@ -20,6 +21,7 @@ from parllel.system.processes.several import Deaths, end_all
 from parllel.system.processes.watched_process import WatchedProcess
 
 Watch = Callable[..., WatchedProcess]
+outputs: dict[int, Any] = {}  # of the programs, by their ids
 
 
 class Program:
@@ -51,7 +53,7 @@ def watch() -> Iterator[Watch]:
     """Start a script of the shell, which may print the ids of what it starts; end it at last."""
     started: list[WatchedProcess] = []
 
-    def start(script: str) -> WatchedProcess:
+    def start(script: str, kind: type[Program] = Program) -> WatchedProcess:
         # Of this process alone: another that runs these tests would end what has the same mark.
         mark = f"{os.getpid()}, {len(started)}"
         popen = subprocess.Popen(
@@ -60,7 +62,8 @@ def watch() -> Iterator[Watch]:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        watched = WatchedProcess(Program(popen), name="a program", mark=mark)
+        watched = WatchedProcess(kind(popen), name="a program", mark=mark)
+        outputs[watched.pid] = popen.stdout
         started.append(watched)
         return watched
 
@@ -70,10 +73,7 @@ def watch() -> Iterator[Watch]:
 
 
 def printed(watched: WatchedProcess) -> int:
-    process = watched._process
-    assert isinstance(process, Program)
-    assert process.popen.stdout is not None
-    return int(process.popen.stdout.readline())
+    return int(outputs[watched.pid].readline())
 
 
 def test_death_of_a_program_is_noticed_with_its_reason(watch: Watch) -> None:
@@ -141,9 +141,8 @@ def test_forgotten_program_is_ended() -> None:
 
 def test_threads_read_the_exit_code_one_at_a_time(watch: Watch) -> None:
     """The fork server sends it once, and who comes second would find the end of the pipe."""
-    watched = watch("exit 7")
     reads = threading.Lock()
-    codes: list[int | None] = []
+    texts: list[str] = []
 
     class Once(Program):
         @property
@@ -153,15 +152,14 @@ def test_threads_read_the_exit_code_one_at_a_time(watch: Watch) -> None:
             reads.release()
             return super().exitcode
 
-    watched._process = Once(watched._process.popen)  # type: ignore[attr-defined]
-    threads = [
-        threading.Thread(target=lambda: codes.append(watched._await_exit(5.0))) for _ in "ab"
-    ]
+    watched = watch("exit 7", Once)
+    until(watched.died)
+    threads = [threading.Thread(target=lambda: texts.append(watched.exit_text())) for _ in "ab"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert codes == [7, 7]
+    assert texts == ["exited with code 7"] * 2
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

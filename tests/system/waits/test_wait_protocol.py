@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from start_methods import SPAWN_SOAKS
 from wait_makers import KINDS, LONG_S, make_over, shared_lines
 
 from parllel.system.processes.child import Child
@@ -197,7 +198,7 @@ def add_one(connection: Connection, kind: str, path: str, *, inherited: SleepSlo
     connection.send_bytes(str(value).encode())
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", SPAWN_SOAKS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_children_of_any_start_method_wait(kind: str, method: str, tmp_path: Path) -> None:
     path = tmp_path / "lines"

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from cage_makers import forked
 
-from parllel.cages import SynchronizedProcessCage
+from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
@@ -25,7 +26,6 @@ from parllel.testing.cages.row_reference import (
     simulate,
 )
 
-TRIALS = 30
 T, N = 5, 4
 SETTINGS: list[dict[str, Any]] = [
     {"n_workers": 2},
@@ -42,13 +42,17 @@ def make(i: int, **options: Any) -> SynchronizedProcessCage:
     return SynchronizedProcessCage(factories, seeds=range(N), **settings)
 
 
-def bind(cage: SynchronizedProcessCage, T: int = T) -> Any:
+def bind(cage: Any, T: int = T) -> Any:
     samples = make_samples(CountingEnv(layout="dict"), T, N + 2, storage="managed")
-    cage.set_samples_buffer(samples, slice(FIRST, FIRST + N))
+    cage.set_samples_buffer(samples, slice(FIRST, FIRST + cage.n))
     return samples
 
 
-def work(cage: SynchronizedProcessCage, timer: threading.Timer, late: bool) -> None:
+def alone(i: int) -> ProcessCage:
+    return forked(partial(CountingEnv, (1, 3), layout="dict"), index=i, seed=i)
+
+
+def work(cage: Any, timer: threading.Timer, late: bool) -> None:
     """Use all of a cage, without an end; with `late` the time begins when it is ready."""
     if not late:
         timer.start()
@@ -61,22 +65,35 @@ def work(cage: SynchronizedProcessCage, timer: threading.Timer, late: bool) -> N
             run_groups(cage, "start_row" if t % 2 else "start_random_row", t)
         cage.collect_completed_trajs()
         cage.collect_final_observations()
-        assert cage.gravity == [9.8] * N
+        assert cage.gravity == ([9.8] * N if cage.n > 1 else 9.8)
+        if isinstance(cage, ProcessCage):
+            cage.step_async(1)
+            cage.await_step()
 
 
-def test_a_worker_killed_at_any_moment_gives_a_clear_error() -> None:
+NAMES: dict[Any, str] = {
+    alone: r"cage \d+( \(CountingEnv\))?: process \d+ was killed by SIGKILL "
+    r"(during|before|while it was made)",
+    make: r"worker \d \(environments [\d, -]+( of CountingEnv)?\): process \d+ was killed by SIGKILL "
+    r"(during|before|while its environments were made)",
+}
+
+
+@pytest.mark.parametrize("trials", [24, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("made", NAMES)
+def test_a_worker_killed_at_any_moment_gives_a_clear_error(made: Any, trials: int) -> None:
     moments = random.Random(0)
     texts = []
-    for i in range(TRIALS):
+    for i in range(trials):
         killed: list[float] = []
-        cage = make(i)
-        pids = cage.pids
+        cage = made(i)
+        pids = [cage.pid] if isinstance(cage, ProcessCage) else cage.pids
 
         def kill(pid: int = moments.choice(pids), killed: list[float] = killed) -> None:
             os.kill(pid, signal.SIGKILL)
             killed.append(time.monotonic())  # not before: this thread may have to wait its turn
 
-        timer = threading.Timer(moments.uniform(0.0, 0.05), kill)
+        timer = threading.Timer(moments.uniform(0.0, 0.04), kill)
         with cage:
             try:
                 work(cage, timer, late=i % 3 > 0)
@@ -86,12 +103,8 @@ def test_a_worker_killed_at_any_moment_gives_a_clear_error() -> None:
         timer.join()
         assert noticed - killed[0] < WITHIN_S
         assert all(wait_until_gone(pid) for pid in pids)
-    clear = re.compile(
-        r"worker \d \(environments [\d, -]+( of CountingEnv)?\): process \d+ was killed by SIGKILL "
-        r"(during|before|while its environments were made)"
-    )
-    assert len(texts) == TRIALS
-    assert [text for text in texts if not clear.match(text)] == []
+    assert len(texts) == trials
+    assert [text for text in texts if not re.match(NAMES[made], text)] == []
     # The moments were many: during rows and resets, in calls, and before the first.
     assert len({re.sub(r"[\d()]", "", text.split("SIGKILL")[1]) for text in texts}) >= 3
 
