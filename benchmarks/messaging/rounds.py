@@ -35,7 +35,7 @@ ENCODED = "encoded"
 CALLS_FOUR = "calls, four floats"
 ENCODED_FOUR = "encoded, four floats"
 SIZES = (1, N_ENVS, 8192)
-TESTS = Path(__file__).resolve().parents[2] / "tests" / "messaging"
+TESTS = Path(__file__).resolve().parents[2] / "tests" / "distributed" / "messaging"
 
 
 @dataclass(frozen=True)

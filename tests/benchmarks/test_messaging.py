@@ -93,3 +93,9 @@ def test_all_sides_are_measured():
     assert len(hops(QUICK)) == QUICK.rounds
     assert {len(took) for took in steps(QUICK).values()} == {QUICK.rounds}
     assert list(sizes(QUICK)["reset"]) == list(QUICK.sizes)
+
+
+def test_the_brokers_are_found_where_the_tests_keep_them():
+    from benchmarks.messaging.rounds import TESTS
+
+    assert (TESTS / "kafka_brokers.py").is_file()
