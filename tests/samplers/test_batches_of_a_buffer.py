@@ -153,7 +153,7 @@ class KeepsOneMore(ClipRewards):
 
 
 class AsksAMemo(BatchTransform):
-    """Has neither `bind` nor `use_batch`: only the memo can tell that the batch is another."""
+    """Has neither `bind` nor `use_batch`: its memo follows the batches by itself."""
 
     def __init__(self):
         self.memo = BatchMemo(lambda samples: np.asarray(samples.env.reward))
