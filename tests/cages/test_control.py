@@ -109,8 +109,6 @@ def test_bytes_follow_the_words_that_they_are_for(kind: str) -> None:
 def test_too_many_groups() -> None:
     with pytest.raises(ValueError, match=f"n_groups: expected at most {MAX_GROUPS}, got 6"):
         ControlSize(1, MAX_GROUPS + 1)
-    with pytest.raises(ValueError, match=f"n_groups: expected at most {MAX_GROUPS}, got 6"):
-        SynchronizedProcessCage([CountingEnv] * 6, n_workers=1, n_groups=6)
 
 
 @settings(max_examples=8)

@@ -13,6 +13,7 @@ import pytest
 from cage_makers import bind, forked
 from waiting import alarm
 
+from parllel.buffers import conversation
 from parllel.cages import Cage
 from parllel.errors import (
     ClosedError,
@@ -38,12 +39,14 @@ from parllel.testing.faulty_envs import PHASES, CrowdedEnv, DummyFaultError
 
 
 class TestFaults(MakesProcessCage, CageFaultsContract):
-    # One fault of each kind, under another start method: what a worker makes of them, and what is made of its
-    # end, is the same code for a SynchronizedProcessCage, which meets them all in its own tests.
+    # Under another start method, and those faults that its own code tells apart; a SynchronizedProcessCage,
+    # with which it shares the rest, meets all of them in its tests.
     start_method = "forkserver"
 
     @pytest.mark.parametrize("phase", PHASES)
-    @pytest.mark.parametrize("fault", ["raise", "kill", "hang"])
+    @pytest.mark.parametrize(
+        "fault", ["attribute_error", "broken_pipe", "system_exit", "kill", "hang"]
+    )
     def test_faults_of_an_environment(self, fault: str, phase: str) -> None:
         super().test_faults_of_an_environment(fault, phase)
 
@@ -101,7 +104,10 @@ def test_each_of_several_failures_is_reported_and_the_siblings_live_on() -> None
 
 @pytest.mark.parametrize("fork", [False, True])
 @pytest.mark.parametrize("ending", ["close", "kill"])
-def test_a_crowded_environment_leaves_nothing(ending: str, fork: bool) -> None:
+def test_a_crowded_environment_leaves_nothing(
+    ending: str, fork: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "LEAVE_S", 0.3)
     cage = forked(partial(CrowdedEnv, fork=fork), index=4, seed=1)
     with cage:
         bind(cage, CountingEnv())

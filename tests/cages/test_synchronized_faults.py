@@ -106,16 +106,6 @@ def enter_in_main(phase: str, options: Any) -> None:
             raise
 
 
-def test_an_error_of_a_call_comes_once_all_have_answered() -> None:
-    with sound() as cage:
-        with pytest.raises(ValueError, match="asked to"):
-            cage.fail()
-        with pytest.raises(AttributeError, match="unheard"):
-            _ = cage.unheard
-        # No answer is left that the next call might take for its own.
-        assert cage.add(1, right=2) == [3] * N
-
-
 def test_decorrelation_that_fails_ends_the_cage() -> None:
     for column in (2, N - 1):  # of a worker, of main
         cage = make(number=3, column=column, participate=True, n_main=1)
@@ -145,7 +135,3 @@ def test_several_that_hang_while_closing_share_the_time() -> None:
 def test_constructor_errors_kill_the_workers_that_were_started() -> None:
     with pytest.raises(DummyFaultError, match="constructor number 1"):
         make("constructor", column=3, participate=True, n_workers=1, n_main=1)
-    with pytest.raises(ValueError, match="kind: expected one of"):
-        make(wait="prayer")
-    with pytest.raises(ValueError, match="start_method"):
-        make(start_method="clone")

@@ -194,8 +194,6 @@ def test_wrong_arguments() -> None:
         ({"seeds": [1]}, "expected factories and as many seeds, got 5 and 1"),
         ({"timeout_s": 0.0}, r"timeout_s: expected a positive number of seconds, got 0\.0"),
         ({"n_main": 1}, "n_main: expected participate=True with it, got n_main=1"),
-        ({"n_workers": 0, "participate": True}, "n_workers: expected at least 1, got 0"),
-        ({"n_workers": 6}, "n_workers: expected at most one for each of 5 environments, got 6"),
         ({"n_groups": 6}, "n_groups: expected 1 to 5 for 5 environments, got 6"),
         ({"check": "never"}, "check: expected 'first_episode' or 'always', got 'never'"),
         ({"wait": "prayer"}, "kind: expected one of"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,28 +93,6 @@ def returns(batch, discount):
 fractions = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0))
 
 
-@settings(max_examples=60)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    T=st.integers(1, 12),
-    B=st.integers(1, 5),
-    end_rate=st.sampled_from([0.0, 0.2, 0.7]),
-    discount=fractions,
-    gae_lambda=fractions,
-)
-def test_both_functions_equal_the_references(seed, T, B, end_rate, discount, gae_lambda):
-    batch = random_batch(seed, T, B, end_rate)
-    np.testing.assert_allclose(
-        advantage(batch, discount, gae_lambda),
-        reference_advantage(batch, discount, gae_lambda),
-        rtol=1e-6,
-        atol=1e-6,
-    )
-    np.testing.assert_allclose(
-        returns(batch, discount), reference_returns(batch, discount), rtol=1e-6, atol=1e-6
-    )
-
-
 def numpy_sums(batch, discount, gae_lambda):
     """Compute advantages a row at a time in float64, in the order of operations of the compiled loop."""
     value = np.concatenate([batch.value, batch.bootstrap_value[np.newaxis]]).astype(np.float64)
@@ -143,17 +122,22 @@ def numpy_returns(batch, discount):
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    T=st.integers(1, 40),
-    B=st.integers(1, 9),
+    T=st.integers(1, 24),
+    B=st.integers(1, 6),
     end_rate=st.sampled_from([0.0, 0.2, 0.7]),
     discount=fractions,
     gae_lambda=fractions,
 )
-def test_both_functions_equal_numpy_to_the_last_bit(seed, T, B, end_rate, discount, gae_lambda):
+def test_both_functions_equal_the_references_and_numpy_to_the_last_bit(
+    seed, T, B, end_rate, discount, gae_lambda
+):
     batch = random_batch(seed, T, B, end_rate)
-    found = advantage(batch, discount, gae_lambda)
+    found, summed = advantage(batch, discount, gae_lambda), returns(batch, discount)
+    close = partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-6)
+    close(found, reference_advantage(batch, discount, gae_lambda))
+    close(summed, reference_returns(batch, discount))
     np.testing.assert_array_equal(found, numpy_sums(batch, discount, gae_lambda))
-    np.testing.assert_array_equal(returns(batch, discount), numpy_returns(batch, discount))
+    np.testing.assert_array_equal(summed, numpy_returns(batch, discount))
 
 
 def one_step(terminated, truncated):

@@ -35,6 +35,12 @@ def start_fork() -> Iterator[Start]:
     yield from starter("fork")
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take what answers no more for stopped after a moment: it will not end, so waiting shows nothing."""
+    monkeypatch.setattr(watched_process, "_LAST_WORDS_S", 0.2)
+
+
 def starter(method: str) -> Iterator[Start]:
     started: list[Child] = []
 

@@ -162,6 +162,7 @@ def test_death_in_the_middle_of_a_message_is_a_death(start_fork: Start, keep_pip
         child.receive(LONG_S, "while talking")
 
 
+@pytest.mark.usefixtures("hasty")
 def test_closed_pipe_is_noticed(start_fork: Start) -> None:
     child = start_fork(targets.close_pipe_and_stay)
     with pytest.raises(WorkerDiedError, match="stopped answering at start"):
@@ -221,24 +222,6 @@ def test_child_that_ignores_sigterm_ends(start: Start) -> None:
     os.kill(child.pid, signal.SIGTERM)
     child.end(grace_s=0.05)
     assert not process_runs(child.pid)
-
-
-def test_end_takes_the_grandchildren_along(start: Start) -> None:
-    child = start(targets.start_programs, 2)
-    grandchildren = [int(pid) for pid in child.receive(LONG_S, "starting").split(b",")]
-    assert all(process_runs(pid) for pid in grandchildren)
-    child.end(grace_s=0.05)
-    until(lambda: not any(process_runs(pid) for pid in [child.pid, *grandchildren]))
-
-
-def test_grandchildren_of_a_child_that_died_are_ended(start: Start) -> None:
-    child = start(targets.start_programs, 1)
-    grandchild = int(child.receive(LONG_S, "starting"))
-    os.kill(child.pid, signal.SIGKILL)
-    until(lambda: not process_runs(child.pid))
-    assert process_runs(grandchild)
-    child.end()
-    until(lambda: not process_runs(grandchild))
 
 
 def test_forgotten_child_is_ended() -> None:

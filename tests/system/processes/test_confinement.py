@@ -38,14 +38,14 @@ def names(connection):
     connection.send_bytes("\n".join(os.environ).encode())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def namespaces():
     try:
         with_namespaces = Child(numbers, confinement=Confinement(namespaces=True))
         with_namespaces.receive(T, "at its start")
     except (OSError, WorkerDiedError) as error:
         pytest.skip(f"this machine offers no namespaces: {error}")
-    with_namespaces.end()
+    with_namespaces.kill()
     return Confinement(namespaces=True)
 
 

@@ -94,6 +94,7 @@ def test_death_is_noticed_while_another_process_holds_the_output(run: Run, holde
         assert set(lines) == {b"more"}
 
 
+@pytest.mark.usefixtures("hasty")
 def test_program_that_closes_its_output_is_of_no_use(run: Run) -> None:
     program = run("echo first; exec >&-; exec sleep 60")
     assert program.read_line(LONG_S) == b"first"
@@ -230,6 +231,10 @@ def test_death_ends_a_write(run: Run) -> None:
     for _ in range(2):
         with pytest.raises(WorkerDiedError, match="exited with code 5 before it took its input"):
             program.write(bytes(10**6))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_closed_input_ends_a_write(run: Run) -> None:
     program = run("exec <&-; echo; exec sleep 60")
     program.read_line(LONG_S)
     with pytest.raises(

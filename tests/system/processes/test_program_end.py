@@ -215,6 +215,7 @@ def test_program_ends_with_a_parent_that_was_killed_in_a_request() -> None:
     until(lambda: not process_runs(int(said)))
 
 
+@pytest.mark.usefixtures("hasty")
 def test_program_runs_on_without_its_fork_server() -> None:
     with Program(["cat"]) as program:
         server = forkserver_pid()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from waiting import until
 
 from parllel.system.processes.orphans import environment_mark
-from parllel.system.processes.process_table import process_entry, process_runs
+from parllel.system.processes.process_table import process_entry
 from parllel.system.processes.several import Deaths, end_all
 from parllel.system.processes.watched_process import WatchedProcess
 
@@ -107,36 +106,6 @@ def test_program_may_tidy_up_on_sigterm_after_its_grace(watch: Watch, tmp_path: 
     tidies.end(grace_s=0.05)
     has_no_time.kill()
     assert [path.name for path in tmp_path.iterdir()] == ["tidied"]
-
-
-def test_program_that_ignores_sigterm_is_killed(watch: Watch) -> None:
-    watched = watch("trap '' TERM; sleep 60 & echo $!; wait; wait")
-    below = printed(watched)
-    watched.end(grace_s=0.05)
-    assert process_entry(watched.pid) is None
-    until(lambda: process_entry(below) is None)
-    for _ in range(2):
-        watched.end()
-    assert watched.ended
-
-
-@pytest.mark.parametrize("then", ["wait", "exit 0", "exit 1"])
-def test_sessions_that_a_program_started_end_with_it(watch: Watch, then: str) -> None:
-    watched = watch(f"setsid sleep 60 & echo $!; {then}")
-    below = printed(watched)
-    if then != "wait":
-        until(watched.died)
-    assert process_runs(below)
-    watched.end(grace_s=0.05)
-    until(lambda: not process_runs(below))
-
-
-def test_forgotten_program_is_ended() -> None:
-    popen = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    watched = WatchedProcess(Program(popen), name="a program", mark="")
-    del watched
-    gc.collect()
-    assert process_entry(popen.pid) is None
 
 
 def test_threads_read_the_exit_code_one_at_a_time(watch: Watch) -> None:
