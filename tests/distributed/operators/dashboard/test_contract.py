@@ -236,12 +236,11 @@ def test_a_signal_ends_it_in_order(tmp_path, number):
         assert not worker.is_running()
 
 
-def test_a_second_one_at_the_same_port_is_refused_and_leaves_nothing(tmp_path):
-    with RestServer(tmp_path / "first") as served:
-        port = served.base_url.rpartition(":")[2]
-        command = [sys.executable, "-m", "parllel.cli", "operators", "dashboard", "--port", port]
-        command += ["--dir", str(tmp_path / "second")]
-        second = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_a_second_one_at_the_same_port_is_refused_and_leaves_nothing(served, tmp_path):
+    port = served.base_url.rpartition(":")[2]
+    command = [sys.executable, "-m", "parllel.cli", "operators", "dashboard", "--port", port]
+    command += ["--dir", str(tmp_path / "second")]
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert second.returncode == 2
     assert second.stderr == (
         f"parllel: [Errno 98] 127.0.0.1:{port} is in use; end what listens there, or choose another "
@@ -283,18 +282,13 @@ def test_a_board_goes_on_after_a_restart(tmp_path):
         assert served.await_status("ready")["a"]["seed"] == 6
 
 
-def test_the_operators_of_one_script_are_the_first_cards(tmp_path):
-    script = tmp_path / "script.py"
+def test_operators_of_a_script_are_the_first_cards_and_the_token_is_that_of_a_file(tmp_path):
+    script, path = tmp_path / "script.py", tmp_path / "secret"
     script.write_text(SCRIPT)
-    with RestServer(tmp_path, script) as served:
-        assert [card["id"] for card in served.state()["cards"]] == ["left", "right"]
-
-
-def test_a_token_file_is_used_and_nothing_is_answered_without(tmp_path):
-    path = tmp_path / "secret"
     path.write_text("a-token-of-some-length\n")
     path.chmod(0o600)
-    with RestServer(tmp_path / "runs", "--token-file", path) as served:
+    with RestServer(tmp_path / "runs", script, "--token-file", path) as served:
+        assert [card["id"] for card in served.state()["cards"]] == ["left", "right"]
         assert served.token == "a-token-of-some-length"
         for path in ("/", "/api/state"):
             reply = httpx2.get(served.base_url + path, trust_env=False)
