@@ -141,7 +141,7 @@ class AgentProcess(Closing):
                 inherited=(self._text, self._pipes.theirs),
                 name=self.code.title,
                 start_timeout_s=self._start_s,
-                environment=self._settings.environment(unchanged_environment()),
+                environment=self._settings.environment(unchanged_environment(self._start_s)),
                 confinement=self._confinement,
             )
             self._poller = select.poll()

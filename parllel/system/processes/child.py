@@ -257,7 +257,7 @@ def _start(
         # The fork server was started earlier: it has the variables of that time, and not the caller's.
         environ = None
         if method == "forkserver":
-            environ = unchanged_environment() if environment is None else dict(environment)
+            environ = unchanged_environment(timeout_s) if environment is None else dict(environment)
         process: StartedProcess = start_lean(
             method,
             run_child,

@@ -79,25 +79,36 @@ def start_lean(
     # A daemonic process may not have children, but an environment may start processes of its own.
     # `Child` ends the process at exit, as multiprocessing would end a daemon.
     process.daemon = False
+    # The fork server holds it back for less time itself, as it may be waited for.
+    held = nullcontext() if method == "forkserver" else sigint_held(tracked=method == "spawn")
     # The variables must be set before the interpreter of a spawned child, or of the server, starts.
+    with _one_start(timeout_s), _environment(ONE_THREAD), _patched_start(timeout_s), held:
+        process.start()
+    return process
+
+
+def unchanged_environment(timeout_s: float = START_S) -> dict[str, str]:
+    """Return a copy of os.environ, without what a start in another thread sets for its time.
+
+    timeout_s: how long that may take.
+
+    Raises:
+        WorkerTimeoutError: if it takes longer.
+    """
+    with _one_start(timeout_s):
+        return dict(os.environ)
+
+
+@contextmanager
+def _one_start(timeout_s: float) -> Iterator[None]:
     if not _lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
         raise WorkerTimeoutError(
             f"another thread has been starting a process for {timeout_s:g} s, and one is started at a time"
         )
-    # The fork server holds it back for less time itself, as it may be waited for.
-    held = nullcontext() if method == "forkserver" else sigint_held(tracked=method == "spawn")
     try:
-        with _environment(ONE_THREAD), _patched_start(timeout_s), held:
-            process.start()
+        yield
     finally:
         _lock.release()
-    return process
-
-
-def unchanged_environment() -> dict[str, str]:
-    """Return a copy of os.environ, without what a start in another thread sets for its time."""
-    with _lock:
-        return dict(os.environ)
 
 
 @contextmanager
