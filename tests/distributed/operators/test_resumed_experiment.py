@@ -348,7 +348,8 @@ def test_a_budget_ends_the_experiment_which_goes_on_with_a_larger_one(tmp_path, 
     assert interrupted > 0
     # As much as an uninterrupted one takes, and what was interrupted.
     enough = calls_of(whole.folder, "model") + interrupted
-    for calls, stopped_by in ((7, "budget"), (enough, None)):
+    # One more: once as many are used as may be, the other operator, which asks nobody, is stopped too.
+    for calls, stopped_by in ((7, "budget"), (enough + 1, None)):
         budget = {"calls": calls, "tokens": 10**6, "cost": 1e9}
         said = []
         again = Experiment("paid", [one, RANDOM], seeds=range(6), budget=budget)
