@@ -42,6 +42,25 @@ def test_a_game_of_turns_and_one_of_simultaneous_moves_share_the_board(shown):
     assert sum(totals) == 0
 
 
+def test_the_dialog_has_its_players_before_the_server_has_answered_again(shown):
+    shown.add_game(
+        "one", RPS, [("red", "baseline", "a", "noop"), ("blue", "baseline", "b", "noop")]
+    )
+    waiting = []
+    shown.page.route("**/api/kinds", lambda route: waiting.append(route))
+    shown.page.click("#add")
+    players = shown.page.locator("#add-dialog [name=player-id]")
+    expect(players).to_have_count(2)
+    shown.page.click("#add-player")
+    expect(players).to_have_count(3)
+    shown.until(lambda: waiting)
+    with shown.page.expect_response("**/api/kinds"):
+        waiting.pop().continue_()
+    shown.page.unroute("**/api/kinds")
+    expect(players).to_have_count(3)
+    shown.page.click("#add-dialog [data-close]")
+
+
 def test_the_death_of_a_player_names_it_on_the_card_of_its_game(shown, server):
     for name in ("one", "two"):
         red = ("red", "baseline", f"{name}-red", "noop")

@@ -49,6 +49,9 @@ export class AddDialog {
   async open() {
     this.#say(null);
     this.#isNamed = false;
+    // With what the server offered last, before it answers again: fields that move under a click
+    // would be another's.
+    this.#showFields();
     this.#dialog.showModal();
     at(this.#isGame() ? "operator-id" : "operator-type").focus();
     try {
