@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from benchmarks.harness.measure import Comparison, Sides, timed_sides
-from parllel.cages import AwaitedRows, CageInterface, ProcessCage, SynchronizedProcessCage
+from parllel.cages import CageInterface, PendingRows, ProcessCage, SynchronizedProcessCage
 from parllel.testing import CountingEnv
 from parllel.testing.cages.row_reference import make_samples
 
@@ -68,7 +68,7 @@ class Loop:
     def __init__(self, cages: list[CageInterface]) -> None:
         self.cages = cages
         self.counted_s = 0.0
-        self.awaited: AwaitedRows[int] = AwaitedRows()
+        self.awaited: PendingRows[int] = PendingRows()
         for i, cage in enumerate(cages):
             self.awaited.add(i, cage)
 
@@ -139,7 +139,7 @@ def added_time(kind: str) -> Callable[[], AbstractContextManager[Sides]]:
             limits_s = [(0.0, 0.0)] + [(TIMEOUT_S, TIMEOUT_S)] * (N - 1)
             cages = [stack.enter_context(make_cage(kind, i, limits_s[i])) for i in range(N)]
             start(cages)
-            first, awaited = cages[0], AwaitedRows[int]()
+            first, awaited = cages[0], PendingRows[int]()
             for i, cage in enumerate(cages):
                 awaited.add(i, cage)
             if awaited.wait(TIMEOUT_S) != [0]:

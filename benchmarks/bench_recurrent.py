@@ -140,30 +140,30 @@ def dropping(n_live: int) -> Callable[[], AbstractContextManager[Sides]]:
         import torch
 
         with one_thread():
-            some, everyone = make_agent(), make_agent()
+            some_envs, all_envs = make_agent(), make_agent()
             observation = torch.from_numpy(
                 np.random.default_rng(0).normal(size=(B, FEATURES)).astype(np.float32)
             )
             live = np.linspace(0, B - 1, n_live).astype(np.intp)
             live_rows = torch.from_numpy(live)
-            everyone.step(observation, env_indices=slice(0, B))
-            some.step(observation, env_indices=slice(0, B))
+            all_envs.step(observation, env_indices=slice(0, B))
+            some_envs.step(observation, env_indices=slice(0, B))
             actions = torch.zeros(B, dtype=torch.int64)
 
             def drop() -> int:
                 seen = observation.index_select(0, live_rows)
-                action, _ = some.step(seen, env_indices=live)
+                action, _ = some_envs.step(seen, env_indices=live)
                 actions.index_copy_(0, live_rows, action.clone())
                 return 1
 
             def keep() -> int:
-                everyone.step(observation, env_indices=slice(0, B))
+                all_envs.step(observation, env_indices=slice(0, B))
                 return 1
 
             def check() -> None:
                 drop()
                 keep()
-                value = everyone.value(observation, env_indices=slice(0, B))
+                value = all_envs.value(observation, env_indices=slice(0, B))
                 assert value.shape == (B,)
 
             yield Sides(drop, keep, check, f"{n_live} of {B} environments still play")

@@ -22,13 +22,13 @@ from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
 from parllel.cages import CageInterface, ProcessCage, VectorizedCage
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     FragmentSender,
-    ReadySchedule,
     ReplayBufferInterface,
     RolloutWorker,
-    RowsSchedule,
     SampleFragment,
     Schedule,
+    SynchronousSchedule,
 )
 from parllel.samplers import BasicSampler
 from parllel.testing import CountingEnv
@@ -96,7 +96,7 @@ def cartpole_sampler() -> BasicSampler:
 def against_its_sampler() -> Iterator[Sides]:
     """Set up a worker that drives a sampler, and the same sampler alone."""
     with ExitStack() as stack:
-        worker = worker_of(RowsSchedule(cartpole_sampler()), stack)
+        worker = worker_of(SynchronousSchedule(cartpole_sampler()), stack)
         sampler = stack.enter_context(cartpole_sampler())
 
         def ours() -> int:
@@ -125,7 +125,7 @@ def ready_worker(limits_s: tuple[float, float], stack: ExitStack) -> RolloutWork
     """Return a worker that acts for whichever environments are ready."""
     cages, handler = sleeping_cages(limits_s), NumpyHandler(CountingAgent(4))
     samples = allocate_samples(cages, BatchSpec(2, N), handler)
-    schedule = ReadySchedule(cages, handler, samples, batch_size=4, max_wait_s=1e-3)
+    schedule = AsynchronousSchedule(cages, handler, samples, batch_size=4, max_wait_s=1e-3)
     return worker_of(schedule, stack)
 
 
@@ -140,7 +140,7 @@ def against_rows() -> Iterator[Sides]:
             BatchSpec(4, N),
         )
         samples = allocate_samples(cages, spec, handler, next_observation=True)
-        rows = worker_of(RowsSchedule(BasicSampler(spec, cages, handler, samples)), stack)
+        rows = worker_of(SynchronousSchedule(BasicSampler(spec, cages, handler, samples)), stack)
 
         def check() -> None:
             assert ready.run(STEPS) >= STEPS

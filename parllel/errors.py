@@ -11,7 +11,7 @@ from typing import TypeVar
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)
 # Limits on a message about errors that came together: how many are named, and characters of each.
-_MOST_NAMED, _MOST_CHARACTERS = 8, 300
+_MAX_NAMED, _MAX_CHARACTERS = 8, 300
 
 
 def install_command(extra: str) -> str:
@@ -96,9 +96,9 @@ def add_note(error: BaseException, note: str) -> None:
 def first_of(errors: Sequence[ErrorT]) -> ErrorT:
     """Return the first of several errors that came together; its message or a note names the others."""
     first, *others = errors
-    named = [_described(other) for other in others[:_MOST_NAMED]]
-    if len(others) > _MOST_NAMED:
-        named.append(f"{len(others) - _MOST_NAMED} more")
+    named = [_described(other) for other in others[:_MAX_NAMED]]
+    if len(others) > _MAX_NAMED:
+        named.append(f"{len(others) - _MAX_NAMED} more")
     # The message of a WorkerError is ours to extend; that of a user's exception is not, so it gets a note.
     if named and isinstance(first, WorkerError):
         first.args = ("; also ".join([str(first), *named]),)
@@ -110,7 +110,7 @@ def first_of(errors: Sequence[ErrorT]) -> ErrorT:
 def _described(error: BaseException) -> str:
     said = str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
     return ", ".join(
-        [said[:_MOST_CHARACTERS], *(note[:_MOST_CHARACTERS] for note in notes_of(error))]
+        [said[:_MAX_CHARACTERS], *(note[:_MAX_CHARACTERS] for note in notes_of(error))]
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST_NAMED = 1_000_000  # seeds of a command line
+_MAX_NAMED = 1_000_000  # seeds of a command line
 
 
 class Seeds:
@@ -123,7 +123,7 @@ def seeds_named(text: str) -> list[int]:
         end = (int(match[3]) + (match[2] == "-") if match[2] else first + 1) if match else 0
         if first >= end:
             raise ValueError(f"expected seeds such as 0-99, 0:100 or 3,5,8-10, got {text!r}")
-        if len(seeds) + end - first > _MOST_NAMED:  # before memory is taken for them
-            raise ValueError(f"expected at most {_MOST_NAMED:,} seeds, got {text!r}")
+        if len(seeds) + end - first > _MAX_NAMED:  # before memory is taken for them
+            raise ValueError(f"expected at most {_MAX_NAMED:,} seeds, got {text!r}")
         seeds += range(first, end)
     return seeds

@@ -44,10 +44,10 @@ class _Closes(Protocol):
     def close(self) -> None: ...
 
 
-ClosingT = TypeVar("ClosingT", bound="Closing")
+ClosingT = TypeVar("ClosingT", bound="Closeable")
 
 
-class Closing:
+class Closeable:
     """Let a class be used in `with`, whose block calls its `close` at the end, after an error too."""
 
     def __enter__(self: ClosingT) -> ClosingT:

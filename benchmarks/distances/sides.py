@@ -21,7 +21,12 @@ from parllel.cages import CageInterface, SynchronizedProcessCage, VectorizedCage
 from parllel.distributed.messaging import ExecutionMode
 from parllel.distributed.operators import OperatorConfig, OperatorLauncher
 from parllel.distributed.remote import Agent, RemotePolicy, make
-from parllel.distributed.rollouts import FragmentSender, RolloutWorker, RowsSchedule, WorkerPlace
+from parllel.distributed.rollouts import (
+    FragmentSender,
+    RolloutWorker,
+    SynchronousSchedule,
+    WorkerContext,
+)
 from parllel.policies import Policy, PolicyAgent
 from parllel.runs.reference import import_script
 from parllel.samplers import BasicSampler
@@ -203,19 +208,19 @@ def over_kafka(n: int, address: str) -> AsRoot:
     return AsRoot(n, kafka_mode="kafka", broker_kwargs=kafka)
 
 
-def build_worker(n: int, place: WorkerPlace) -> RolloutWorker:
+def build_worker(n: int, context: WorkerContext) -> RolloutWorker:
     """Put a rollout worker together."""
     cage = VectorizedCage([make_env] * n, seeds=range(n))
     sampler = sampler_of([cage], Lean(), n, next_observation=True)
-    sender = FragmentSender(place.storage)
-    place.stack.callback(sender.close, 0.0)
+    sender = FragmentSender(context.storage)
+    context.stack.callback(sender.close, 0.0)
     return RolloutWorker(
-        RowsSchedule(sampler),
+        SynchronousSchedule(sampler),
         fragment_length=T,
         seed=0,
-        producer=place.name,
+        producer=context.name,
         sender=sender,
-        statistics=place.statistics,
+        statistics=context.statistics,
     )
 
 
@@ -233,7 +238,7 @@ class OnRay:
         self._n, self._stack = n, ExitStack()
         self._buffer = self._stack.enter_context(RayReplayBuffer(4 * n))
         statistics = self._stack.enter_context(RayEpisodeStatistics())
-        build: Callable[[WorkerPlace], RolloutWorker] = partial(build_worker, n)
+        build: Callable[[WorkerContext], RolloutWorker] = partial(build_worker, n)
         options = WorkerOptions(cpus=0.1)
         self._workers = self._stack.enter_context(
             RayRollouts(build, 1, self._buffer, statistics, options)

@@ -147,14 +147,14 @@ def bytes_per_address() -> float:
     with KafkaBroker() as broker:
         gc.collect()
         tracemalloc.start()
-        edges = [
-            broker.edge(TopicManager.action_topic(ROOT, f"leaf{i}", f"env{n}"), f"env{n}")
+        channels = [
+            broker.channel(TopicManager.action_topic(ROOT, f"leaf{i}", f"env{n}"), f"env{n}")
             for n in range(N_ENVS)
             for i in range(MESSAGES)
         ]
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        return held / len(edges)
+        return held / len(channels)
 
 
 def growth(effort: Effort) -> dict[str, float]:

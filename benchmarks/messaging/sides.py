@@ -102,7 +102,7 @@ class Singly:
     def __init__(self, broker: KafkaBroker) -> None:
         self.broker = broker
         broker.join(ALONE)
-        self._edge = broker.edge(TopicManager.action_topic(ENVIRONMENT, ROOT, ALONE), ALONE)
+        self._edge = broker.channel(TopicManager.action_topic(ENVIRONMENT, ROOT, ALONE), ALONE)
         self._step = 0
 
     def __call__(self) -> int:

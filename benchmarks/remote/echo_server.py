@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from parllel.distributed.web import Call, Route, ServerSettings, WebServer, build_app
+from parllel.distributed.web import Request, Route, ServerSettings, WebServer, build_app
 from parllel.distributed.wire import json_bytes, parse_json
 
 
@@ -33,12 +33,12 @@ async def bare(
     await send({"type": "http.response.body", "body": reply})
 
 
-async def echo(call: Call) -> Any:
+async def echo(call: Request) -> Any:
     """Answer on the event loop."""
     return call.json()
 
 
-def echo_in_thread(call: Call) -> Any:
+def echo_in_thread(call: Request) -> Any:
     """Answer in the pool of threads."""
     return call.json()
 

@@ -82,8 +82,8 @@ def server(command: Sequence[str | Path]) -> Iterator[tuple[str, int]]:
 def parllel_server(
     *flags: str, environment: str = "rps", agent: str | Path = AGENT
 ) -> Iterator[str]:
-    """Start `parllel http-server` with an agent of a file; yield its URL."""
-    command = [sys.executable, "-m", "parllel.cli", "http-server", "--port", "0"]
+    """Start `parllel remote serve` with an agent of a file; yield its URL."""
+    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", "--port", "0"]
     folder = Path(str(agent).partition(":")[0]).parent
     asked = ["--environment", environment, "--agent", str(agent), "--agent-root", str(folder)]
     with server([*command, *asked, *flags]) as (url, _):

@@ -20,9 +20,9 @@ from parllel.distributed.rollouts import (
     ReplayBufferInterface,
     Rollouts,
     RolloutWorker,
-    RowsSchedule,
+    SynchronousSchedule,
     Trainer,
-    WorkerPlace,
+    WorkerContext,
 )
 from parllel.runs import RunFolder
 from parllel.samplers import EvalSampler
@@ -73,22 +73,22 @@ class Config:
     )
 
 
-def build_worker(place: WorkerPlace, config: Config) -> RolloutWorker:
+def build_worker(context: WorkerContext, config: Config) -> RolloutWorker:
     """Put one worker together where it is to run: environments, a policy, and what becomes of their steps."""
-    seeds = Seeds(Seeds(config.seed).integer(place.name))
+    seeds = Seeds(Seeds(config.seed).integer(context.name))
     cages = build_cages(MAKE_ENV, config.n_envs, seeds=seeds)
     handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0))
     batch_spec = BatchSpec(config.T, config.n_envs)
     sampler = build_sampler(batch_spec, cages, handler, next_observation=True)
-    sender = FragmentSender(place.storage, capacity=1)
-    place.stack.callback(sender.close, 0.0)  # at the end of a run nobody waits for what is left
+    sender = FragmentSender(context.storage, capacity=1)
+    context.stack.callback(sender.close, 0.0)  # at the end of a run nobody waits for what is left
     return RolloutWorker(
-        RowsSchedule(sampler),
+        SynchronousSchedule(sampler),
         fragment_length=config.T,
         seed=seeds.integer("noise"),
-        producer=place.name,
+        producer=context.name,
         sender=sender,
-        statistics=place.statistics,
+        statistics=context.statistics,
     )
 
 

@@ -132,7 +132,7 @@ def build(
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     cages = build_cages(MAKE_ENV, config.B, seeds=seeds, stack=stack)
     agent = agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0)
-    actor = agent.twin_on("cpu")
+    actor = agent.copy_to_device("cpu")
     algorithm, transforms = build_algorithm(config, agent, seeds)
     sampler = build_sampler(batch_spec, cages, TorchHandler(actor), [], transforms)
     eval_cages = build_cages(

@@ -1,6 +1,6 @@
 """Play episodes with the agent of a server, in a sampler, and print the mean of their returns.
 
-parllel http-server --port 8081 --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0
+parllel remote serve --port 8081 --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0
 python examples/remote/play.py http://127.0.0.1:8081
 """
 

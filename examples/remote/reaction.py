@@ -1,6 +1,6 @@
 """An agent for a server: play what beats the other's last move in rock, paper, scissors.
 
-parllel http-server --port 8082 --environment rps --agent examples/remote/reaction.py
+parllel remote serve --port 8082 --environment rps --agent examples/remote/reaction.py
 """
 
 from __future__ import annotations

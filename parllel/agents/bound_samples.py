@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from parllel.agents.row_views import MOST_VIEWS, Convert, RowViews
+from parllel.agents.row_views import MAX_VIEWS, Convert, RowViews
 from parllel.agents.row_writer import ColumnWriter, RowWriter, Write
 from parllel.arrays.batch_views import BatchViews
-from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.buffers.batches import PerBatch, batch_number, count_batches, max_kept
 from parllel.buffers.paths import Path, field_at, leaf_paths
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays, buffer_map
@@ -25,7 +25,7 @@ Fields: TypeAlias = list[tuple[Path, NDArray[Any]]]
 
 
 @dataclass
-class Prepared:
+class StepViews:
     """What a step in some columns needs, looked up once.
 
     Attributes:
@@ -72,10 +72,10 @@ class BoundSamples:
             for name in ("final_value", "final_observation", "initial_rnn_state", "noise")
         )
         # The handler looks up steps here itself: a call for that would cost as much as the lookup.
-        self.prepared: dict[tuple[Any, Any], Prepared] = {}
+        self.prepared: dict[tuple[Any, Any], StepViews] = {}
         arrays = buffer_arrays(samples)
-        most = most_kept(MOST_VIEWS, self.T, count_batches(arrays))
-        self._by_batch: ByBatch[dict[tuple[Any, Any], Prepared]] = ByBatch(lambda _: {}, most)
+        most = max_kept(MAX_VIEWS, self.T, count_batches(arrays))
+        self._by_batch: PerBatch[dict[tuple[Any, Any], StepViews]] = PerBatch(lambda _: {}, most)
         self.use_batch(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:
@@ -93,11 +93,11 @@ class BoundSamples:
         ]
         self.noise = [(path, views.rows(number)) for path, views in self._noise]
 
-    def prepare(self, columns: slice) -> Prepared:
+    def prepare(self, columns: slice) -> StepViews:
         """Look up what steps in some columns need, and keep it."""
         self._action.use_batch(self._number)
         self._info.use_batch(self._number)
-        prepared = Prepared(
+        prepared = StepViews(
             self.rows_of("agent.observation", columns),
             self._action.within(columns),
             self._info.within(columns),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent, EnvIndices
-from parllel.agents.bound_samples import BoundSamples, Prepared
+from parllel.agents.bound_samples import BoundSamples, StepViews
 from parllel.agents.small_worker_policy import SmallWorkerPolicy
 from parllel.buffers.paths import dotted, part_at
 from parllel.buffers.samples import Samples
@@ -44,7 +44,7 @@ class Handler(ABC):
         self._sampling = True
         self.restore_mode = agent.sample_mode
         self._bound: BoundSamples | None = None
-        self._prepared: dict[tuple[Any, Any], Prepared] = {}
+        self._prepared: dict[tuple[Any, Any], StepViews] = {}
         self._noise: Tree = None
         self.noise_source: Callable[[int, int], Tree] | None = None
         # Packing and unpacking the inputs costs as much as all else in a step together.

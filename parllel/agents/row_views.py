@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from parllel.arrays.batch_views import BatchViews
 from parllel.arrays.lazy_frames import LazyFramesArray
-from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.buffers.batches import PerBatch, batch_number, count_batches, max_kept
 from parllel.buffers.tree import buffer_arrays, buffer_leaves, named_map
 from parllel.types import Tree
 
-MOST_VIEWS = 2**14  # kept of one field for all its batches; a tensor takes about 500 bytes
+MAX_VIEWS = 2**14  # kept of one field for all its batches; a tensor takes about 500 bytes
 Convert: TypeAlias = Callable[[NDArray[Any]], Any]
 
 
@@ -39,8 +39,8 @@ class RowViews:
         # A tree can be read no further than its shortest leaf.
         self._n_rows = min(leaf.last + 1 + leaf.padding for _, leaf in buffer_leaves(field))
         arrays = buffer_arrays(field)
-        most = most_kept(MOST_VIEWS, self._n_rows * len(arrays), count_batches(arrays))
-        self._by_batch: ByBatch[dict[tuple[Any, Any], list[Tree]]] = ByBatch(lambda _: {}, most)
+        most = max_kept(MAX_VIEWS, self._n_rows * len(arrays), count_batches(arrays))
+        self._by_batch: PerBatch[dict[tuple[Any, Any], list[Tree]]] = PerBatch(lambda _: {}, most)
         self._number = batch_number(arrays)
         self._rows = self._by_batch.at(self._number)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from parllel.agents.row_views import MOST_VIEWS, Convert, RowViews
-from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.agents.row_views import MAX_VIEWS, Convert, RowViews
+from parllel.buffers.batches import PerBatch, batch_number, count_batches, max_kept
 from parllel.buffers.paths import Path, dotted, leaf_paths, part_at
 from parllel.buffers.tree import buffer_arrays
 from parllel.types import Tree
@@ -34,8 +34,8 @@ class RowWriter:
         ]
         arrays = buffer_arrays(field)
         rows = max((len(array) for array in arrays), default=1)
-        most = most_kept(MOST_VIEWS, rows, count_batches(arrays))
-        self._by_batch: ByBatch[dict[tuple[Any, Any], ColumnWriter]] = ByBatch(lambda _: {}, most)
+        most = max_kept(MAX_VIEWS, rows, count_batches(arrays))
+        self._by_batch: PerBatch[dict[tuple[Any, Any], ColumnWriter]] = PerBatch(lambda _: {}, most)
         self._writers = self._by_batch.at(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:

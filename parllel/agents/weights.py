@@ -30,7 +30,7 @@ def weights_of(agent: Agent) -> State:
     return {name: state[name] for name in names}
 
 
-def rest_of(agent: Agent) -> State:
+def state_without_weights(agent: Agent) -> State:
     """Return what `weights_of` leaves out of the agent's state: everything, if it has no `models()`."""
     try:
         names = set(agent.models())

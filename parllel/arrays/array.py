@@ -18,7 +18,7 @@ from parllel.arrays.arena import Arena, Storage
 from parllel.arrays.block import Block
 from parllel.arrays.interchange import Interchange, refuse_numbers, refuse_others_than_numbers
 from parllel.arrays.layout_checks import check_layout, check_shape
-from parllel.arrays.places import Basic, Place, Scattered, as_index, same_place
+from parllel.arrays.places import BasicIndex, Location, ScatteredIndex, as_index, same_place
 
 ArrayT = TypeVar("ArrayT", bound="Array")
 
@@ -92,11 +92,11 @@ class Array(Interchange):
         storage = storage if arena is None else arena.storage
         sizes = tuple(int(n) for n in shape)  # these may be numpy's
         self._block = self._block_class(sizes, dtype, padding, full_size, arena, storage)
-        self._place: Place | None = None  # None: the body, wherever the window is
+        self._place: Location | None = None  # None: the body, wherever the window is
         self._forget()
 
     @classmethod
-    def _of(cls: type[ArrayT], block: Block, place: Place | None) -> ArrayT:
+    def _of(cls: type[ArrayT], block: Block, place: Location | None) -> ArrayT:
         # Without `__init__`, which allocates memory.
         array = cls.__new__(cls)
         array._block = block
@@ -108,7 +108,7 @@ class Array(Interchange):
     def _forget(self) -> None:
         """Drop cached views after the memory or the window moved."""
         self._numpy: NDArray[Any] | None = None
-        self._root_place: Basic | None = None
+        self._root_place: BasicIndex | None = None
         self._generation = self._block.generation
         # The fast path of writing: a numpy view of the body, of the root alone.
         self._body: NDArray[Any] | None = None
@@ -119,7 +119,7 @@ class Array(Interchange):
     # ------------------------------------------------------------------ what it is
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Location:
         """Where in the block the elements lie."""
         if self._place is not None:
             return self._place
@@ -130,7 +130,7 @@ class Array(Interchange):
             first = block.padding + block.window
             rest = tuple(range(n) for n in block.shape[1:])
             rows = range(first, first + block.length)
-            self._root_place = Basic((rows, *rest), margin=block.padding)
+            self._root_place = BasicIndex((rows, *rest), margin=block.padding)
         return self._root_place
 
     @property
@@ -200,14 +200,14 @@ class Array(Interchange):
         block = self._block
         rest = tuple(range(n) for n in block.shape[1:])
         rows = range(block.padding, block.padding + block.full_size)
-        return self._of(block, Basic((rows, *rest)))
+        return self._of(block, BasicIndex((rows, *rest)))
 
     @property
     def indices(self) -> tuple[Any, ...]:
         """Current position in the body: an int or slice per dimension, or an array of positions."""
         place, block = self.place, self._block
         start = block.padding + block.window
-        if isinstance(place, Basic):
+        if isinstance(place, BasicIndex):
             return tuple(as_index(dim) for dim in place.shift(-start).dims)
         return (place.positions(block.shape) - start * math.prod(block.shape[1:]),)
 
@@ -225,12 +225,12 @@ class Array(Interchange):
 
     def _shifted(self: ArrayT, by: int) -> ArrayT:
         place, shape = self.place, self._block.shape
-        shifted: Place
-        if isinstance(place, Basic):
+        shifted: Location
+        if isinstance(place, BasicIndex):
             shifted = place.shift(by)
         else:
             flat = place.positions(shape) + by * math.prod(shape[1:])
-            shifted = Scattered(flat, place.has_time)
+            shifted = ScatteredIndex(flat, place.has_time)
         # Against the rows of the block, not of the body: padding counts, and so do other batches of a replay.
         low, high = self._block.row_bounds(shifted)
         if low < 0 or high >= shape[0]:
@@ -273,7 +273,7 @@ class Array(Interchange):
 
     def __getitem__(self: ArrayT, location: Any) -> ArrayT:
         place = self.place
-        if isinstance(place, Basic):
+        if isinstance(place, BasicIndex):
             return self._of(self._block, place.index(location))
         return self._of(self._block, place.index(location, self._block.shape))
 
@@ -303,9 +303,9 @@ class Array(Interchange):
         if isinstance(value, Array):
             value = value._read()  # without `public`: a view that ends here is not handed out
         memory, place = self._block.memory, self.place
-        if isinstance(place, Basic):
+        if isinstance(place, BasicIndex):
             self._internal()[...] = value
-        elif isinstance(place, Scattered):
+        elif isinstance(place, ScatteredIndex):
             memory.reshape(-1)[place.flat] = value
         else:
             place.base.view(memory)[place.location] = value
@@ -316,7 +316,7 @@ class Array(Interchange):
             self._forget()
         if self._numpy is None:
             place = self.place
-            assert isinstance(place, Basic)
+            assert isinstance(place, BasicIndex)
             self._numpy = place.view(self._block.memory)
         return self._numpy
 
@@ -326,9 +326,9 @@ class Array(Interchange):
 
     def _from(self, memory: NDArray[Any]) -> NDArray[Any]:
         place = self.place
-        if isinstance(place, Basic):
+        if isinstance(place, BasicIndex):
             return place.view(memory)
-        if isinstance(place, Scattered):
+        if isinstance(place, ScatteredIndex):
             return np.asarray(memory.reshape(-1)[place.flat])
         return np.asarray(place.base.view(memory)[place.location])
 
@@ -336,10 +336,10 @@ class Array(Interchange):
         """Return a numpy view where indexing in numpy would give one, and a copy elsewhere."""
         # From `public`, so that the block knows of views in use and is not moved away from under them.
         viewed = np.asarray(self._from(self._block.public()))
-        if dtype is None and not copy and isinstance(self.place, Basic):
+        if dtype is None and not copy and isinstance(self.place, BasicIndex):
             return viewed
         wanted = viewed.dtype if dtype is None else np.dtype(dtype)
-        is_copy = not isinstance(self.place, Basic)
+        is_copy = not isinstance(self.place, BasicIndex)
         if copy is False and (is_copy or wanted != viewed.dtype):
             raise ValueError(f"a copy is needed to read {self!r} as {wanted}")
         return viewed.astype(wanted, copy=bool(copy) and not is_copy)
@@ -392,7 +392,7 @@ class Array(Interchange):
         return _rebuild, (type(self), self._block, self._place)
 
 
-def _rebuild(cls: type[Array], block: Block, place: Place | None) -> Array:
+def _rebuild(cls: type[Array], block: Block, place: Location | None) -> Array:
     array = cls._of(block, place)
     # `_of` leaves out the view of the body, as views have none; a whole array that arrives needs it.
     array._forget()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays.arena import Arena, Storage, aligned
-from parllel.arrays.places import Basic, Place
+from parllel.arrays.places import BasicIndex, Location
 from parllel.errors import ClosedError
 
 # Keys are unique among the processes that exchange arrays: a random prefix, then a counter.
@@ -103,9 +103,9 @@ class Block:
         self.check_open()
         return self._public
 
-    def row_bounds(self, place: Place) -> tuple[int, int]:
+    def row_bounds(self, place: Location) -> tuple[int, int]:
         """Return the least and the greatest row that a place shows; zeros if it is empty."""
-        if isinstance(place, Basic):
+        if isinstance(place, BasicIndex):
             return place.row_bounds()
         flat, row = place.positions(self.shape), math.prod(self.shape[1:])
         return (int(flat.min()) // row, int(flat.max()) // row) if flat.size else (0, 0)

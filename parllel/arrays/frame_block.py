@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from parllel.arrays.arena import Arena, aligned
 from parllel.arrays.block import Block
 
-MOST_FRAMES = 128
+MAX_FRAMES = 128
 ZEROS = 128  # this bit of `reach`: zeros stand before the first frame; otherwise it is repeated
 REACH = ZEROS - 1
 

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from parllel.arrays.arena import STORAGES, Arena, Storage
 from parllel.arrays.array import Array
-from parllel.arrays.frame_block import MOST_FRAMES, FrameBlock
+from parllel.arrays.frame_block import MAX_FRAMES, FrameBlock
 from parllel.arrays.layout_checks import check_shape
-from parllel.arrays.places import Advanced, Basic, Scattered, as_index, check_row
+from parllel.arrays.places import AdvancedIndex, BasicIndex, ScatteredIndex, as_index, check_row
 
 
 class LazyFramesArray(Array):
@@ -62,9 +62,9 @@ class LazyFramesArray(Array):
     ) -> None:
         name = type(self).__name__
         check_shape(name, shape)
-        if len(shape) < 3 or shape[2] > MOST_FRAMES:
+        if len(shape) < 3 or shape[2] > MAX_FRAMES:
             raise ValueError(
-                f"{name}: shape: expected (T, B, k, *frame) with k of 1 to {MOST_FRAMES}, got {shape}"
+                f"{name}: shape: expected (T, B, k, *frame) with k of 1 to {MAX_FRAMES}, got {shape}"
             )
         if storage not in STORAGES:
             raise ValueError(f"{name}: storage: expected one of {STORAGES}, got {storage!r}")
@@ -112,13 +112,13 @@ class LazyFramesArray(Array):
         None if the place selects by lists within the stacks.
         """
         place, B = self.place, self._block.shape[1]
-        if isinstance(place, Scattered):
+        if isinstance(place, ScatteredIndex):
             return None
-        base = place if isinstance(place, Basic) else place.base
+        base = place if isinstance(place, BasicIndex) else place.base
         rows, columns = (np.asarray(dim, np.intp) for dim in base.dims[:2])
         cells = np.asarray(np.add.outer(rows * B, columns))
         features = [tuple(as_index(dim) for dim in base.dims[2:])]
-        if isinstance(place, Advanced):
+        if isinstance(place, AdvancedIndex):
             inner = place.location[cells.ndim :]
             if not all(isinstance(item, slice) for item in inner):
                 return None
@@ -151,7 +151,7 @@ class LazyFramesArray(Array):
             IndexError: for a row or column that does not exist.
         """
         memory, place = self._memory, self.place
-        if not isinstance(place, Basic) or not _holds_cells(place, memory.shape):
+        if not isinstance(place, BasicIndex) or not _holds_cells(place, memory.shape):
             raise ValueError(f"gather: expected whole rows and columns to draw from, got {self!r}")
         where = [_positions(name, x) for name, x in (("rows", rows), ("columns", columns))]
         if where[0].shape != where[1].shape:
@@ -254,7 +254,7 @@ class FrameCell:
         self._memory.write(self._row, self._column, stack)
 
 
-def _holds_cells(place: Basic, shape: tuple[int, ...]) -> bool:
+def _holds_cells(place: BasicIndex, shape: tuple[int, ...]) -> bool:
     """Return whether a place is a rectangle of cells."""
     rest = tuple(range(n) for n in shape[2:])
     return all(isinstance(dim, range) for dim in place.dims[:2]) and place.dims[2:] == rest

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 Dims: TypeAlias = "tuple[int | range, ...]"
 
 
-class Basic:
+class BasicIndex:
     """An int (dimension gone) or a range (dimension kept) for each dimension of the block.
 
     `margin` rows before and after the time range may be reached by row number; views made by
@@ -50,11 +50,11 @@ class Basic:
         # The dots make a single element a view of no dimensions, which can be written.
         return memory[tuple(map(as_index, self.dims)) + (...,)]  # noqa: RUF005
 
-    def index(self, location: Any) -> Basic | Advanced:
+    def index(self, location: Any) -> BasicIndex | AdvancedIndex:
         """Return the place of what an index selects; IndexError if there is no such thing."""
         quick = self._ints_and_slices(location if type(location) is tuple else (location,))
         if quick is not None:
-            return Basic(quick)
+            return BasicIndex(quick)
         location = _expand(location, len(self.shape))
         if any(not isinstance(item, (int, slice)) for item in location):
             return self._advanced(location)
@@ -67,7 +67,7 @@ class Basic:
                 dims.append(self._rows(dim, next(items)))
             else:
                 dims.append(_select(dim, next(items), axis))
-        return Basic(tuple(dims))
+        return BasicIndex(tuple(dims))
 
     def _ints_and_slices(self, items: tuple[Any, ...]) -> Dims | None:
         """Return the result for the common indices, or None to take the general way."""
@@ -101,7 +101,7 @@ class Basic:
         check_row(item, len(rows), self.margin)
         return rows.start + item * rows.step
 
-    def _advanced(self, location: tuple[Any, ...]) -> Advanced:
+    def _advanced(self, location: tuple[Any, ...]) -> AdvancedIndex:
         rows, *rest = self.dims
         margin = self.margin if isinstance(rows, range) else 0
         location = _for_numpy(location, self.shape, self.has_time, margin)
@@ -110,11 +110,11 @@ class Basic:
             by = margin * rows.step
             rows = range(rows.start - by, rows.stop + by, rows.step)
         has_time = self.has_time and _leads_with_time(location)
-        return Advanced(Basic((rows, *rest)), location, has_time)
+        return AdvancedIndex(BasicIndex((rows, *rest)), location, has_time)
 
-    def shift(self, rows: int) -> Basic:
+    def shift(self, rows: int) -> BasicIndex:
         """Return the place so many rows later; it may lie outside of the block."""
-        return Basic((_shift(self.dims[0], rows), *self.dims[1:]))
+        return BasicIndex((_shift(self.dims[0], rows), *self.dims[1:]))
 
     def row_bounds(self) -> tuple[int, int]:
         """Return the least and the greatest row of the block; zeros if there are no rows."""
@@ -126,13 +126,13 @@ class Basic:
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
         """Return the flat position in the block of every element."""
         everything = tuple([slice(None)] * len(self.shape))
-        return Advanced(self, everything, self.has_time).positions(memory_shape)
+        return AdvancedIndex(self, everything, self.has_time).positions(memory_shape)
 
     def __reduce__(self) -> Any:
-        return Basic, (self.dims, self.margin)
+        return BasicIndex, (self.dims, self.margin)
 
 
-class Advanced:
+class AdvancedIndex:
     """Integer arrays (and slices) applied once to a basic place.
 
     Raises:
@@ -143,16 +143,16 @@ class Advanced:
 
     margin = 0
 
-    def __init__(self, base: Basic, location: tuple[Any, ...], has_time: bool) -> None:
+    def __init__(self, base: BasicIndex, location: tuple[Any, ...], has_time: bool) -> None:
         self.base = base
         self.location = location
         self.has_time = has_time
         # At once, so that an index which does not fit fails where it is written and not where it is read.
         self.shape = _selected_shape(base.shape, location)
 
-    def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
+    def index(self, location: Any, memory_shape: tuple[int, ...]) -> ScatteredIndex:
         """Return the place of what an index selects; IndexError if there is no such thing."""
-        everything = Scattered(self.positions(memory_shape), self.has_time)
+        everything = ScatteredIndex(self.positions(memory_shape), self.has_time)
         return everything.index(location, memory_shape)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
@@ -172,10 +172,10 @@ class Advanced:
         return np.asarray(total, np.intp)
 
     def __reduce__(self) -> Any:
-        return Advanced, (self.base, self.location, self.has_time)
+        return AdvancedIndex, (self.base, self.location, self.has_time)
 
 
-class Scattered:
+class ScatteredIndex:
     """The flat position in the block of every element."""
 
     __slots__ = ("flat", "has_time")
@@ -191,29 +191,29 @@ class Scattered:
         """The shape of the positions."""
         return self.flat.shape
 
-    def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
+    def index(self, location: Any, memory_shape: tuple[int, ...]) -> ScatteredIndex:
         """Return the place of what an index selects; IndexError if there is no such thing."""
         shape = self.flat.shape
         location = _for_numpy(_expand(location, len(shape)), shape, self.has_time, 0)
         has_time = self.has_time and _leads_with_time(location)
         # An array even of a single position, for which numpy gives a scalar.
-        return Scattered(np.asarray(self.flat[location]), has_time)
+        return ScatteredIndex(np.asarray(self.flat[location]), has_time)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
         """Return the positions themselves."""
         return self.flat
 
     def __reduce__(self) -> Any:
-        return Scattered, (self.flat, self.has_time)
+        return ScatteredIndex, (self.flat, self.has_time)
 
 
-Place: TypeAlias = "Basic | Advanced | Scattered"
+Location: TypeAlias = "BasicIndex | AdvancedIndex | ScatteredIndex"
 
 
-def same_place(a: Place, b: Place, memory_shape: tuple[int, ...]) -> bool:
+def same_place(a: Location, b: Location, memory_shape: tuple[int, ...]) -> bool:
     """Return whether two places show the same elements in the same arrangement."""
     # Without positions, of which there are as many as elements: a batch may have millions.
-    if isinstance(a, Basic) and isinstance(b, Basic):
+    if isinstance(a, BasicIndex) and isinstance(b, BasicIndex):
         return a.dims == b.dims
     if a.shape != b.shape:
         return False

@@ -15,7 +15,7 @@ import numpy as np
 from parllel.arrays.arena import Arena, Storage
 from parllel.arrays.array import Array, ArrayT
 from parllel.arrays.block import Block
-from parllel.arrays.places import Basic
+from parllel.arrays.places import BasicIndex
 
 
 class SwitchingBlock(Block):
@@ -96,7 +96,7 @@ class SwitchingArray(Array):
         """The body rows of all sides, padding left out."""
         block = self._block
         # With padding between the sides the rows are not evenly spaced, so there is no numpy view of them.
-        everything = Basic(tuple(range(n) for n in block.shape))
+        everything = BasicIndex(tuple(range(n) for n in block.shape))
         if not block.padding:
             return self._of(block, everything)
         starts = block.padding + block.window_rows * np.arange(block.n_windows)

@@ -70,7 +70,7 @@ def follows_batches(part: object, bind: str = "bind") -> bool:
     return False
 
 
-def bound_anew(bind: Callable[..., object], *arguments: Any) -> Callable[[int], None]:
+def rebind(bind: Callable[..., object], *arguments: Any) -> Callable[[int], None]:
     """Return what stands for `use_batch` of a part that is bound again for each batch."""
 
     def use_batch(number: int) -> None:
@@ -79,7 +79,7 @@ def bound_anew(bind: Callable[..., object], *arguments: Any) -> Callable[[int], 
     return use_batch
 
 
-class ByBatch(Generic[V]):
+class PerBatch(Generic[V]):
     """What is looked up for each batch of a buffer: made when it is first asked for, and kept.
 
     Args:
@@ -104,6 +104,6 @@ class ByBatch(Generic[V]):
         return found
 
 
-def most_kept(most: int, of_one: int, n_batches: int) -> int:
+def max_kept(most: int, of_one: int, n_batches: int) -> int:
     """Return how many batches to keep `of_one` views of: all, or none if that is more than `most`."""
     return n_batches if n_batches * of_one <= most else 0

@@ -16,7 +16,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from parllel.buffers.conversation import ANSWER, ERROR, HEAD, LEFT_BEHIND
+from parllel.buffers.conversation import ANSWER, ERROR, HEAD, PENDING_RESULTS
 from parllel.buffers.link import REGISTER, Link
 from parllel.system.processes.channel import Channel
 from parllel.system.processes.exceptions import pack_exception
@@ -84,12 +84,12 @@ class ChildConversation:
         """Send a reply, as soon as there is room for it."""
         self._channel.write(message, timeout_s=math.inf)
 
-    def fail(self, error: BaseException, left_behind: Callable[[], Any] = lambda: None) -> None:
-        """Say why this process is going to end, and hand over what `left_behind` returns.
+    def fail(self, error: BaseException, pending_results: Callable[[], Any] = lambda: None) -> None:
+        """Say why this process is going to end, and hand over what `pending_results` returns.
 
         To be called before anything is closed, as that may fail too, or hang.
         """
         with suppress(OSError):  # the parent may be gone
             self.send(EXCEPTION + pack_exception(error))
         with suppress(Exception):
-            self.send(self.answer(LEFT_BEHIND, left_behind()))
+            self.send(self.answer(PENDING_RESULTS, pending_results()))

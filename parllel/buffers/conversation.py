@@ -8,7 +8,7 @@
                            <- ERROR, number, exception -------  of a request that leaves the child well
                            <- a kind of its own, number, ... -
     at any time            <- EXCEPTION, exception -----------  the child ends
-    left_behind            <- ANSWER, LEFT_BEHIND, value -----  after that: what had not been asked for yet
+    pending_results        <- ANSWER, PENDING_RESULTS, value -  after that: results not asked for yet
 
 Every reply carries the number of its request. Ctrl-C may end the wait for one, which then comes late: it is
 dropped, and never taken for another's. An EXCEPTION has no number, as a child may fail between two requests;
@@ -39,7 +39,7 @@ HEAD = struct.Struct(
     "<ci"
 )  # kind, number: the beginning of each message but REGISTER and EXCEPTION
 CALL, ANSWER, ERROR = b"C", b"A", b"E"
-FIRST_WORDS, LEFT_BEHIND = 0, -1  # numbers of answers without a request, which count from 1
+FIRST_WORDS, PENDING_RESULTS = 0, -1  # numbers of answers without a request, which count from 1
 LAST_WORDS_S = 2.0  # what a dead child wrote is there already; one that fails is writing
 LEFT_BEHIND_S = 0.5  # follows at once
 CLOSE_S = 4.0  # what takes longer to close is killed
@@ -65,7 +65,7 @@ class Conversation:
     Attributes:
         broken: why nothing can be asked any more; None as long as all is well.
         error: the exception that broke it, until `close`.
-        left_behind: what a child that failed still handed over, until `close`; None if there is nothing.
+        pending_results: what a child that failed still handed over, until `close`; None if there is nothing.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Conversation:
         self.timeout_s = timeout_s
         self.broken: str | None = None
         self.error: BaseException | None = None
-        self.left_behind: Any = None
+        self.pending_results: Any = None
         self._leave_s = leave_s
         self._number = 0
         self._answered = FIRST_WORDS - 1  # number of the last reply that was waited for
@@ -153,7 +153,7 @@ class Conversation:
     def _why_not_taken(self, error: WorkerError, doing: str) -> BaseException:
         """Return why the child did not take a request; one that is dead may have said before why."""
         if not isinstance(error, WorkerTimeoutError):
-            return self.last_words(doing)
+            return self.failure(doing)
         self.break_off(error)
         return error
 
@@ -220,7 +220,7 @@ class Conversation:
 
     # ------------------------------------------------------------------ failures
 
-    def last_words(self, doing: str) -> BaseException:
+    def failure(self, doing: str) -> BaseException:
         """Return why the child failed: the exception that it sent before it ended, or how it died.
 
         Replies that it sent before are dropped. The conversation is broken afterwards.
@@ -232,7 +232,7 @@ class Conversation:
                 self._link.receive(self.child, LAST_WORDS_S, doing)
         except WorkerTimeoutError:
             # It was found dead, or said that it failed: to call it late would hide that.
-            self.break_off(self.child.died_error(doing))
+            self.break_off(self.child.death_error(doing))
         except Exception as error:
             self.break_off(error)
         assert self.error is not None
@@ -250,8 +250,8 @@ class Conversation:
             # What goes wrong here would hide why the child failed.
             with suppress(Exception):
                 reply = self._link.receive(self.child, LEFT_BEHIND_S, "while it ended")
-                if HEAD.unpack_from(reply)[1] == LEFT_BEHIND:
-                    self.left_behind = self.value_of(reply)
+                if HEAD.unpack_from(reply)[1] == PENDING_RESULTS:
+                    self.pending_results = self.value_of(reply)
             grace_s = self._leave_s
         self.child.end(grace_s)
 
@@ -284,7 +284,7 @@ class Conversation:
             # Buffers that only the link still holds are released with it.
             self._link.clear()
             # An exception keeps the frames that it passed, and so all their local variables, alive.
-            self.broken, self.error, self.left_behind = reason_of(None), None, None
+            self.broken, self.error, self.pending_results = reason_of(None), None, None
 
     def _await_closed(self, close_by: float, forgive: bool) -> None:
         allowed_s = min(self.timeout_s, CLOSE_S)

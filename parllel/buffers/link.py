@@ -33,7 +33,7 @@ import cloudpickle
 
 from parllel.arrays.arena import Arena, aligned
 from parllel.arrays.array import Array
-from parllel.arrays.places import Basic, Place
+from parllel.arrays.places import BasicIndex, Location
 from parllel.buffers.batches import batch_number, moving
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
@@ -302,7 +302,7 @@ def _encode(array: Array) -> Any:
     if not array.is_view:
         return _window_number(array)
     place = array.place
-    if not isinstance(place, Basic):
+    if not isinstance(place, BasicIndex):
         return place
     dims = list(place.dims)
     while dims and dims[-1] == range(array.block.shape[len(dims) - 1]):
@@ -324,13 +324,13 @@ def _window_number(tree: Tree) -> int | None:
     return batch_number(arrays) if arrays else None
 
 
-def _decode(location: Any, array: Array) -> Place:
+def _decode(location: Any, array: Array) -> Location:
     if not isinstance(location, tuple):
-        place: Place = location
+        place: Location = location
         return place
     dims = [d if isinstance(d, int) else range(*d) for d in location]
     rest = [range(n) for n in array.block.shape[len(dims) :]]
-    return Basic((*dims, *rest))
+    return BasicIndex((*dims, *rest))
 
 
 class _ByName(cloudpickle.Pickler):  # type: ignore[misc]
@@ -420,7 +420,7 @@ def _parts(value: Any, first: bool) -> list[tuple[str, Any]]:
 def _arguments(value: Any) -> tuple[Any, ...]:
     """Return what an object without attributes is to be made of again."""
     try:
-        made_by = value.__reduce_ex__(4)
+        make_traj_info = value.__reduce_ex__(4)
     except Exception:
         return ()
-    return made_by[1] if isinstance(made_by, tuple) else ()
+    return make_traj_info[1] if isinstance(make_traj_info, tuple) else ()

@@ -6,7 +6,7 @@ from typing import Any
 
 from parllel.cages.stepping.environments import Environments
 from parllel.cages.stepping.make_envs import EnvFactory
-from parllel.cages.stepping.plain_face import PlainFace, check_outs, plain_action, take_plain
+from parllel.cages.stepping.step_methods import StepMethods, check_outs, plain_action, take_plain
 from parllel.cages.stepping.step_result import StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
@@ -14,7 +14,7 @@ from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import WrongStateError
 
 
-class Cage(VectorizedCage, PlainFace):
+class Cage(VectorizedCage, StepMethods):
     """One environment in this process: a VectorizedCage of one, with methods for your own loops.
 
     Args:

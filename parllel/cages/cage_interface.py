@@ -33,10 +33,10 @@ from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
 from parllel.system.processes.several import Handle
-from parllel.types import Closing, State
+from parllel.types import Closeable, State
 
 
-class Awaited:
+class PendingRow:
     """What a row that was started waits for; by itself nothing: it is done."""
 
     __slots__ = ()
@@ -54,10 +54,10 @@ class Awaited:
         return ()
 
 
-NOTHING = Awaited()
+NOTHING = PendingRow()
 
 
-class HeldEnvironments(Closing, ABC):
+class HeldEnvironments(Closeable, ABC):
     """Lifecycle, attributes and states of the environments of a cage, between rows."""
 
     @property
@@ -241,7 +241,7 @@ class CageInterface(HeldEnvironments):
         return self.awaited(group).done()
 
     # Not abstract: cages of users that were written without it still work, one wait after the other.
-    def awaited(self, group: int = 0) -> Awaited:
+    def awaited(self, group: int = 0) -> PendingRow:
         """Return what `finish_row` would wait for: whether it is done, and what to sleep on until then.
 
         Valid until `finish_row` or `close` is called. A cage that does not override it says that its rows are

@@ -31,7 +31,7 @@ _adopted: dict[str, EnvSpec] = {}
 _not_sent: dict[str, str] = {}
 
 
-class WithRegistry:
+class RegistryTarget:
     """A target of a child process, which adopts the registry of the process that started it."""
 
     def __init__(self, target: Callable[..., None]) -> None:

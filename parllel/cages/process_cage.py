@@ -32,12 +32,12 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
-from parllel.cages.cage_interface import Awaited
-from parllel.cages.env_registry import WithRegistry
+from parllel.cages.cage_interface import PendingRow
+from parllel.cages.env_registry import RegistryTarget
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.make_envs import EnvFactory
-from parllel.cages.stepping.plain_face import PlainFace, check_outs
+from parllel.cages.stepping.step_methods import StepMethods, check_outs
 from parllel.cages.stepping.step_result import STEP_OUTS, StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
@@ -57,7 +57,7 @@ preload_in_forkserver(__name__)
 _ROWS = "row", "decorrelation"  # kinds of requests that `finish_row` waits for
 
 
-class ProcessCage(RemoteCage, PlainFace):
+class ProcessCage(RemoteCage, StepMethods):
     """One environment in a process of its own, over a pipe with registered buffers.
 
     The constructor returns while the process starts, so many start side by side; what goes wrong in it is
@@ -114,7 +114,7 @@ class ProcessCage(RemoteCage, PlainFace):
         self._rows = self._batch = self._n_batches = 0
         self._to_collect = False
         self._child = Child(
-            WithRegistry(serve),  # the worker does not run the script that registers environments
+            RegistryTarget(serve),  # the worker does not run the script that registers environments
             (make,),
             inherited=buffers,
             name=self._name,
@@ -197,7 +197,7 @@ class ProcessCage(RemoteCage, PlainFace):
         # After the send: a request that the worker did not take has no answer to wait for.
         self._pending.begin("row", f"{what} at row {t}", number)
 
-    def awaited(self, group: int = 0) -> Awaited:
+    def awaited(self, group: int = 0) -> PendingRow:
         """Return what the worker was asked to do; before `spaces` was, that is to make the environment."""
         check_group(group, 1, self._name)
         self._pending.expect((MADE, *_ROWS), "row_done() without a start")
@@ -217,7 +217,7 @@ class ProcessCage(RemoteCage, PlainFace):
         conversation = self._conversation
         # The worker has ended, and handed over with its last words what it had; nothing if it was killed.
         if conversation.error is not None:
-            found, conversation.left_behind = conversation.left_behind, None
+            found, conversation.pending_results = conversation.pending_results, None
             return [] if found is None else [found]
         self._check_idle(method)
         # Said by the reply to each row, so that most collections need no request.

@@ -29,7 +29,7 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
-from parllel.cages.cage_interface import Awaited
+from parllel.cages.cage_interface import PendingRow
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import factories_by_column
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
@@ -37,7 +37,7 @@ from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.workers.bound_places import check_places
 from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
-from parllel.cages.workers.group_rows import RESETS, GroupRows, words_for
+from parllel.cages.workers.group_rows import RESETS, GroupRows, operation_name
 from parllel.cages.workers.remote_cage import RemoteCage, by_column
 from parllel.cages.workers.start_workers import PoolSettings, divide, environments_of, start_pool
 from parllel.cages.workers.worker_policy import MakePolicy
@@ -244,7 +244,7 @@ class SynchronizedProcessCage(RemoteCage):
 
     def _refuse(self, operation: int, t: int, group: int) -> None:
         """Raise what is wrong with starting a row, if anything is."""
-        what = words_for(operation)
+        what = operation_name(operation)
         self._check_idle(what, [group])
         if not self._rows.T:
             raise WrongStateError(f"{self._name}: {what}: no samples buffer was set")
@@ -272,7 +272,7 @@ class SynchronizedProcessCage(RemoteCage):
                 )
         self._rows.start_decorrelation(counts, t)
 
-    def awaited(self, group: int = 0) -> Awaited:
+    def awaited(self, group: int = 0) -> PendingRow:
         """Return the shares of the workers, of which none may have failed; main's is not awaited."""
         self._check_started("row_done", group)
         return self._rows.awaited(group)

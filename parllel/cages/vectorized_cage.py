@@ -23,7 +23,7 @@ from parllel.cages.argument_checks import (
     check_group,
     check_states,
 )
-from parllel.cages.cage_interface import NOTHING, Awaited, CageInterface
+from parllel.cages.cage_interface import NOTHING, CageInterface, PendingRow
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.batched_trajectories import sees_agent_info
 from parllel.cages.stepping.environments_for import environments_for, factories_by_column
@@ -155,7 +155,7 @@ class VectorizedCage(CageInterface):
         self._envs.decorrelate(counts, t)
         self._order.in_progress = "decorrelation", None
 
-    def awaited(self, group: int = 0) -> Awaited:
+    def awaited(self, group: int = 0) -> PendingRow:
         """Return nothing to wait for, as what was started is done at once."""
         self._order.check_started("row_done", group)
         return NOTHING

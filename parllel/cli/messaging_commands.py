@@ -23,7 +23,7 @@ def _add_tap(commands: Any) -> None:
         "tap",
         help="print the messages of a run over Kafka",
         description="Print the messages of a run, as they are sent, until Ctrl-C; without --run, print the "
-        "names of the runs. Nothing is changed. A line has the environment, its incarnation, epoch and "
+        "names of the runs. Nothing is changed. A line has the environment, its lease, epoch and "
         "step, the kind of message, sender and recipient, and the beginning of the payload. The exit "
         "status is 1 if fewer messages came than --count asks for.",
     )

@@ -22,13 +22,17 @@ _EXECUTES = (
 
 
 def add_commands(commands: Any) -> None:
-    """Add `run`, `evaluate`, `step`, `load`, `list` and `http-server`."""
-    _add_run(commands)
-    _add_evaluate(commands)
-    _add_step(commands)
-    _add_load(commands)
-    _add_list(commands)
-    _add_http_server(commands)
+    """Add `remote run`, `evaluate`, `step`, `load`, `list` and `serve`."""
+    group = commands.add_parser(
+        "remote", help="play episodes between agents, and serve agents over HTTP"
+    )
+    nested = group.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(nested)
+    _add_evaluate(nested)
+    _add_step(nested)
+    _add_load(nested)
+    _add_list(nested)
+    _add_serve(nested)
 
 
 def _add_run(commands: Any) -> None:
@@ -50,7 +54,7 @@ def _add_run(commands: Any) -> None:
 def _add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser(
         "evaluate",
-        help="play several episodes between agents, and print the rewards",
+        help="play several episodes between agents and print the rewards",
         description=f"Play episodes between agents and print the rewards of each. {_EXECUTES} The exit "
         "status is 1 if an agent failed, or runTimeout stopped an episode.",
     )
@@ -101,10 +105,10 @@ def _add_list(commands: Any) -> None:
     _add_import(names)
 
 
-def _add_http_server(commands: Any) -> None:
+def _add_serve(commands: Any) -> None:
     server = commands.add_parser(
-        "http-server",
-        help="serve agents, and episodes between them, over HTTP",
+        "serve",
+        help="serve agents over HTTP",
         description="Serve agents over HTTP until SIGTERM or Ctrl-C. What requests may name is decided here: "
         f"without a flag that allows more, built-in agents and constant actions. Of --agent: {_EXECUTES}",
     )
@@ -175,7 +179,7 @@ def _add_environment(parser: Any, *, required: bool = True) -> None:
         "--environment",
         required=required,
         metavar="NAME",
-        help="one that `parllel list` names, or gymnasium/NAME",
+        help="one that `parllel remote list` names, or gymnasium/NAME",
     )
 
 

@@ -26,10 +26,10 @@ import numpy as np
 from parllel.envs.pettingzoo_module import action_mask_of
 from parllel.envs.rewards import reward_of
 from parllel.envs.space_elements import draw_actions, zero_of
-from parllel.types import Closing, Tree
+from parllel.types import Closeable, Tree
 
 
-class MultiAgentGame(Closing, ABC):
+class MultiAgentGame(Closeable, ABC):
     """One environment of PettingZoo's interface, stepped in one way whichever it is.
 
     Args:

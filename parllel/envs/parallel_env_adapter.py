@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
+from parllel.envs.parallel_env_wrapper import ParallelEnvWrapper
 from parllel.envs.rewards import reward_of
 from parllel.envs.space_elements import zero_of
 from parllel.types import Tree
 
 
-class ParallelEnvAdapter(AroundParallelEnv):
+class ParallelEnvAdapter(ParallelEnvWrapper):
     """Make a parallel environment a `gymnasium.Env` whose spaces are Dicts, by agent.
 
     The reward of a step is the sum over agents. An episode is over when no agent is left: terminated if

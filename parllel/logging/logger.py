@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from parllel.logging.writer import Level, Number, Writer, check_key
-from parllel.types import Closing
+from parllel.types import Closeable
 
 # Different warnings of one place that are sent on; its numbers may change for ever.
 _TEXTS_OF_A_PLACE = 10
@@ -20,7 +20,7 @@ _TEXTS_OF_A_PLACE = 10
 _Remark: TypeAlias = tuple[Level, str]
 
 
-class Logger(Closing):
+class Logger(Closeable):
     """Collect values by key, and write them as a row to every writer.
 
     The training goes on when a writer raises (a full disk, a removed folder): there is one warning, the

@@ -25,14 +25,14 @@ from typing import Any
 
 from parllel.logging.files import append_all, drop_half_line, last_line, prepare_file
 from parllel.logging.json_line import json_line
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _OWN_KEYS = ("kind", "seq", "version")
 _BEGIN = b'{"kind": '  # of each record
 _BLOCK_NBYTES = 1 << 16  # that are read at a time
 
 
-class RecordFile(Closing):
+class RecordFile(Closeable):
     """Append records to a file, each as one line `{"kind": "step", "seq": 3, "version": 1, ...}`.
 
     `seq` counts from 1, and goes on where an existing file ends. A record is in the file when `append`

@@ -8,7 +8,7 @@ from typing import Any
 
 from parllel.errors import ParllelError
 from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
-from parllel.types import Closing
+from parllel.types import Closeable
 
 SMALLEST = 300  # pixels; smaller pictures are enlarged by a whole number
 
@@ -17,7 +17,7 @@ class WindowClosedError(ParllelError):
     """The window was closed by its user."""
 
 
-class Window(Closing):
+class Window(Closeable):
     """Show pictures at a steady pace, on a system with a display.
 
     Args:

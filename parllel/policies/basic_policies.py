@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from parllel.buffers.paths import part_at
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.envs.space_elements import draw_actions, zero_of
-from parllel.policies.one_action import OneAction
+from parllel.policies.action_adapter import ActionAdapter
 from parllel.policies.policy import Policy, checked_numbers
 from parllel.policies.space_trees import as_in_space, count, one_of, stacked
 from parllel.seeding import Seeds
@@ -32,7 +32,7 @@ class ConstantPolicy(Policy):
 
     def __init__(self, action: Tree, action_space: gym.Space[Any]) -> None:
         self.action_space = action_space
-        chosen = OneAction(action_space).of(action)
+        chosen = ActionAdapter(action_space).of(action)
         # Compared, as it is clipped to the bounds of a Box on its way.
         same = all(
             np.allclose(leaf, part_at(action, tuple(path.split(".")) if path else ()))
@@ -143,7 +143,7 @@ class FunctionPolicy(Policy):
         self._function = function
         # Callable objects have no name of their own.
         self._name = getattr(function, "__qualname__", None) or type(function).__name__
-        self._read = None if action_space is None else OneAction(action_space)
+        self._read = None if action_space is None else ActionAdapter(action_space)
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
         """Return the actions [N, ...] of N calls."""

@@ -16,13 +16,13 @@ from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import EpisodeTooLongError, add_note
-from parllel.policies.one_action import OneAction
+from parllel.policies.action_adapter import ActionAdapter
 from parllel.policies.policy import Policy, check_policy
 from parllel.policies.space_trees import one_of, stacked
 from parllel.seeding import Seeds
 from parllel.types import Tree
 
-_MOST_NAMED = 8  # seeds, where a policy fails that was asked for several
+_MAX_NAMED = 8  # seeds, where a policy fails that was asked for several
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Episode:
 
 
 @dataclass
-class _Playing:
+class _RunningEpisode:
     """An episode in progress: its place among the results, and what is to be acted on next."""
 
     place: int
@@ -121,10 +121,10 @@ class _Table:
         self._policy, self._stepper, self._first = policy, stepper, first_env
         self._seeds = [int(seed) for seed in seeds]
         self._max_steps, self._keep = max_steps, keep_actions
-        self._read = OneAction(stepper.spaces.action)
+        self._read = ActionAdapter(stepper.spaces.action)
         self._next = 0  # place of the episode to begin next
         self._found: dict[int, Episode] = {}
-        self.playing: dict[int, _Playing] = {}
+        self.playing: dict[int, _RunningEpisode] = {}
 
     @property
     def episodes(self) -> list[Episode]:
@@ -142,7 +142,7 @@ class _Table:
             with _named([seed]):
                 self._stepper.seeds[i] = seed
                 observation, _ = self._stepper.reset_one(i)
-            self.playing[i] = _Playing(place, seed, observation)
+            self.playing[i] = _RunningEpisode(place, seed, observation)
             begun.append(i)
         if begun:
             seeds = [self.playing[i].seed for i in begun]
@@ -219,8 +219,8 @@ def _named(seeds: Sequence[int]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        named = ", ".join(str(seed) for seed in seeds[:_MOST_NAMED])
-        more = f" and {len(seeds) - _MOST_NAMED} more" if len(seeds) > _MOST_NAMED else ""
+        named = ", ".join(str(seed) for seed in seeds[:_MAX_NAMED])
+        more = f" and {len(seeds) - _MAX_NAMED} more" if len(seeds) > _MAX_NAMED else ""
         add_note(error, f"in the episode{'s' * (len(seeds) > 1)} of seed {named}{more}")
         raise
 

@@ -15,14 +15,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
 from parllel.envs.parallel_env_adapter import ParallelEnvAdapter
+from parllel.envs.parallel_env_wrapper import ParallelEnvWrapper
 from parllel.envs.states.env_state import env_state, load_env_state, missing_env_state
 from parllel.envs.states.layer_state import NoStateError
 from parllel.envs.states.plain_values import freeze, thaw
 from parllel.errors import add_note, first_of
-from parllel.policies.one_action import OneAction
+from parllel.policies.action_adapter import ActionAdapter
 from parllel.policies.policy import Policy
 from parllel.policies.specification import policy_of
 from parllel.seeding import Seeds
@@ -32,7 +32,7 @@ from parllel.types import State, Tree
 _PLAYS_IN: WeakKeyDictionary[Policy, ReferenceType[Any]] = WeakKeyDictionary()
 
 
-class OpponentEnv(AroundParallelEnv):
+class OpponentEnv(ParallelEnvWrapper):
     """Be the learner in a parallel environment whose other agents are played by policies.
 
     Spaces, rewards, flags and info are the learner's own. Its end is the end of the episode, even where
@@ -84,7 +84,9 @@ class OpponentEnv(AroundParallelEnv):
         self.action_space = parallel_env.action_space(learner)
         self.metadata = adapter.metadata
         self.render_mode = adapter.render_mode
-        self._actions = {name: OneAction(parallel_env.action_space(name)) for name in self._names}
+        self._actions = {
+            name: ActionAdapter(parallel_env.action_space(name)) for name in self._names
+        }
         # What each opponent acts on next; those whose part is over are left out.
         self._seen: dict[str, Tree] = {}
         self._closed = False

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers.tree import buffer_map
-from parllel.types import Closing, State, Tree
+from parllel.types import Closeable, State, Tree
 
 
-class Policy(Closing, ABC):
+class Policy(Closeable, ABC):
     """Act in environments that the caller numbers as it likes.
 
     Observations and actions are those of gymnasium, stacked: for each leaf of the space an array `[N, ...]`,

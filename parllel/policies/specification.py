@@ -39,7 +39,7 @@ class _Scheme:
     extra: str | None
 
 
-# Named here, as a door registers nothing until it is imported.
+# Named here, as a package registers nothing until it is imported.
 _REMOTE = _Scheme("parllel.distributed.remote.remote_policy:remote_policy", "remote")
 _SCHEMES: dict[str, _Scheme] = {"http": _REMOTE, "https": _REMOTE}
 _WORDS = ("random", "noop")

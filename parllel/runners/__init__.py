@@ -6,7 +6,7 @@ from parllel.runners.matching_parts import check_parts
 from parllel.runners.progress import ProgressBar
 from parllel.runners.runner import LearningCycle, OnPolicyRunner, Runner
 from parllel.runners.runs import Build, repeat, resume, train
-from parllel.runners.user_errors import one_sentence, raised_by_us, within_training
+from parllel.runners.user_errors import is_own_error, one_sentence, within_training
 from parllel.runners.video_recorder import VideoRecorder
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "Runner",
     "VideoRecorder",
     "check_parts",
+    "is_own_error",
     "one_sentence",
-    "raised_by_us",
     "repeat",
     "resume",
     "train",

@@ -120,7 +120,7 @@ def resume(
         if record.outcome is not None and _has_ended(record.outcome) and not changes:
             result = _ended_result(record.outcome, found)
             said = f"{path} had ended after {result.elapsed_steps:,} steps: nothing to do."
-            _say(console, said + _how_to_go_on(folder, record, result))
+            _say(console, said + _resume_hint(folder, record, result))
             return result, folder
         config, made = _config_and_build(record, changes, build, config_class)
         with ExitStack() as stack:
@@ -310,7 +310,7 @@ def _note_outcome(runner: Runner, folder: RunFolder, stopped_by: str | None) -> 
         runner.logger.warn(f"the result of the run could not be recorded: {error}")
 
 
-def _how_to_go_on(folder: RunFolder, record: RunRecord, result: RunResult) -> str:
+def _resume_hint(folder: RunFolder, record: RunRecord, result: RunResult) -> str:
     """Return a sentence about what makes an ended run longer, if its config has it."""
     # A solved run would end again at once, however many steps it is given.
     if result.solved:

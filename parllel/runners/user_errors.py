@@ -35,7 +35,7 @@ def within_training(error: BaseException) -> bool:
     return bool(getattr(error, _MARK, False))
 
 
-def raised_by_us(error: BaseException) -> bool:
+def is_own_error(error: BaseException) -> bool:
     """Return whether a part of this package refused something, and no environment in a worker did."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     # The last frame of a worker's error is ours in any case, as it is raised again in this process.

@@ -48,7 +48,7 @@ class _Text(str):
     """A value from a command line, to be read as what is expected in its place."""
 
 
-class _Changes(dict[str, Any]):
+class _Overrides(dict[str, Any]):
     """New values of some keys of a group; the others stay as they are."""
 
 
@@ -86,7 +86,7 @@ def change_config(config: Config, changes: Mapping[str, Any]) -> Config:
     """
     if not _is_config(config):
         raise TypeError(f"config: expected a dataclass object or a dict, got {config!r}")
-    nested = _Changes()
+    nested = _Overrides()
     for path, value in changes.items():
         _insert(nested, path, _Text(value) if type(value) is str else value)
     kind = config if isinstance(config, Mapping) else type(config)
@@ -160,11 +160,11 @@ def _values(value: Any, at: str) -> Any:
     raise TypeError(f"{at}: expected numbers, strings, lists, dicts and dataclasses, got {value!r}")
 
 
-def _insert(group: _Changes, path: str, value: Any) -> None:
+def _insert(group: _Overrides, path: str, value: Any) -> None:
     *above, last = path.split(".")
     for name in above:
-        group = group.setdefault(name, _Changes())
-        if not isinstance(group, _Changes):
+        group = group.setdefault(name, _Overrides())
+        if not isinstance(group, _Overrides):
             raise ValueError(f"{path}: {name!r} is changed as a whole as well")
     if last in group:
         raise ValueError(f"{path}: values below it are changed as well")
@@ -192,11 +192,11 @@ def _read_value(kind: Any, value: Any, at: str, base: Any = _MISSING) -> Any:
     if origin in (dict, Mapping, collections.abc.MutableMapping):
         return _read_dict(arguments or (str, Any), value, at, base)
     if kind in (Any, object):
-        if isinstance(value, (_Text, _Changes)) and base is not None and base is not _MISSING:
+        if isinstance(value, (_Text, _Overrides)) and base is not None and base is not _MISSING:
             return _read_value(_kind_of(base), value, at, base)
-        if not isinstance(value, _Changes):
+        if not isinstance(value, _Overrides):
             return _guess(value) if isinstance(value, _Text) else value
-    if isinstance(value, _Changes):
+    if isinstance(value, _Overrides):
         name = _join_path(at, next(iter(value)))
         raise ValueError(f"unknown key {name!r}: {at!r} is a single value")
     if origin is Literal:
@@ -250,8 +250,8 @@ def _read_dict(kinds: tuple[Any, ...], value: Any, at: str, base: Any) -> dict[s
     if isinstance(value, _Text):
         value = _guess(value)
     _check_group(value, at)
-    current = base if isinstance(base, Mapping) and isinstance(value, _Changes) else {}
-    if isinstance(value, _Changes):
+    current = base if isinstance(base, Mapping) and isinstance(value, _Overrides) else {}
+    if isinstance(value, _Overrides):
         _check_names(value, current, at, current)
     read = {
         n: _read_value(kind, v, _join_path(at, n), current.get(n, _MISSING))

@@ -25,11 +25,11 @@ from parllel.agents.agent import Agent
 from parllel.buffers.conversation import Conversation
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays, buffer_set_attr
-from parllel.cages.env_registry import WithRegistry
+from parllel.cages.env_registry import RegistryTarget
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
 from parllel.logging.ledger import Ledger
-from parllel.samplers.published_weights import Published
+from parllel.samplers.published_weights import PublishedWeights
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.sampling_worker import BEGUN, Batch, serve
@@ -105,9 +105,9 @@ class AsynchronousSampler(PublishingSampler):
         self._waited_s = 0.0
         self._side = 0  # of the samples that were returned last
         self._version_of_batch = self._staleness = 0
-        self._published = None if agent is None else Published.of(agent)
+        self._published = None if agent is None else PublishedWeights.of(agent)
         try:
-            target = WithRegistry(serve)
+            target = RegistryTarget(serve)
             child = Child(
                 target,
                 (build,),

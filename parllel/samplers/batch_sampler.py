@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parllel.agents.handler import Handler
-from parllel.buffers.batches import bound_anew, follows_batches, shown_number
+from parllel.buffers.batches import follows_batches, rebind, shown_number
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays
 from parllel.cages.cage_interface import CageInterface
@@ -161,12 +161,12 @@ class BatchSampler(Sampler):
         if follows_batches(self.handler):
             parts.append(self.handler.use_batch)
         else:
-            parts.append(bound_anew(self.handler.bind, samples))
+            parts.append(rebind(self.handler.bind, samples))
         for transform in self.transforms:
             if follows_batches(transform):
                 parts.append(partial(transform.use_batch, samples))
             else:
-                parts.append(bound_anew(transform.bind, samples))
+                parts.append(rebind(transform.bind, samples))
         return parts
 
     # ------------------------------------------------------------------ a batch, from begin to end

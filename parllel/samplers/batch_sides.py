@@ -30,7 +30,7 @@ from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.sampler import Sampler
 
 
-class Side(NamedTuple):
+class BatchSide(NamedTuple):
     """The place of a batch: the side of a switching buffer, and a number of rows.
 
     Attributes:
@@ -47,7 +47,7 @@ class Side(NamedTuple):
         return batch
 
 
-def sides_of(sampler: Sampler) -> Callable[[Samples], Side]:
+def sides_of(sampler: Sampler) -> Callable[[Samples], BatchSide]:
     """Return a function that takes a finished batch and returns where it is kept.
 
     Raises:
@@ -57,7 +57,7 @@ def sides_of(sampler: Sampler) -> Callable[[Samples], Side]:
     samples = getattr(sampler, "samples", None)  # a Sampler need not have a buffer
     switching = [isinstance(array, SwitchingArray) for array in buffer_arrays(samples)]
     if not any(switching):
-        return Copies().take
+        return BatchCopies().take
     name = type(sampler).__name__
     if not all(switching):
         raise ValueError(
@@ -69,7 +69,7 @@ def sides_of(sampler: Sampler) -> Callable[[Samples], Side]:
             "switching=True its batches are copied"
         )
     # The whole with a number of rows, not the rows: views travel leaf by leaf, a whole as its name and side.
-    return lambda batch: Side(sampler.samples, _rows_left(batch, sampler.samples))
+    return lambda batch: BatchSide(sampler.samples, _rows_left(batch, sampler.samples))
 
 
 def _rows_left(batch: Samples, whole: Samples) -> int | None:
@@ -78,7 +78,7 @@ def _rows_left(batch: Samples, whole: Samples) -> int | None:
     return None if n == len(whole.env.done) else n
 
 
-class Copies:
+class BatchCopies:
     """Copy finished batches, padding included, alternately into the two sides of a second buffer."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Copies:
         self._source: Any = None
         self._side = 0
 
-    def take(self, batch: Samples) -> Side:
+    def take(self, batch: Samples) -> BatchSide:
         """Copy the batch to the side that does not hold the last one.
 
         Raises:
@@ -106,7 +106,7 @@ class Copies:
             # With the padding, which holds what leads into the batch and what follows it.
             rows = slice(-p, n + p) if p else slice(0, n)
             np.copyto(np.asarray(mine[rows]), np.asarray(theirs[rows]))
-        return Side(self._mirror, _rows_left(batch, self._mirror))
+        return BatchSide(self._mirror, _rows_left(batch, self._mirror))
 
 
 def mirror_of(samples: Samples) -> Samples:

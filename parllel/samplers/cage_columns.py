@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers.batches import bound_anew, follows_batches
+from parllel.buffers.batches import follows_batches, rebind
 from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.owners import Owners
@@ -186,7 +186,7 @@ class CageColumns:
         return [
             cage.use_batch
             if follows_batches(cage, "set_samples_buffer")
-            else bound_anew(cage.set_samples_buffer, samples, columns)
+            else rebind(cage.set_samples_buffer, samples, columns)
             for cage, columns in zip(self.cages, self.columns, strict=True)
         ]
 

@@ -27,7 +27,7 @@ from parllel.types import Tree
 _MAX_NAMED = 3
 
 
-class Leaf(NamedTuple):
+class WeightLeaf(NamedTuple):
     """The path of one array among the weights, its shape, and its dtype as numpy's `dtype.str`."""
 
     path: str
@@ -35,7 +35,7 @@ class Leaf(NamedTuple):
     dtype: str
 
 
-class Published(NamedTuple):
+class PublishedWeights(NamedTuple):
     """Weights in shared memory. Sent over a pipe, it gives both processes the same memory.
 
     Attributes:
@@ -45,11 +45,11 @@ class Published(NamedTuple):
     """
 
     shared: SharedParameters
-    layout: list[Leaf]
+    layout: list[WeightLeaf]
     first: int
 
     @classmethod
-    def of(cls, agent: Agent) -> Published:
+    def of(cls, agent: Agent) -> PublishedWeights:
         """Publish the present weights of an agent as version 0.
 
         Raises:
@@ -105,7 +105,7 @@ class WeightsReader:
         ValueError: if the two agents have different weights.
     """
 
-    def __init__(self, agent: Agent, published: Published) -> None:
+    def __init__(self, agent: Agent, published: PublishedWeights) -> None:
         weights = weights_of(agent)
         # Here, so that building the sampler fails, and not its first batch.
         published.check(agent, weights, "of the agent that is trained")
@@ -131,7 +131,7 @@ class WeightsReader:
         return self._seen - self._published.first
 
 
-def check_layout(owner: str, layout: Sequence[Leaf], weights: Tree, which: str) -> None:
+def check_layout(owner: str, layout: Sequence[WeightLeaf], weights: Tree, which: str) -> None:
     """Raise ValueError unless weights, or what else is published, fit a layout.
 
     owner: the class whose they are, for the message.
@@ -146,7 +146,7 @@ def check_layout(owner: str, layout: Sequence[Leaf], weights: Tree, which: str) 
         )
 
 
-def _others(leaves: Sequence[Leaf], others: Sequence[Leaf]) -> str:
+def _others(leaves: Sequence[WeightLeaf], others: Sequence[WeightLeaf]) -> str:
     """Return the first leaves that are not among the others; if all are, their order differs."""
     own = [tuple(leaf) for leaf in leaves if leaf not in others] or [tuple(leaf) for leaf in leaves]
     rest = f" and {len(own) - _MAX_NAMED} more" if len(own) > _MAX_NAMED else ""
@@ -157,7 +157,7 @@ def _arrays_of(weights: Tree) -> list[NDArray[Any]]:
     return [np.asarray(leaf) for _, leaf in buffer_leaves(weights)]
 
 
-def layout_of(owner: str, weights: Tree) -> list[Leaf]:
+def layout_of(owner: str, weights: Tree) -> list[WeightLeaf]:
     """Return paths, shapes and dtypes of weights; raise ValueError unless they are arrays and numbers.
 
     owner: the class whose they are, for the message.
@@ -171,11 +171,11 @@ def layout_of(owner: str, weights: Tree) -> list[Leaf]:
                 f"{owner}: {path}: expected arrays and numbers, got {leaf!r}; nothing "
                 "else is copied to agents in other places"
             )
-        leaves.append(Leaf(path, array.shape, array.dtype.str))
+        leaves.append(WeightLeaf(path, array.shape, array.dtype.str))
     return leaves
 
 
-def _fits(leaf: Leaf, first: Leaf) -> bool:
+def _fits(leaf: WeightLeaf, first: WeightLeaf) -> bool:
     same_place = (leaf.path, leaf.shape) == (first.path, first.shape)
     # Of one kind, not of one dtype: copying casts, so a float64 may follow a float32.
     return same_place and np.can_cast(leaf.dtype, first.dtype, "same_kind")

@@ -10,10 +10,10 @@ import numpy as np
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
 from parllel.cages.traj_info import TrajInfo
-from parllel.types import Closing, State
+from parllel.types import Closeable, State
 
 
-class Sampler(Closing, ABC):
+class Sampler(Closeable, ABC):
     """Fill batches with experience."""
 
     @abstractmethod

@@ -29,12 +29,12 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from parllel.agents.agent import Agent
-from parllel.agents.weights import rest_of
+from parllel.agents.weights import state_without_weights
 from parllel.buffers.child_conversation import ChildConversation
 from parllel.buffers.conversation import HEAD
 from parllel.cages.traj_info import TrajInfo
-from parllel.samplers.batch_sides import Side, sides_of
-from parllel.samplers.published_weights import Published, WeightsReader
+from parllel.samplers.batch_sides import BatchSide, sides_of
+from parllel.samplers.published_weights import PublishedWeights, WeightsReader
 from parllel.samplers.sampler import Sampler
 from parllel.system.processes.fork_server import preload_in_forkserver
 from parllel.types import State
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
     """
 
     version: int
-    side: Side
+    side: BatchSide
     steps: int
     trajs: list[TrajInfo]
     stats: dict[str, Any]
@@ -103,7 +103,7 @@ class SamplingWorker:
         conversation.send(reply)
         return op != "close"
 
-    def _make_sampler(self, published: Published | None) -> tuple[dict[str, Any], State]:
+    def _make_sampler(self, published: PublishedWeights | None) -> tuple[dict[str, Any], State]:
         sampler = self._build()
         if not isinstance(sampler, Sampler):
             raise TypeError(f"build: expected it to return a Sampler, got {type(sampler).__name__}")
@@ -152,7 +152,7 @@ def _agent_of(sampler: Sampler) -> Agent | None:
 
 
 def _reader_of(
-    sampler: Sampler, agent: Agent | None, published: Published | None
+    sampler: Sampler, agent: Agent | None, published: PublishedWeights | None
 ) -> WeightsReader | None:
     if published is None:
         return None
@@ -168,7 +168,7 @@ def _state_of(sampler: Sampler, agent: Agent | None) -> State:
     # With those of the environments it would be the most of what a batch sends.
     return {
         "sampler": sampler.state(environments=False),
-        "agent": {} if agent is None else rest_of(agent),
+        "agent": {} if agent is None else state_without_weights(agent),
     }
 
 

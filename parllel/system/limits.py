@@ -15,7 +15,7 @@ from pathlib import Path
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 _PROC = Path("/proc")
-_MOST_PROBED = 1 << 16
+_MAX_PROBED = 1 << 16
 # Errors by which the system reports that a limit was reached.
 _LIMIT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
@@ -89,7 +89,7 @@ def _open_files() -> int | None:
 def _probed_files() -> int:
     """Count open files without opening another."""
     count = 0
-    for number in range(_MOST_PROBED):
+    for number in range(_MAX_PROBED):
         with contextlib.suppress(OSError):
             os.fstat(number)
             count += 1

@@ -6,13 +6,13 @@ import sys
 
 from parllel.system.processes.program import Program
 from parllel.testing import mock_kafka
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _START_S = 30.0
 _ANSWER_S = 10.0
 
 
-class MockKafkaBroker(Closing):
+class MockKafkaBroker(Closeable):
     """A Kafka broker over loopback that starts in a moment and is empty; `mock_kafka` says what it lacks.
 
     Args:

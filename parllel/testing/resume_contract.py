@@ -67,7 +67,7 @@ class ResumeContract:
             assert rows_of(folder) == rows_of(whole)
             _, state = folder.checkpoints.load_newest()
             _, wanted = whole.checkpoints.load_newest()
-            assert_equal_states(of_the_run(state), of_the_run(wanted))
+            assert_equal_states(comparable_state(state), comparable_state(wanted))
             for name in ("python", "numpy"):  # torch's was not seeded
                 assert_equal_states(state["random"][name], wanted["random"][name], name)
 
@@ -129,7 +129,7 @@ def rows_of(folder: RunFolder) -> list[dict[str, str]]:
         ]
 
 
-def of_the_run(state: dict[str, Any]) -> dict[str, Any]:
+def comparable_state(state: dict[str, Any]) -> dict[str, Any]:
     """Return a runner's state without times and values that belong to the process."""
     others = ("time", "asynchronous", "random")
     return {name: value for name, value in state.items() if name not in others}

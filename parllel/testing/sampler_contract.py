@@ -149,9 +149,9 @@ class SamplerContract:
             "step_transforms": (DOUBLED, SHIFTED),
             "batch_transforms": (SCALED, LOWERED),
         }
-        self.check_going_on(SamplerSetup(3, ENVIRONMENTS, **transforms))
+        self.check_resumed(SamplerSetup(3, ENVIRONMENTS, **transforms))
 
-    def check_going_on(self, setup: SamplerSetup) -> None:
+    def check_resumed(self, setup: SamplerSetup) -> None:
         """Compare batches of a sampler that got the state of another with those of a plain loop.
 
         Both need `handler.agent`.

@@ -50,7 +50,7 @@ class SamplerParts:
 
 
 @dataclass(frozen=True)
-class CagesOf:
+class MakeCages:
     """Make cages of several environments each: a `make_cages` for `SamplerSetup`.
 
     Attributes:
@@ -99,7 +99,7 @@ class SamplerSetup:
         storage: of the buffer.
         make_cage: the class of the cages, or a function with its arguments, if there is one for each
             environment.
-        make_cages: makes them otherwise, of all factories and their seeds; see `CagesOf`.
+        make_cages: makes them otherwise, of all factories and their seeds; see `MakeCages`.
         cage_options: further arguments of either.
         switching: allocate arrays with two sides.
         batches: how many batches the buffer holds before it starts again.

@@ -29,7 +29,7 @@ class CpuSamplingHandler(TorchHandler):
                 "TorchHandler takes any agent"
             )
         self.trained = agent
-        twin = agent.twin_on("cpu")
+        twin = agent.copy_to_device("cpu")
         # Checkpoints ask the handler's agent, but between two batches only the trained model is up to date.
         twin.trained = agent
         super().__init__(twin)

@@ -6,8 +6,8 @@ from parllel.transforms.clip_rewards import ClipRewards
 from parllel.transforms.estimate_vtrace import EstimateVtrace, vtrace
 from parllel.transforms.field_allocation import (
     add_transform_fields,
-    example_of_what_is_seen,
-    note_what_is_seen,
+    note_seen_observation,
+    seen_observation_example,
 )
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_observations import FinalObservations
@@ -44,7 +44,7 @@ __all__ = [
     "check_fields",
     "estimate_advantage",
     "every_nth",
-    "example_of_what_is_seen",
-    "note_what_is_seen",
+    "note_seen_observation",
+    "seen_observation_example",
     "vtrace",
 ]

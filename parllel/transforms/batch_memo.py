@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from parllel.arrays.block import Block
-from parllel.buffers.batches import ByBatch, moving
+from parllel.buffers.batches import PerBatch, moving
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays
 
 V = TypeVar("V")
 
-MOST_BATCHES = 2**12  # most batches whose views are kept; each has some 10 views of about 150 bytes
+MAX_BATCHES = 2**12  # most batches whose views are kept; each has some 10 views of about 150 bytes
 
 
 class BatchMemo(Generic[V]):
@@ -33,7 +33,7 @@ class BatchMemo(Generic[V]):
         self._samples: Samples | None = None
         # Of the current batch, and of all that were current so far.
         self._views: V | None = None
-        self._by_batch: ByBatch[V] | None = None
+        self._by_batch: PerBatch[V] | None = None
         # One of the arrays that move on, if any does: it tells whether the views are those of its batch.
         self._block: Block | None = None
         self._generation = 0
@@ -41,7 +41,7 @@ class BatchMemo(Generic[V]):
     def bind(self, samples: Samples) -> V:
         """Make the views of the batch that the samples show, and forget all others; return them."""
         views = self._views = self._make(samples)
-        self._by_batch = ByBatch(lambda _: self._make(samples), MOST_BATCHES)
+        self._by_batch = PerBatch(lambda _: self._make(samples), MAX_BATCHES)
         self._samples = samples
         self._block = next((array.block for array in moving(buffer_arrays(samples))), None)
         self._note_batch()

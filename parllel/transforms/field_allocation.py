@@ -19,13 +19,13 @@ from parllel.transforms.field_checks import (
     RAW,
     SEEN,
     declared_paths,
+    duplicate_field_message,
     fields_of,
     identities_below,
     missing_field,
     reads_of,
     writer_of,
     written_later,
-    written_twice,
 )
 from parllel.transforms.transform import BatchTransform, StepTransform, Transform, naming
 from parllel.types import BatchSpec, Tree
@@ -83,7 +83,7 @@ def _check_unwritten(samples: Samples, fields: Iterable[str], name: str) -> None
         # `add_fields` would refuse the path too, but knows neither of the two transforms.
         for at, leaf in buffer_leaves(field, path):
             if writer := writer_of(leaf):
-                raise ValueError(written_twice(at, writer, name))
+                raise ValueError(duplicate_field_message(at, writer, name))
 
 
 def _mark(leaf: Array, path: str, writer: str) -> None:
@@ -97,7 +97,7 @@ def _mark(leaf: Array, path: str, writer: str) -> None:
     leaf.block.writer = writer
 
 
-def example_of_what_is_seen(
+def seen_observation_example(
     samples: Samples, transforms: Iterable[Transform], batch_spec: BatchSpec, observation: Tree
 ) -> Tree:
     """Return an example of one cell of `agent.observation`, a tree of numpy arrays.
@@ -123,12 +123,12 @@ def example_of_what_is_seen(
     return buffer_map(example_at, samples.agent.observation)
 
 
-def note_what_is_seen(
+def note_seen_observation(
     error: Exception, samples: Samples, transforms: Iterable[Transform], seen: Tree, raw: Tree
 ) -> None:
     """Add a note to an agent's error: which transforms write what the agent sees, if any do.
 
-    samples: as for `example_of_what_is_seen`, which returned `seen`.  raw: example of `env.observation`.
+    samples: as for `seen_observation_example`, which returned `seen`.  raw: example of `env.observation`.
     """
     writers = [
         type(transform).__name__

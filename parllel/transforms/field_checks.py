@@ -40,7 +40,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True)
-class Uses:
+class FieldUsage:
     """The fields that a transform declares to write and read.
 
     Attributes:
@@ -70,7 +70,7 @@ def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
         for path, identity in one.writes.items():
             _check_allocated(one.name, path, leaves)
             if identity in writers:
-                raise ValueError(written_twice(path, writers[identity], one.name))
+                raise ValueError(duplicate_field_message(path, writers[identity], one.name))
             writers[identity] = one.name
     # Without its transform a field would keep zeros, from which an algorithm might learn.
     for path, leaf in leaves.items():
@@ -82,7 +82,7 @@ def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
     check_order(uses)
 
 
-def check_order(uses: Sequence[Uses]) -> None:
+def check_order(uses: Sequence[FieldUsage]) -> None:
     """Raise ValueError if a transform reads what a later one writes: it would get the last batch's values."""
     for i, reader in enumerate(uses):
         for path, identity in (reader.reads or {}).items():
@@ -147,7 +147,7 @@ def check_outputs_are_read(
 
 
 def _unread(
-    name: str, outputs: list[str], uses: Sequence[Uses], readers: Mapping[str, Sequence[str]]
+    name: str, outputs: list[str], uses: Sequence[FieldUsage], readers: Mapping[str, Sequence[str]]
 ) -> str:
     others = {one.name: list(one.reads or {}) for one in uses if one.name != name} | dict(readers)
     said = "; ".join(f"{reader} reads {', '.join(paths)}" for reader, paths in others.items())
@@ -166,7 +166,7 @@ def written_later(reader: str, path: str, writer: str) -> str:
     )
 
 
-def written_twice(path: str, first: str, second: str) -> str:
+def duplicate_field_message(path: str, first: str, second: str) -> str:
     """Return the message for two transforms that write one field."""
     return (
         f"{path}: two transforms write it, {first} and {second}; to chain them, let {first} write a field of "
@@ -174,7 +174,7 @@ def written_twice(path: str, first: str, second: str) -> str:
     )
 
 
-def uses_of(transform: Transform, samples: Samples, leaves: Mapping[str, Any]) -> Uses:
+def uses_of(transform: Transform, samples: Samples, leaves: Mapping[str, Any]) -> FieldUsage:
     """Return what a transform reads and writes; `leaves` are the leaves of `samples` by path."""
     name = type(transform).__name__
     writes = {
@@ -190,7 +190,7 @@ def uses_of(transform: Transform, samples: Samples, leaves: Mapping[str, Any]) -
             except ValueError as error:
                 raise ValueError(missing_field(name, path, error)) from None
             reads.update({at: _identity(leaf) for at, leaf in buffer_leaves(field, path)})
-    return Uses(name, writes, reads)
+    return FieldUsage(name, writes, reads)
 
 
 def declared_paths(transform: Transform, samples: Samples) -> list[str]:

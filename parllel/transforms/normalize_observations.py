@@ -17,7 +17,7 @@ from parllel.errors import WrongStateError
 from parllel.transforms.arguments import check_finite_positive, check_positive
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.field_checks import RAW, SEEN
-from parllel.transforms.observation_leaf import Leaf, LeafViews
+from parllel.transforms.observation_leaf import LeafStatistics, LeafViews
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import StepTransform, optional_body_of
 from parllel.types import State, Tree
@@ -64,7 +64,7 @@ class NormalizeObservations(StepTransform):
         self._put = self._taken if put is None else put
         self._clip = check_positive(name, "clip", clip)
         self._epsilon = check_finite_positive(name, "epsilon", epsilon)
-        self._leaves: dict[str, Leaf] = {}
+        self._leaves: dict[str, LeafStatistics] = {}
         self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
@@ -94,9 +94,9 @@ class NormalizeObservations(StepTransform):
         ]
         return views, optional_body_of(samples, "env.valid")
 
-    def _leaf(self, path: str, shape: tuple[int, ...]) -> Leaf:
+    def _leaf(self, path: str, shape: tuple[int, ...]) -> LeafStatistics:
         name = f"NormalizeObservations: {_join(self._source, path)}"
-        return Leaf(RunningMeanStd(shape, name), self._clip, self._epsilon)
+        return LeafStatistics(RunningMeanStd(shape, name), self._clip, self._epsilon)
 
     def transform_step(self, samples: Samples, t: int, columns: slice) -> None:
         """Write row `t` (0 to T) of `columns`, a slice without a step."""
@@ -150,7 +150,7 @@ class NormalizeObservations(StepTransform):
         Raises:
             ValueError: if it is that of other observations. Nothing has changed then.
         """
-        leaves: dict[str, Leaf] = {}
+        leaves: dict[str, LeafStatistics] = {}
         for name, saved in state.items():
             path = name.removeprefix(self._source).removeprefix(".")
             # The shapes come from the state, as a checkpoint may be loaded before any buffer is known.

@@ -15,7 +15,7 @@ from parllel.transforms.transform import row_after
 from parllel.types import State
 
 
-class Leaf:
+class LeafStatistics:
     """The statistics of one leaf, and the shift and scale that a step takes from them.
 
     Attributes:
@@ -74,7 +74,7 @@ class Leaf:
 class LeafViews:
     """Views of the source and target of one leaf: [T, B, features] and, for row T, [1, B, features]."""
 
-    def __init__(self, leaf: Leaf, samples: Samples, source: str, target: str) -> None:
+    def __init__(self, leaf: LeafStatistics, samples: Samples, source: str, target: str) -> None:
         from parllel.transforms import compiled
 
         # Once, and not in `write`: an import statement costs something in each row.

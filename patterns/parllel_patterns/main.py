@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from parllel.errors import notes_of
-from parllel.runners import Build, one_sentence, raised_by_us, resume, train, within_training
+from parllel.runners import Build, is_own_error, one_sentence, resume, train, within_training
 from parllel.runs import RunFolder, RunResult, config_values
 from parllel_patterns.curve_file import CurveFile
 from parllel_patterns.flags import early_flag, parse_flags
@@ -99,7 +99,7 @@ def _main(
         result, folder = run(console=console)
     except (OSError, ValueError) as error:
         # The user's to mend: a full disk, a folder that cannot be written, a value that parllel refuses.
-        if within_training(error) or not (isinstance(error, OSError) or raised_by_us(error)):
+        if within_training(error) or not (isinstance(error, OSError) or is_own_error(error)):
             raise
         said = one_sentence(error, not_users=str(Path(__file__).parent))
         print(said, file=sys.stderr)

@@ -45,8 +45,8 @@ from parllel.transforms import (
     StepTransform,
     Transform,
     add_transform_fields,
-    example_of_what_is_seen,
-    note_what_is_seen,
+    note_seen_observation,
+    seen_observation_example,
 )
 from parllel.types import BatchSpec, Tree
 
@@ -196,12 +196,12 @@ def _agent_example(
         # transforms write. So these are allocated for a single cell, which is dropped again.
         one = BatchSpec(1, 1)
         probe = allocate(_examples(spaces, None, None, env_info, 0), one, dtype=dtypes)
-        observation = example_of_what_is_seen(probe, transforms, one, observation)
+        observation = seen_observation_example(probe, transforms, one, observation)
     try:
         action, agent_info = agent_examples(handler, observation)
     except Exception as error:
         if probe is not None:
-            note_what_is_seen(error, probe, transforms, observation, raw)
+            note_seen_observation(error, probe, transforms, observation, raw)
         raise
     check_example_action(action, spaces.action, spaces.name)
     return action, agent_info

@@ -159,7 +159,7 @@ def test_what_a_child_raises_arrives_as_itself_with_what_it_left_behind(talk: Ta
     assert "raise LookupError(text)" in str(cause)
     assert f"cage 3, process {asked.child.pid}, during fail" in str(cause)
     assert asked.error is caught.value
-    assert asked.left_behind == "what was left"
+    assert asked.pending_results == "what was left"
     assert_broken(asked, "LookupError: nothing there")
 
 
@@ -170,15 +170,15 @@ def test_last_words_come_to_whoever_asks_next(talk: Talk, size: int) -> None:
         time.sleep(0.001)
     with pytest.raises(LookupError, match="while idle"):
         asked.call("echo", bytes(size))
-    assert asked.left_behind == "what was left"
+    assert asked.pending_results == "what was left"
     assert_broken(asked, "LookupError")
 
 
 def test_last_words_are_heard_once_and_kept(talk: Talk) -> None:
     asked = talk(target=children.fail_while_idle)
-    error = asked.last_words("during a row")
+    error = asked.failure("during a row")
     assert isinstance(error, LookupError)
-    assert asked.last_words("during another") is error
+    assert asked.failure("during another") is error
     assert_broken(asked, "LookupError")
 
 
@@ -186,11 +186,11 @@ def test_a_child_that_said_nothing_has_died_or_stopped_answering(talk: Talk) -> 
     dead, hanging = talk(), talk()
     with pytest.raises(WorkerDiedError, match=r"process \d+ was killed by SIGKILL during die"):
         dead.call("die")
-    assert dead.left_behind is None
+    assert dead.pending_results is None
     assert_broken(dead, "WorkerDiedError")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conversation, "LAST_WORDS_S", 0.1)
-        error = hanging.last_words("during a row")
+        error = hanging.failure("during a row")
     assert isinstance(error, WorkerDiedError)
     assert "stopped answering during a row" in str(error)
     assert_broken(hanging, "WorkerDiedError")

@@ -15,13 +15,13 @@ from cage_makers import forked
 from start_methods import SENT_SPAWN_SOAKS
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
-from parllel.cages import AwaitedRows, VectorizedCage
-from parllel.cages.cage_interface import Awaited
-from parllel.cages.stepping import awaited_rows
-from parllel.cages.stepping.awaited_rows import await_rows
+from parllel.cages import PendingRows, VectorizedCage
+from parllel.cages.cage_interface import PendingRow
+from parllel.cages.stepping import pending_rows
+from parllel.cages.stepping.pending_rows import await_rows
 from parllel.cages.workers.wakeup_pipe import WakeupPipe
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
-from parllel.system.processes.several import Handles
+from parllel.system.processes.several import WaitSet
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_faults_contract import WITHIN_S
 from parllel.testing.cages.cage_hooks import await_done
@@ -50,7 +50,7 @@ class AskedCage(VectorizedCage):
         super().start_row(t, group)
         self._asked = 0
 
-    def awaited(self, group: int = 0) -> Awaited:
+    def awaited(self, group: int = 0) -> PendingRow:
         super().awaited(group)  # refuses what was not started
         return Third(self)
 
@@ -59,7 +59,7 @@ class AskedCage(VectorizedCage):
         return self._asked >= 3
 
 
-class Third(Awaited):
+class Third(PendingRow):
     def __init__(self, cage: AskedCage) -> None:
         self._cage = cage
 
@@ -70,7 +70,7 @@ class Third(Awaited):
 @pytest.fixture
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a row be found by what is waited for alone."""
-    monkeypatch.setattr(awaited_rows, "SLICE_S", LONG_S)
+    monkeypatch.setattr(pending_rows, "SLICE_S", LONG_S)
 
 
 @pytest.mark.usefixtures("no_second_look")
@@ -140,7 +140,7 @@ def test_no_row_of_words_is_missed(wait: str, start_method: str) -> None:
     ) as cage:
         bind(cage)
         began = time.monotonic()
-        counts, rows = [0, 0, 0], AwaitedRows[int]()
+        counts, rows = [0, 0, 0], PendingRows[int]()
         for group in range(3):
             cage.start_row(0, group)
             rows.add(group, cage, group)
@@ -176,10 +176,10 @@ def test_a_row_that_is_done_between_two_questions_is_found(monkeypatch: pytest.M
 
 
 def test_waits_for_nothing_are_refused() -> None:
-    with pytest.raises(WrongStateError, match=r"AwaitedRows\.wait: there are no rows"):
+    with pytest.raises(WrongStateError, match=r"PendingRows\.wait: there are no rows"):
         await_rows([], 1.0)
     for make in KINDS.values():
-        rows = AwaitedRows[str]()
+        rows = PendingRows[str]()
         with make() as cage:
             bind(cage)
             with pytest.raises(WrongStateError, match="without a start"):
@@ -206,7 +206,7 @@ def test_waits_for_nothing_are_refused() -> None:
 def test_a_byte_that_another_wait_took_is_not_needed() -> None:
     with synchronized(4, n_workers=1, n_groups=2) as cage:
         bind(cage)
-        rows = AwaitedRows[int]()
+        rows = PendingRows[int]()
         for group in (0, 1):
             with stopped(cage):
                 cage.start_row(0, group)
@@ -220,7 +220,7 @@ def test_a_byte_that_another_wait_took_is_not_needed() -> None:
 def test_rows_come_in_the_order_in_which_they_were_added() -> None:
     with forked(NINE) as first, synchronized(2, n_workers=1) as second, AskedCage([NINE]) as third:
         cages = {"c": first, "b": second, "a": third}
-        rows = AwaitedRows[str]()
+        rows = PendingRows[str]()
         for key, cage in cages.items():
             bind(cage)
             cage.start_row(0)
@@ -229,8 +229,8 @@ def test_rows_come_in_the_order_in_which_they_were_added() -> None:
         assert rows.wait(LONG_S) == ["c", "b", "a"]
 
 
-def heard(pipe: WakeupPipe) -> Handles:
-    handles = Handles()
+def heard(pipe: WakeupPipe) -> WaitSet:
+    handles = WaitSet()
     handles.add(pipe, None)
     return handles
 

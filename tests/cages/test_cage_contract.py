@@ -17,14 +17,14 @@ from parllel.testing.cages.cage_kinds import (
     MakesVectorizedCage,
 )
 from parllel.testing.cages.cage_row_contract import CageRowContract
-from parllel.testing.cages.plain_face_contract import PlainFaceContract
+from parllel.testing.cages.step_methods_contract import StepMethodsContract
 
 
 class TestVectorizedCage(MakesVectorizedCage, CageContract):
     pass
 
 
-class TestProcessCageForkManaged(MakesProcessCage, CageContract, PlainFaceContract):
+class TestProcessCageForkManaged(MakesProcessCage, CageContract, StepMethodsContract):
     storage = "managed"
 
 
@@ -37,7 +37,7 @@ class TestTakingPartWithTwoGroups(MakesSynchronizedCage, CageContract):
     storage = "managed"
 
 
-class TestCage(MakesCage, PlainFaceContract):
+class TestCage(MakesCage, StepMethodsContract):
     test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
     test_order = CageContract.test_calls_in_a_wrong_order_change_nothing
@@ -64,9 +64,9 @@ class FewColumns(CageHooks):
 
 
 class FewPlainTests(FewTests):
-    test_results = PlainFaceContract.test_results_are_those_of_a_plain_loop
-    test_outs = PlainFaceContract.test_all_parts_can_go_out
-    with_outs = PlainFaceContract.with_outs
+    test_results = StepMethodsContract.test_results_are_those_of_a_plain_loop
+    test_outs = StepMethodsContract.test_all_parts_can_go_out
+    with_outs = StepMethodsContract.with_outs
 
 
 class TestCageShared(FewPlainTests, MakesCage):

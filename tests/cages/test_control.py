@@ -22,7 +22,7 @@ from parllel.cages.workers.control import (
     ControlSize,
 )
 from parllel.cages.workers.wakeup_pipe import WakeupPipe
-from parllel.system.processes.several import Handles
+from parllel.system.processes.several import WaitSet
 from parllel.system.waits import available_kinds
 from parllel.system.waits.wait import LINE_WORDS
 from parllel.testing import CountingEnv
@@ -94,7 +94,7 @@ def test_bytes_follow_the_words_that_they_are_for(kind: str) -> None:
         mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, pipe) for _ in range(2))
         theirs.post_done(0, 1, 1)
         assert seen == []  # main does not listen yet
-        heard = Handles()
+        heard = WaitSet()
         heard.add(pipe, None)
         assert mine.listen() is pipe
         assert heard.ready(0.0) == []

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from parllel.agents import NumpyHandler, RandomAgent
-from parllel.cages import AwaitedRows, ProcessCage, SynchronizedProcessCage
+from parllel.cages import PendingRows, ProcessCage, SynchronizedProcessCage
 from parllel.errors import ClosedError, WorkerDiedError
 from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler, Sampler
 from parllel.system.processes import Program
@@ -111,7 +111,7 @@ def touches_of(cage: Any, samples: Any, columns: slice) -> list[Touch]:
         lambda: cage.start_decorrelation([1] * cage.n),
         lambda: cage.awaited(),
         lambda: cage.row_done(),
-        lambda: AwaitedRows[str]().add("row", cage),
+        lambda: PendingRows[str]().add("row", cage),
         cage.finish_row,
         cage.collect_completed_trajs,
         cage.collect_final_observations,
@@ -169,7 +169,7 @@ def test_copies_in_the_middle_of_a_row_touch_nothing(make: Callable[[], Any]) ->
         cage.finish_row()
         for t in range(SPEC.T):
             cage.start_row(t)
-            awaited: AwaitedRows[str] = AwaitedRows()
+            awaited: PendingRows[str] = PendingRows()
             awaited.add("row", cage)
             found = in_a_copy(
                 cage.finish_row, cage.row_done, lambda: cage.render_mode, leave=cage.close

@@ -13,8 +13,8 @@ from cage_makers import forked
 from stopped_workers import KINDS, bind, stopped
 from waiting import alarm, until
 
-from parllel.cages import AwaitedRows, ProcessCage
-from parllel.cages.stepping.awaited_rows import await_rows
+from parllel.cages import PendingRows, ProcessCage
+from parllel.cages.stepping.pending_rows import await_rows
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import await_done
@@ -74,7 +74,7 @@ def test_the_answer_to_an_interrupted_call_is_not_taken_for_a_row(end: str) -> N
         with alarm(0.05):
             cage.pause()
         until(cage._child.poll)
-        rows = AwaitedRows[int]()
+        rows = PendingRows[int]()
         with stopped(cage) as pid:
             cage.start_row(0)
             rows.add(0, cage)

@@ -26,7 +26,17 @@ HEAVY = {
 def test_help_is_quick_and_names_the_commands():
     command = [sys.executable, "-X", "importtime", "-m", "parllel.cli", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    for name in ("runs", "show", "resume", "repeat", "plot", "run", "evaluate", "list"):
+    for name in (
+        "runs",
+        "show",
+        "play",
+        "resume",
+        "repeat",
+        "plot",
+        "remote",
+        "operators",
+        "messaging",
+    ):
         assert f"\n    {name} " in done.stdout
     modules = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert "parllel" in modules

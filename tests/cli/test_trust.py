@@ -78,7 +78,7 @@ AGENTS = {
     "run": ("--agents",),
     "evaluate": ("--agents",),
     "step": ("--agents",),
-    "http-server": ("--port", "0", "--agent"),
+    "serve": ("--port", "0", "--agent"),
 }
 
 
@@ -89,7 +89,7 @@ def test_an_agent_whose_script_is_elsewhere_is_refused(
     name(script)
     # As JSON names it, too.
     for agent in (run, json.dumps(str(run))):
-        said = mistake(command, *IN_CARTPOLE, *AGENTS[command], agent)
+        said = mistake("remote", command, *IN_CARTPOLE, *AGENTS[command], agent)
         assert f"this would execute {script}, which is not in {here}; go to the folder" in said
         assert "--trust" in said
     assert not mark.exists()
@@ -98,7 +98,7 @@ def test_an_agent_whose_script_is_elsewhere_is_refused(
 def test_an_agent_that_is_trusted_plays(call, here, run, script, name, mark):
     name(script)
     played = (*IN_CARTPOLE, "--configuration", '{"agentTimeout": 300, "actTimeout": 60}')
-    status, output, errors = call("evaluate", *played, "--trust", "--agents", run)
+    status, output, errors = call("remote", "evaluate", *played, "--trust", "--agents", run)
     assert (status, errors) == (0, "")
     assert json.loads(output)[0][0] >= 8
     assert mark.read_text() == "executed"
@@ -106,7 +106,9 @@ def test_an_agent_that_is_trusted_plays(call, here, run, script, name, mark):
 
 def test_an_agent_that_the_user_names_by_its_file_is_executed(call, here, tmp_path):
     (tmp_path / "left.py").write_text("def left():\n    return 0\n")
-    status, output, errors = call("evaluate", *IN_CARTPOLE, "--agents", tmp_path / "left.py")
+    status, output, errors = call(
+        "remote", "evaluate", *IN_CARTPOLE, "--agents", tmp_path / "left.py"
+    )
     assert (status, errors) == (0, "")
     assert 8 <= json.loads(output)[0][0] <= 11
 
@@ -169,7 +171,7 @@ def test_the_class_of_the_config_is_looked_at_as_well(mistake, run, edit, script
 @pytest.mark.parametrize("command", [*COMMANDS, *AGENTS])
 def test_help_says_so(call, capsys, command):
     with pytest.raises(SystemExit, match=r"^0$"):
-        call(command, "--help")
+        call(*(["remote"] if command in AGENTS else []), command, "--help")
     said = " ".join(capsys.readouterr().out.split())
     of_agents = "Files are executed, and so are the scripts that folders of runs name"
     folder = "This executes the script that the run's folder names"

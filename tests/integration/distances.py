@@ -100,7 +100,7 @@ def from_the_folder(name: str, run: Path) -> Played:
 @contextmanager
 def served(name: str, run: Path) -> Iterator[str]:
     """Serve a run, and yield the URL."""
-    words = ["http-server", "--port", "0", "--trust", "--import", FILE]
+    words = ["remote", "serve", "--port", "0", "--trust", "--import", FILE]
     words += ["--environment", f"gymnasium/{NAMES[name]}", "--agent", str(run)]
     command = [sys.executable, "-m", "parllel.cli", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

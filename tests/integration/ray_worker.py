@@ -12,14 +12,19 @@ from short_runs import SeedTraj, make_seeded
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, weights_of
 from parllel.cages import Cage, CageInterface
-from parllel.distributed.rollouts import FragmentSender, RolloutWorker, RowsSchedule, WorkerPlace
+from parllel.distributed.rollouts import (
+    FragmentSender,
+    RolloutWorker,
+    SynchronousSchedule,
+    WorkerContext,
+)
 from parllel.distributed.rollouts.on_ray import RayEpisodeStatistics, RayReplayBuffer, RayRollouts
 from parllel.policies import PolicyAgent, load_policy
 from parllel.samplers import BasicSampler
 from parllel_patterns import allocate_samples
 
 
-def build_worker(name: str, run: str, place: WorkerPlace) -> RolloutWorker:
+def build_worker(name: str, run: str, context: WorkerContext) -> RolloutWorker:
     """Put a worker together whose environments begin with an episode of each seed."""
     T = 10
     cages: list[CageInterface] = [
@@ -28,15 +33,15 @@ def build_worker(name: str, run: str, place: WorkerPlace) -> RolloutWorker:
     ]
     handler = NumpyHandler(PolicyAgent(OneByOne(load_policy(run))))
     samples = allocate_samples(cages, BatchSpec(T, N_SEEDS), handler, next_observation=True)
-    sender = FragmentSender(place.storage)
-    place.stack.callback(sender.close, 0.0)
+    sender = FragmentSender(context.storage)
+    context.stack.callback(sender.close, 0.0)
     return RolloutWorker(
-        RowsSchedule(BasicSampler(BatchSpec(T, N_SEEDS), cages, handler, samples)),
+        SynchronousSchedule(BasicSampler(BatchSpec(T, N_SEEDS), cages, handler, samples)),
         fragment_length=T,
         seed=0,
-        producer=place.name,
+        producer=context.name,
         sender=sender,
-        statistics=place.statistics,
+        statistics=context.statistics,
     )
 
 

@@ -13,8 +13,8 @@ PAGE = (ROOT / "docs" / "distances.md").read_text()
 PORT = "8081"  # which another program may have
 MARK = "--- block {}"
 TRAIN = "python examples/cartpole/train_ppo.py"
-SERVE = "parllel http-server --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0"
-EVALUATE = "parllel evaluate --environment gymnasium/CartPole-v1 --agents http://127.0.0.1:1"
+SERVE = "parllel remote serve --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0"
+EVALUATE = "parllel remote evaluate --environment gymnasium/CartPole-v1 --agents http://127.0.0.1:1"
 CLUSTER = "python examples/cartpole_cluster/train_ppo.py --ray"
 PILOT = "python examples/messaging/pilot.py runs/cartpole/ppo-seed0"
 

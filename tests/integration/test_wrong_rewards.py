@@ -70,7 +70,7 @@ def steps(cage: Any) -> None:
             cage.await_step()
 
 
-DOORS: dict[str, Callable[[Any], Any]] = {
+ENTRY_POINTS: dict[str, Callable[[Any], Any]] = {
     "rows": lambda make: rows(Cage(make)),
     "rows of several": lambda make: rows(VectorizedCage([make] * 2)),
     "rows taken one by one": lambda make: rows(Cage(make, traj_info=Summing)),
@@ -84,12 +84,12 @@ DOORS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("episode", [0, 2])
-def test_cages_name_the_environment(door: str, episode: int, reward: Any) -> None:
+def test_cages_name_the_environment(entry_point: str, episode: int, reward: Any) -> None:
     message = r"^environment 0 \(Paying\): reward: expected a number, got "
     with pytest.raises(TypeError, match=message):
-        DOORS[door](partial(Paying, reward, episode))
+        ENTRY_POINTS[entry_point](partial(Paying, reward, episode))
 
 
 def test_a_vector_environment_names_the_environment_of_a_wrong_reward() -> None:

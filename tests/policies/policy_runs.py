@@ -23,9 +23,9 @@ from parllel.distributed.rollouts import (
     LocalRollouts,
     ReplayBuffer,
     RolloutWorker,
-    RowsSchedule,
+    SynchronousSchedule,
     Trainer,
-    WorkerPlace,
+    WorkerContext,
 )
 from parllel.envs import ParallelEnvAdapter
 from parllel.logging import Logger
@@ -237,12 +237,12 @@ def fragment_sampler(config: Config, cages: Any, seeds: Seeds, stack: ExitStack)
     batch_spec = BatchSpec(8, B)
     buffer, statistics = stack.enter_context(ReplayBuffer(B)), EpisodeStatistics()
 
-    def build_worker(place: WorkerPlace) -> RolloutWorker:
-        sender = FragmentSender(place.storage)
-        place.stack.callback(sender.close, 0.0)
-        schedule = RowsSchedule(training_sampler(config, Seeds(1)))
+    def build_worker(context: WorkerContext) -> RolloutWorker:
+        sender = FragmentSender(context.storage)
+        context.stack.callback(sender.close, 0.0)
+        schedule = SynchronousSchedule(training_sampler(config, Seeds(1)))
         return RolloutWorker(
-            schedule, fragment_length=8, seed=2, sender=sender, statistics=place.statistics
+            schedule, fragment_length=8, seed=2, sender=sender, statistics=context.statistics
         )
 
     workers = stack.enter_context(LocalRollouts(build_worker, 1, buffer, statistics))

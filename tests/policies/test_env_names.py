@@ -160,14 +160,14 @@ def at_play(name, capfd):
 def at_remote(name, capfd):
     own = name if name.startswith("gymnasium/") else f"gymnasium/{name}"
     words = ["--environment", own, "--agents", "random", "--configuration", STEPS]
-    return main(["evaluate", *words]), *capfd.readouterr()
+    return main(["remote", "evaluate", *words]), *capfd.readouterr()
 
 
 STEPS = '{"episodeSteps": 4, "seed": 0}'
-DOORS = pytest.mark.parametrize("door", [at_operators, at_play, at_remote])
+ENTRY_POINTS = pytest.mark.parametrize("entry_point", [at_operators, at_play, at_remote])
 
 
-@DOORS
+@ENTRY_POINTS
 @pytest.mark.parametrize(
     "name",
     [
@@ -179,29 +179,31 @@ DOORS = pytest.mark.parametrize("door", [at_operators, at_play, at_remote])
         "task.py:plain",
     ],
 )
-def test_each_name_works_at_each_door(door, name, file, monkeypatch, capfd):
+def test_each_name_works_at_each_entry_point(entry_point, name, file, monkeypatch, capfd):
     monkeypatch.chdir(file.parent)
     (file.parent / "short_carts.py").write_text(CARTS)
     monkeypatch.syspath_prepend(file.parent)
     monkeypatch.setenv("PYTHONPATH", str(file.parent))
     monkeypatch.delitem(gym.registry, "ShortCart-v0", raising=False)
     monkeypatch.delitem(sys.modules, "short_carts", raising=False)
-    status, _, errors = door(name.format(file=file), capfd)
+    status, _, errors = entry_point(name.format(file=file), capfd)
     assert status == 0, errors
 
 
-@DOORS
+@ENTRY_POINTS
 @pytest.mark.parametrize(
     "name", ["minigrid:MiniGrid-Empty-5x5-v0", "gymnasium/BabyAI-GoToRedBall-v0"]
 )
-def test_each_door_finds_the_environments_of_minigrid(door, name, monkeypatch, tmp_path, capfd):
+def test_each_entry_point_finds_the_environments_of_minigrid(
+    entry_point, name, monkeypatch, tmp_path, capfd
+):
     monkeypatch.chdir(tmp_path)
-    status, _, errors = door(name, capfd)
+    status, _, errors = entry_point(name, capfd)
     # Their missions are text, which only operators take.
     assert status == 0 or "mission" in errors.lower()
 
 
-@DOORS
+@ENTRY_POINTS
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -212,9 +214,11 @@ def test_each_door_finds_the_environments_of_minigrid(door, name, monkeypatch, t
         ("task.py:missing", "task.py:missing': task.py defines no function 'missing'"),
     ],
 )
-def test_each_door_refuses_a_name_in_the_same_words(door, name, message, file, monkeypatch, capfd):
+def test_each_entry_point_refuses_a_name_in_the_same_words(
+    entry_point, name, message, file, monkeypatch, capfd
+):
     monkeypatch.chdir(file.parent)
-    status, _, errors = door(name, capfd)
+    status, _, errors = entry_point(name, capfd)
     assert status != 0
     assert message in errors.splitlines()[-1]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from parllel.policies.one_action import OneAction
+from parllel.policies.action_adapter import ActionAdapter
 
 BOX = spaces.Box(-1, np.float32([1, np.inf]), (2,), np.float32)
 SPACES = [
@@ -20,7 +20,7 @@ SPACES = [
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_actions_of_the_space_arrive_as_they_are(space):
-    one = OneAction(space)
+    one = ActionAdapter(space)
     space.seed(0)
     for _ in range(5):
         chosen = space.sample()
@@ -30,13 +30,13 @@ def test_actions_of_the_space_arrive_as_they_are(space):
 
 
 def test_actions_are_clipped_before_they_are_cast():
-    assert OneAction(BOX).of(np.array([-3.0, 7.0])).tolist() == [-1, 7]
-    pixels = OneAction(spaces.Box(0, 200, (2,), np.uint8)).of([300, -1])
+    assert ActionAdapter(BOX).of(np.array([-3.0, 7.0])).tolist() == [-1, 7]
+    pixels = ActionAdapter(spaces.Box(0, 200, (2,), np.uint8)).of([300, -1])
     assert (pixels.tolist(), pixels.dtype) == ([200, 0], np.uint8)
 
 
 def test_nothing_is_shared():
-    one, chosen = OneAction(BOX), np.zeros(2, np.float32)
+    one, chosen = ActionAdapter(BOX), np.zeros(2, np.float32)
     first = one.of(chosen)
     one.of(chosen + 1)
     assert first.tolist() == [0, 0]
@@ -55,4 +55,4 @@ def test_nothing_is_shared():
 )
 def test_other_actions_are_refused(space, chosen):
     with pytest.raises(ValueError, match=r"expected an action of .*, got"):
-        OneAction(space).of(chosen)
+        ActionAdapter(space).of(chosen)

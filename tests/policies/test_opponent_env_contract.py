@@ -23,13 +23,13 @@ from parllel.testing.cages.cage_kinds import (
     MakesSynchronizedCage,
     MakesVectorizedCage,
 )
-from parllel.testing.cages.plain_face_contract import PlainFaceContract
 from parllel.testing.cages.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,
     simulate,
 )
+from parllel.testing.cages.step_methods_contract import StepMethodsContract
 from parllel.testing.dummy_policies import FrequencyPolicy
 from parllel.testing.faulty_envs import PHASES
 from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
@@ -121,7 +121,7 @@ class InAGame(CageHooks):
         return "OpponentEnv"
 
 
-class TestCage(InAGame, MakesCage, PlainFaceContract):
+class TestCage(InAGame, MakesCage, StepMethodsContract):
     # As the cage's own tests have it, since its rows are those of a VectorizedCage.
     test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
@@ -142,8 +142,8 @@ class FewTests(InAGame):
 
 
 class TestProcessCage(FewTests, MakesProcessCage):
-    test_results = PlainFaceContract.test_results_are_those_of_a_plain_loop
-    test_methods = PlainFaceContract.test_methods_are_called_as_if_they_were_the_cages
+    test_results = StepMethodsContract.test_results_are_those_of_a_plain_loop
+    test_methods = StepMethodsContract.test_methods_are_called_as_if_they_were_the_cages
 
 
 class TestSynchronizedProcessCage(FewTests, MakesSynchronizedCage):

@@ -25,7 +25,7 @@ from parllel.testing.sampler_contract import (
     check_samples,
     check_trajs,
 )
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.testing.simulated_sequences import simulate_sequences
 
 
@@ -61,13 +61,13 @@ class TestBasic(PolicyContract):
 
 class TestAlternating(PolicyContract):
     sampler_class = AlternatingSampler
-    changes = {"make_cages": CagesOf(in_workers)}
+    changes = {"make_cages": MakeCages(in_workers)}
     fewest = 2
 
 
 class TestRecurrent(PolicyContract):
     sampler_class = RecurrentSampler
-    changes = {"make_cages": CagesOf(vectorized)}
+    changes = {"make_cages": MakeCages(vectorized)}
 
     def simulate(self, setup, n_batches):
         return actions_alone(simulate_sequences(setup, n_batches))

@@ -15,15 +15,15 @@ from parllel.pictures import RenderingError
 from parllel.pictures.rendered_columns import RenderedColumns
 from parllel.pictures.rendered_env import RenderedEnv
 from parllel.samplers import EvalSampler
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup
 
 LENGTHS = ((3, 5), (2, 4), (6,), (1, 2))
 FACTORIES = tuple(partial(PaintedEnv, lengths, shade=60 * i) for i, lengths in enumerate(LENGTHS))
 PLACES = {
     "cages": {"make_cage": Cage},
     "processes": {"make_cage": ProcessCage},
-    "vectorized": {"make_cages": CagesOf(VectorizedCage, (1, 3))},
-    "synchronized": {"make_cages": CagesOf(partial(SynchronizedProcessCage, n_workers=2))},
+    "vectorized": {"make_cages": MakeCages(VectorizedCage, (1, 3))},
+    "synchronized": {"make_cages": MakeCages(partial(SynchronizedProcessCage, n_workers=2))},
 }
 
 
@@ -43,7 +43,7 @@ def test_the_environment_of_one_column_is_drawn(placement):
 
 
 def test_no_other_environment_is_drawn():
-    with eval_sampler(make_cages=CagesOf(VectorizedCage)) as sampler:
+    with eval_sampler(make_cages=MakeCages(VectorizedCage)) as sampler:
         sampler.cages.reset(0, all_envs=True)
         rendered = RenderedColumns(sampler.cages, [1])
         for _ in range(6):
@@ -55,11 +55,11 @@ def test_no_other_environment_is_drawn():
 def placement_of(placement, n):
     """Return the placement for another number of environments."""
     made = placement.get("make_cages")
-    return placement if made is None else {"make_cages": CagesOf(made.make, (n,))}
+    return placement if made is None else {"make_cages": MakeCages(made.make, (n,))}
 
 
 def test_pictures_of_several_columns_come_in_order():
-    with eval_sampler(make_cages=CagesOf(VectorizedCage, (1, 3))) as sampler:
+    with eval_sampler(make_cages=MakeCages(VectorizedCage, (1, 3))) as sampler:
         sampler.cages.reset(0, all_envs=True)
         rendered = RenderedColumns(sampler.cages, (3, 0, 2))
         assert (rendered.columns, rendered.fps) == ([0, 2, 3], 20)

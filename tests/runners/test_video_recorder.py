@@ -16,7 +16,7 @@ from parllel.logging import Logger, Writer
 from parllel.runners import OnPolicyRunner, VideoRecorder
 from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler, EvalSampler
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup
 from parllel.transforms import every_nth
 
 LENGTHS = (3, 5, 4)
@@ -61,7 +61,7 @@ def train(recorder, *, n_steps=60, algorithm=None, folder=None, **first_options)
         partial(PaintedEnv, length, shade=80 * i, **({} if i else first_options))
         for i, length in enumerate(LENGTHS)
     )
-    evaluation = SamplerSetup(1, factories, make_cages=CagesOf(VectorizedCage), seed=1).build()
+    evaluation = SamplerSetup(1, factories, make_cages=MakeCages(VectorizedCage), seed=1).build()
     writer = Messages()
     with (
         BasicSampler(

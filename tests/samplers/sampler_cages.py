@@ -17,7 +17,7 @@ from parllel.cages import (
     VectorizedCage,
 )
 from parllel.samplers import AlternatingSampler, BasicSampler
-from parllel.testing.sampler_setup import CagesOf
+from parllel.testing.sampler_setup import MakeCages
 
 
 class GroupedCage(CageInterface):
@@ -175,7 +175,7 @@ def synchronized(n_workers, n_groups=1, participate=False, start_method="fork"):
 
 
 def with_cages(setup, make, sizes=None):
-    return replace(setup, make_cages=CagesOf(make, sizes))
+    return replace(setup, make_cages=MakeCages(make, sizes))
 
 
 FORKED = {"make_cage": ProcessCage, "cage_options": {"start_method": "fork"}}

@@ -11,7 +11,7 @@ from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
 from parllel.cages import TrajInfo
 from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.testing.sampler_contract import ENVIRONMENTS
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 
 
 class ValuesOfAnEpisode(TrajInfo):
@@ -24,7 +24,7 @@ class ValuesOfAnEpisode(TrajInfo):
 
 
 def several(make):
-    return {"make_cages": CagesOf(make)}
+    return {"make_cages": MakeCages(make)}
 
 
 CAGES = {
@@ -67,7 +67,7 @@ def test_an_episode_knows_what_the_agent_said_at_each_of_its_steps(cages, cls):
 
 
 def test_random_steps_have_no_agent():
-    setup = SamplerSetup(4, ENVIRONMENTS, make_cages=CagesOf(vectorized))
+    setup = SamplerSetup(4, ENVIRONMENTS, make_cages=MakeCages(vectorized))
     setup = replace(setup, cage_options={"traj_info": ValuesOfAnEpisode})
     with make_sampler(BasicSampler, setup, decorrelation_steps=3, decorrelation_seed=0) as sampler:
         _, trajs = sampler.collect_batch(0)

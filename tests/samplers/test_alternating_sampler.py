@@ -7,7 +7,7 @@ from sampler_cages import FORKED, grouped, synchronized, vectorized
 
 from parllel.samplers import AlternatingSampler
 from parllel.testing.sampler_contract import ENVIRONMENTS, SamplerContract
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 
 
 def in_cages_of(most):
@@ -18,7 +18,7 @@ def in_cages_of(most):
         most_here = min(most, n - 1)  # two cages there have to be
         sizes = [most_here] * (n // most_here)
         sizes += [n % most_here] if n % most_here else []
-        return CagesOf(vectorized, tuple(sizes))(factories, seeds, **options)
+        return MakeCages(vectorized, tuple(sizes))(factories, seeds, **options)
 
     return make_cages
 
@@ -38,7 +38,7 @@ class TestProcessCages(AlternatingContract):
 
 IN_THIS_PROCESS = {
     "uneven": in_cages_of(3),
-    "many late groups": CagesOf(grouped(5, late=True)),
+    "many late groups": MakeCages(grouped(5, late=True)),
 }
 
 
@@ -53,11 +53,11 @@ class TestCagesOfSeveral(AlternatingContract):
 
 class TestSynchronized(AlternatingContract):
     def adapt(self, setup):
-        return replace(setup, make_cages=CagesOf(synchronized(2, 3, participate=True)))
+        return replace(setup, make_cages=MakeCages(synchronized(2, 3, participate=True)))
 
 
 def test_two_units_are_needed():
-    for cages in ({}, {"make_cages": CagesOf(vectorized)}):
+    for cages in ({}, {"make_cages": MakeCages(vectorized)}):
         setup = SamplerSetup(3, ENVIRONMENTS[: 2 if cages else 1], **cages)
         with pytest.raises(
             ValueError, match=r"got one cage with one group; give several cages, or .*n_groups=2"

@@ -10,7 +10,7 @@ from start_methods import SENT_SPAWN_SOAKS
 from parllel.cages import ProcessCage
 from parllel.samplers import BasicSampler
 from parllel.testing.sampler_contract import SamplerContract
-from parllel.testing.sampler_setup import CagesOf, make_sampler
+from parllel.testing.sampler_setup import MakeCages, make_sampler
 
 
 class BasicContract(SamplerContract):
@@ -40,7 +40,7 @@ CAGES_OF_SEVERAL = {
 class TestCagesOfSeveral(BasicContract):
     @pytest.fixture(autouse=True, params=CAGES_OF_SEVERAL.values(), ids=CAGES_OF_SEVERAL.keys())
     def choose_cages(self, request):
-        self.make_cages = CagesOf(request.param)
+        self.make_cages = MakeCages(request.param)
 
     def adapt(self, setup):
         return replace(setup, make_cages=self.make_cages)
@@ -51,7 +51,7 @@ class TestCagesOfSeveral(BasicContract):
     ("kind", "storage"), [("ProcessCage", "shared"), ("SynchronizedProcessCage", "managed")]
 )
 def test_other_start_methods(kind, start_method, storage):
-    cages = {"make_cages": CagesOf(synchronized(2, 1, False, start_method))}
+    cages = {"make_cages": MakeCages(synchronized(2, 1, False, start_method))}
     if kind == "ProcessCage":
         cages = {"make_cage": partial(ProcessCage, start_method=start_method)}
 

@@ -29,7 +29,7 @@ from parllel.system.processes.channel import Channel
 from parllel.system.processes.child import Child
 from parllel.testing import CountingAgent, CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.transforms import (
     BatchMemo,
     BatchTransform,
@@ -45,10 +45,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 CAGES = {
     "Cage": SINGLE,
     "ProcessCage": FORKED,
-    "VectorizedCage": {"make_cages": CagesOf(vectorized, (1, 2))},
-    "bound anew": {"make_cages": CagesOf(grouped(2))},
-    "SynchronizedProcessCage": {"make_cages": CagesOf(synchronized(2, 2))},
-    "with main": {"make_cages": CagesOf(synchronized(1, 2, participate=True))},
+    "VectorizedCage": {"make_cages": MakeCages(vectorized, (1, 2))},
+    "bound anew": {"make_cages": MakeCages(grouped(2))},
+    "SynchronizedProcessCage": {"make_cages": MakeCages(synchronized(2, 2))},
+    "with main": {"make_cages": MakeCages(synchronized(1, 2, participate=True))},
 }
 
 
@@ -332,7 +332,7 @@ class LooksBack(NumpyHandler):
 
 
 def test_views_that_are_not_kept_are_made_once_for_each_batch(monkeypatch):
-    monkeypatch.setattr(row_views, "MOST_VIEWS", 1)
+    monkeypatch.setattr(row_views, "MAX_VIEWS", 1)
     with VectorizedCage([CountingEnv], seeds=[0]) as cage:
         spec, handler = BatchSpec(32, 1), LooksBack(CountingAgent(3, seed=0))
         samples = allocate_samples([cage], spec, handler, n_batches=3)

@@ -16,7 +16,7 @@ from parllel.testing.dummy_transforms import RecordingStepTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.testing.sampler_contract import DOUBLED, ENVIRONMENTS, SHIFTED
-from parllel.testing.sampler_setup import DISCOUNT, CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import DISCOUNT, MakeCages, SamplerSetup
 from parllel.testing.simulated_batches import observer
 
 CAGES = {
@@ -73,11 +73,11 @@ def test_each_environment_plays_its_share(placement):
 
 
 SEVERAL = {
-    "vectorized": CagesOf(vectorized, (1, 3)),
-    "groups": CagesOf(grouped(2)),
-    "late groups": CagesOf(grouped(3, late=True), (3, 1)),
-    "synchronized": CagesOf(synchronized(2, 2)),
-    "participating": CagesOf(synchronized(1, 2, participate=True)),
+    "vectorized": MakeCages(vectorized, (1, 3)),
+    "groups": MakeCages(grouped(2)),
+    "late groups": MakeCages(grouped(3, late=True), (3, 1)),
+    "synchronized": MakeCages(synchronized(2, 2)),
+    "participating": MakeCages(synchronized(1, 2, participate=True)),
 }
 
 

@@ -12,20 +12,20 @@ from sampler_cages import FORKED, SINGLE, grouped, native, synchronized, vectori
 from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED, check_samples, check_trajs
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 from parllel.testing.simulated_sequences import simulate_sequences
 
 CAGES = {
     "Cage": SINGLE,
     "ProcessCage": FORKED,
-    "VectorizedCage": {"make_cages": CagesOf(vectorized, (1, 3))},
-    "NEXT_STEP": {"make_cages": CagesOf(native(AutoresetMode.NEXT_STEP), (1, 3))},
-    "SAME_STEP": {"make_cages": CagesOf(native(AutoresetMode.SAME_STEP), (2, 2))},
-    "DISABLED": {"make_cages": CagesOf(native(AutoresetMode.DISABLED), (3, 1))},
-    "groups": {"make_cages": CagesOf(grouped(2))},
-    "SynchronizedProcessCage": {"make_cages": CagesOf(synchronized(2, 2))},
-    "with main": {"make_cages": CagesOf(synchronized(1, 2, participate=True))},
+    "VectorizedCage": {"make_cages": MakeCages(vectorized, (1, 3))},
+    "NEXT_STEP": {"make_cages": MakeCages(native(AutoresetMode.NEXT_STEP), (1, 3))},
+    "SAME_STEP": {"make_cages": MakeCages(native(AutoresetMode.SAME_STEP), (2, 2))},
+    "DISABLED": {"make_cages": MakeCages(native(AutoresetMode.DISABLED), (3, 1))},
+    "groups": {"make_cages": MakeCages(grouped(2))},
+    "SynchronizedProcessCage": {"make_cages": MakeCages(synchronized(2, 2))},
+    "with main": {"make_cages": MakeCages(synchronized(1, 2, participate=True))},
 }
 SIMULATED = {
     BasicSampler: simulate,

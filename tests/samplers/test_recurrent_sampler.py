@@ -22,7 +22,7 @@ from parllel.testing.sampler_contract import (
     check_samples,
     check_trajs,
 )
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.testing.simulated_sequences import simulate_sequences
 from parllel.transforms import NormalizeObservations
 
@@ -56,7 +56,7 @@ CAGES_OF_SEVERAL = {
 class TestCagesOfSeveral(RecurrentContract):
     @pytest.fixture(autouse=True, params=CAGES_OF_SEVERAL.values(), ids=CAGES_OF_SEVERAL.keys())
     def choose_cages(self, request):
-        self.make_cages = CagesOf(request.param)
+        self.make_cages = MakeCages(request.param)
 
     def adapt(self, setup):
         return replace(setup, make_cages=self.make_cages)
@@ -75,7 +75,7 @@ def check(cls, setup, n_batches):
 @given(st.data())
 def test_samples_of_any_environments(data):
     setup = data.draw(setups(4))
-    check(RecurrentSampler, replace(setup, make_cages=CagesOf(vectorized)), 4)
+    check(RecurrentSampler, replace(setup, make_cages=MakeCages(vectorized)), 4)
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
@@ -90,7 +90,7 @@ def test_samples_are_the_same_in_cages_of_any_sizes(data):
 def test_samples_are_the_same_in_processes(data):
     setup = data.draw(setups(5, fewest=2))
     make = synchronized(data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2)))
-    check(RecurrentSampler, replace(setup, make_cages=CagesOf(make), storage="managed"), 3)
+    check(RecurrentSampler, replace(setup, make_cages=MakeCages(make), storage="managed"), 3)
 
 
 def three(length):
@@ -173,7 +173,7 @@ def test_statistics_of_observations_leave_out_environments_that_wait():
 
 def test_an_agent_with_a_memory_needs_environments_that_wait():
     for cls in (BasicSampler, AlternatingSampler):
-        setup = SamplerSetup(4, ENVIRONMENTS, make_cages=CagesOf(grouped(2)))
+        setup = SamplerSetup(4, ENVIRONMENTS, make_cages=MakeCages(grouped(2)))
         parts = setup.build()
         agent = RecurrentCountingAgent(4, n_envs=4)
         # Both things to change at once, or the second would be another error.

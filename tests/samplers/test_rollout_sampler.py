@@ -22,7 +22,7 @@ from parllel.testing.sampler_contract import (
     check_samples,
     check_trajs,
 )
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup
 from parllel.testing.simulated_batches import simulate
 
 
@@ -68,11 +68,11 @@ def make_rollouts(setup, fails_at=None, **options):
 
 
 PLACES = {
-    "worker": CagesOf(synchronized(1)),
-    "workers": CagesOf(synchronized(3)),
-    "groups": CagesOf(synchronized(2, 2)),
-    "main and worker": CagesOf(synchronized(1, participate=True)),
-    "main and workers, groups": CagesOf(synchronized(2, 3, participate=True)),
+    "worker": MakeCages(synchronized(1)),
+    "workers": MakeCages(synchronized(3)),
+    "groups": MakeCages(synchronized(2, 2)),
+    "main and worker": MakeCages(synchronized(1, participate=True)),
+    "main and workers, groups": MakeCages(synchronized(2, 3, participate=True)),
 }
 
 
@@ -100,7 +100,7 @@ class TestRollouts(SamplerContract):
 
 
 def test_several_cages():
-    make_cages = CagesOf(synchronized(1, participate=True), (1, 3))
+    make_cages = MakeCages(synchronized(1, participate=True), (1, 3))
     check(SamplerSetup(4, ENVIRONMENTS, make_cages=make_cages), 3)
 
 
@@ -124,13 +124,13 @@ def check(setup, n_batches, **options):
 )
 def test_rollouts_are_what_a_plain_loop_does(setup, workers, groups, participate, storage, steps):
     make = synchronized(workers, groups, participate)
-    placed = replace(setup, step_transforms=(), storage=storage, make_cages=CagesOf(make))
+    placed = replace(setup, step_transforms=(), storage=storage, make_cages=MakeCages(make))
     check(placed, 3, decorrelation_steps=steps, decorrelation_seed=1)
 
 
 def test_step_transforms_are_refused():
     setup = SamplerSetup(
-        3, ENVIRONMENTS, step_transforms=(DOUBLED,), make_cages=CagesOf(synchronized(1))
+        3, ENVIRONMENTS, step_transforms=(DOUBLED,), make_cages=MakeCages(synchronized(1))
     )
     with pytest.raises(ValueError, match=r"step_transforms: expected none.*use BasicSampler"):
         make_rollouts(setup)
@@ -139,7 +139,7 @@ def test_step_transforms_are_refused():
 
 @pytest.mark.parametrize(
     "cages",
-    [SINGLE, FORKED, *({"make_cages": CagesOf(make)} for make in (vectorized, synchronized(1)))],
+    [SINGLE, FORKED, *({"make_cages": MakeCages(make)} for make in (vectorized, synchronized(1)))],
     ids=["Cage", "ProcessCage", "VectorizedCage", "SynchronizedProcessCage"],
 )
 def test_every_cage_needs_a_policy(cages):
@@ -157,7 +157,7 @@ def test_every_cage_needs_a_policy(cages):
 
 @pytest.mark.parametrize("participate", [False, True])
 def test_a_policy_that_raises_leaves_the_rest_closable(participate):
-    make = CagesOf(synchronized(2, participate=participate))
+    make = MakeCages(synchronized(2, participate=participate))
     setup = SamplerSetup(4, ENVIRONMENTS, make_cages=make)
     with make_rollouts(setup, fails_at=(1, 2)) as sampler:
         samples, _ = sampler.collect_batch(0)

@@ -15,17 +15,17 @@ from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS, check_samples
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 
 both = pytest.mark.parametrize("cls", SAMPLERS)
 
 CAGES = {
-    "vectorized": {"make_cages": CagesOf(vectorized, (1, 2))},
-    "late groups": {"make_cages": CagesOf(grouped(2, late=True))},
+    "vectorized": {"make_cages": MakeCages(vectorized, (1, 2))},
+    "late groups": {"make_cages": MakeCages(grouped(2, late=True))},
     "processes": FORKED,
-    "synchronized": {"make_cages": CagesOf(synchronized(1, 2))},
-    "participating": {"make_cages": CagesOf(synchronized(1, 2, participate=True))},
+    "synchronized": {"make_cages": MakeCages(synchronized(1, 2))},
+    "participating": {"make_cages": MakeCages(synchronized(1, 2, participate=True))},
 }
 every_cage = pytest.mark.parametrize("cages", CAGES.values(), ids=CAGES.keys())
 
@@ -143,7 +143,7 @@ class WatchingEnv(CountingEnv):
 def test_the_garbage_collector_rests_during_a_batch(cls, enabled):
     seen = WatchingEnv.seen
     seen.clear()
-    cages = {"make_cages": CagesOf(vectorized, (1, 1))}
+    cages = {"make_cages": MakeCages(vectorized, (1, 1))}
     with make_sampler(cls, SamplerSetup(3, (WatchingEnv,) * 2, **cages)) as sampler:
         if not enabled:
             gc.disable()
@@ -166,7 +166,7 @@ def test_garbage_of_a_batch_is_collected_after_it(cls):
                 loop.append(loop)
             return super().step(action)
 
-    cages = {"make_cages": CagesOf(vectorized, (1, 1))}
+    cages = {"make_cages": MakeCages(vectorized, (1, 1))}
     with make_sampler(cls, SamplerSetup(50, (Littering,) * 2, **cages)) as sampler:
         before = collections()
         sampler.collect_batch(0)

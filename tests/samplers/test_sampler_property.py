@@ -11,7 +11,7 @@ from parllel.samplers import AlternatingSampler, BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.sampler_contract import check_samples, check_trajs
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 
 DRIFTING = partial(RecordingStepTransform, "drifting", scale=0.5, drift=1.0)
@@ -117,5 +117,5 @@ def test_synchronized_cages_do_too(setup, workers, groups, participate, storage,
     expected = simulate(setup, 3, **options)
     for cls, n_groups in ((BasicSampler, 1), (AlternatingSampler, groups)):
         make = synchronized(workers, n_groups, participate)
-        placed = replace(setup, storage=storage, make_cages=CagesOf(make))
+        placed = replace(setup, storage=storage, make_cages=MakeCages(make))
         check(cls, placed, expected, **options)

@@ -19,7 +19,7 @@ from parllel.samplers import AlternatingSampler, BasicSampler, CageColumns
 from parllel.samplers.cage_columns import EnvGroup, EnvGroups
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.transforms import NormalizeObservations
 
 both = pytest.mark.parametrize("cls", SAMPLERS)
@@ -161,7 +161,7 @@ def test_groups_that_leave_out_or_share_columns_are_refused(groups, monkeypatch)
 def test_normalised_observations_are_the_same_in_halves():
     batches = []
     for cls in SAMPLERS:
-        setup = SamplerSetup(5, ENVIRONMENTS, make_cages=CagesOf(vectorized, (1, 3)))
+        setup = SamplerSetup(5, ENVIRONMENTS, make_cages=MakeCages(vectorized, (1, 3)))
         parts = setup.build()
         normalize = NormalizeObservations()
         agent = {k: v for k, v in parts.samples.agent._asdict().items() if k != "observation"}

@@ -21,9 +21,9 @@ from private_memory import private_memory
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     EnvWorker,
     FragmentSender,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
     StepRecord,
@@ -101,7 +101,7 @@ def test_killed_environments() -> None:
     cages = [worker.cage for worker in workers]
     handler = NumpyHandler(CountingAgent(4))
     samples = allocate_samples(cages, BatchSpec(2, N), handler)
-    schedule = ReadySchedule(workers, handler, samples, batch_size=2, max_wait_s=0.005)
+    schedule = AsynchronousSchedule(workers, handler, samples, batch_size=2, max_wait_s=0.005)
     last = [0.0] * N
     gaps: list[tuple[float, int, float]] = []
 

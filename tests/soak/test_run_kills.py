@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from parllel.runs import RunFolder
-from parllel.testing.resume_contract import assert_equal_states, of_the_run, rows_of
+from parllel.testing.resume_contract import assert_equal_states, comparable_state, rows_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -57,5 +57,5 @@ def test_killed_thirty_times(tmp_path, n_workers):
     folders = [RunFolder.open(tmp_path / name) for name in ("whole", "killed")]
     assert rows_of(folders[0]) == rows_of(folders[1])
     states = [folder.checkpoints.load_newest()[1] for folder in folders]
-    assert_equal_states(of_the_run(states[1]), of_the_run(states[0]))
+    assert_equal_states(comparable_state(states[1]), comparable_state(states[0]))
     assert kills == TRIALS, f"the run had ended after {kills} kills: make it longer"

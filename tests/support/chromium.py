@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from parllel.testing import Service
-from parllel.types import Closing
+from parllel.types import Closeable
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
@@ -38,7 +38,7 @@ def expect(of: Any) -> Any:
     return expect(of)
 
 
-class Chromium(Closing):
+class Chromium(Closeable):
     """One browser for the tests of this process.
 
     folder: its home.  Skips the test if there is no Playwright, or no Chromium, on this machine.
@@ -96,7 +96,7 @@ class Chromium(Closing):
             asyncio._set_running_loop(None)
 
 
-class Pages(Closing):
+class Pages(Closeable):
     """Open pages, each in a context of its own, as if each were another person's browser.
 
     Attributes:

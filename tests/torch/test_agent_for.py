@@ -287,6 +287,6 @@ def test_what_is_no_device_to_compute_on_is_refused(device, kind):
             agents_for(two, seeds=Seeds(0), sharing=sharing, device=device)
     agent = agent_for(Spaces(VECTOR, gs.Discrete(2), "small"), seeds=Seeds(0))
     with pytest.raises(kind, match="^PgAgent" + said):
-        agent.twin_on(device)
+        agent.copy_to_device(device)
     with pytest.raises(kind, match="^PgAgent" + said):
         PgAgent(agent.model, agent.distribution, seed=0, device=device)

@@ -134,7 +134,7 @@ def test_either_state_has_the_parameters_of_the_agent_that_is_trained(make_batch
 def test_what_is_remembered_moves_with_the_twin_that_samples():
     agent = recurrent()
     agent.step(torch.rand(2, 4), env_indices=slice(0, 2))
-    twin = agent.twin_on("meta")  # memory without numbers stands in for that of a GPU
+    twin = agent.copy_to_device("meta")  # memory without numbers stands in for that of a GPU
     assert twin.initial_rnn_state(slice(0, 2)).hidden.device.type == "meta"
 
 
@@ -173,7 +173,7 @@ def test_weights_that_come_from_another_process_last(make_batch, refill):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_model_on_a_gpu_is_sampled_on_the_cpu(make_batch, refill):
     agent = categorical(torch.float32)
-    trained = agent.twin_on("cuda")
+    trained = agent.copy_to_device("cuda")
     samples, _ = make_batch(categorical(torch.float32))
     handler, _ = copied(trained, samples, refill)
     assert next(handler.agent.model.parameters()).device.type == "cpu"

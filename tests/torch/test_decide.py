@@ -196,7 +196,7 @@ def test_a_small_policy_refuses_what_compiled_code_would_misread() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_model_on_a_gpu_takes_noise_from_numpy() -> None:
-    agent = plain().twin_on("cuda")
+    agent = plain().copy_to_device("cuda")
     handler = TorchHandler(agent)
     noise = agent.draw_noise(1, 5)[0]
     observation = np.ones((5, 4), np.float32)

@@ -20,9 +20,9 @@ from parllel.distributed.rollouts import (
     ReplayBufferInterface,
     Rollouts,
     RolloutWorker,
-    RowsSchedule,
     SampleFragment,
-    WorkerPlace,
+    SynchronousSchedule,
+    WorkerContext,
 )
 from parllel.errors import WorkerTimeoutError
 from parllel.samplers import Plan
@@ -33,27 +33,29 @@ HANDLERS = {"torch": TorchHandler, "compiled": SmallPolicyHandler}
 FETCH_S = 60.0
 
 
-def build_worker(place: WorkerPlace, workload: Workload, settings: dict[str, Any]) -> RolloutWorker:
+def build_worker(
+    context: WorkerContext, workload: Workload, settings: dict[str, Any]
+) -> RolloutWorker:
     """Put one of the workers together; they share the environments of the workload."""
     import torch
 
     torch.set_num_threads(1)
     n_envs = workload.B // settings["n_workers"]
-    seeds = Seeds(Seeds(workload.seed).integer(place.name))
+    seeds = Seeds(Seeds(workload.seed).integer(context.name))
     processes = settings.get("processes", 0)
     plan = Plan(processes, settings.get("participate", 0)) if processes else False
     cages = build_cages(workload.factory(), n_envs, seeds=seeds, parallel=plan)
     handler = HANDLERS[settings["policy"]](agent_of(cages[0].spaces, settings, seeds))
     sampler = build_sampler(BatchSpec(workload.T, n_envs), cages, handler, next_observation=True)
-    sender = FragmentSender(place.storage, capacity=settings["queue"])
-    place.stack.callback(sender.close, 0.0)
+    sender = FragmentSender(context.storage, capacity=settings["queue"])
+    context.stack.callback(sender.close, 0.0)
     return RolloutWorker(
-        RowsSchedule(sampler),
+        SynchronousSchedule(sampler),
         fragment_length=workload.T,
         seed=seeds.integer("noise"),
-        producer=place.name,
+        producer=context.name,
         sender=sender,
-        statistics=place.statistics,
+        statistics=context.statistics,
     )
 
 

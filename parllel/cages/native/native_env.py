@@ -46,7 +46,7 @@ _HONOURING = {
     _ASYNC,
     _CARTPOLE,  # once it has been taught
     "ale_py.vector_env.AtariVectorEnv",
-    "parllel.distributed.messaging.vectorized_kafka_env.VectorFace",
+    "parllel.distributed.messaging.vectorized_kafka_env.KafkaVectorEnv",
 }
 # What environments raise for seeds of a form that they do not take.
 _REFUSALS = (TypeError, ValueError, AttributeError, AssertionError, gym.error.Error)
@@ -208,11 +208,11 @@ class NativeEnv:
 
     # ------------------------------------------------------------------ the environments of a SyncVectorEnv
 
-    def rest(self, which: NDArray[np.intp]) -> None:
+    def freeze(self, which: NDArray[np.intp]) -> None:
         """Freeze environments of a SyncVectorEnv until `wake_all`."""
         for i in which.tolist():
-            if not isinstance(self.core.envs[i], RestingEnv):
-                self.core.envs[i] = RestingEnv(self.core.envs[i])
+            if not isinstance(self.core.envs[i], FrozenEnv):
+                self.core.envs[i] = FrozenEnv(self.core.envs[i])
             # Otherwise the next step would reset it, or refuse to step any.
             self.core._autoreset_envs[i] = False
 
@@ -226,7 +226,7 @@ class NativeEnv:
         return self._awake() if _class_of(self.env) == _SYNC else []
 
     def _awake(self) -> list[Any]:
-        return [env.env if isinstance(env, RestingEnv) else env for env in self.core.envs]
+        return [env.env if isinstance(env, FrozenEnv) else env for env in self.core.envs]
 
     def wake_for_states(self) -> None:
         """Prepare a SyncVectorEnv for the states that its environments are about to be given."""
@@ -298,7 +298,7 @@ class NativeEnv:
             env.close()
 
 
-class RestingEnv(gym.Wrapper[Any, Any, Any, Any]):
+class FrozenEnv(gym.Wrapper[Any, Any, Any, Any]):
     """An environment of a SyncVectorEnv whose episode has ended and that waits for a reset.
 
     Attributes, methods and `close` are those of the environment.

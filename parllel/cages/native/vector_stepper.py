@@ -286,7 +286,7 @@ class VectorStepper(Stepper):
         self, which: NDArray[np.intp], step: StackedStep, ended: NDArray[np.bool_]
     ) -> None:
         if self.native.can_rest:
-            self.native.rest(which)
+            self.native.freeze(which)
             if self.same_step:
                 for i in which.tolist():
                     self.prepared[i] = copied(pick(step.observation, i)), {}
@@ -320,7 +320,7 @@ class VectorStepper(Stepper):
         for k in range(most):
             if rests:
                 going = wanted > k
-                self.native.rest(np.flatnonzero(wanted == k))
+                self.native.freeze(np.flatnonzero(wanted == k))
             else:
                 going = begins <= k
                 if k:
@@ -331,7 +331,7 @@ class VectorStepper(Stepper):
         which = np.flatnonzero(wanted if rests else ~self.needs_reset)
         if rests:
             self.native.wake_all()
-            self.native.rest(np.flatnonzero(self.needs_reset))
+            self.native.freeze(np.flatnonzero(self.needs_reset))
         else:
             # All have begun by now, and are where the last step has left them.
             self._begin(np.flatnonzero(begins == most), now, seeds)
@@ -407,7 +407,7 @@ class VectorStepper(Stepper):
             )
         self._load_single(i, envs[i], state)
         if state["needs_reset"]:
-            self.native.rest(np.array([i]))
+            self.native.freeze(np.array([i]))
 
     def get(self, name: str) -> list[Any]:
         """Return an attribute of each environment, see `NativeEnv`."""

@@ -227,7 +227,7 @@ def add_up(
     columns = rewards[:rows].T.tolist()
     reached = [0] * len(columns)
 
-    def go_on(i: int, stop: int) -> None:
+    def continue_episode(i: int, stop: int) -> None:
         length, return_, discounted, weight = sums[i].tolist()
         for reward in columns[i][reached[i] : stop]:
             length += 1.0
@@ -239,12 +239,12 @@ def add_up(
 
     for e, (row, i, ends) in enumerate(events.tolist()):
         if ends:
-            go_on(i, row)
+            continue_episode(i, row)
             out_ended[e] = sums[i]
         sums[i] = start
         reached[i] = row
     for i in range(len(columns)):
-        go_on(i, rows)
+        continue_episode(i, rows)
 
 
 def _numbers(traj: TrajInfo) -> tuple[float, float, float, float]:
@@ -253,7 +253,7 @@ def _numbers(traj: TrajInfo) -> tuple[float, float, float, float]:
 
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
     """Return trajectories of n environments, added up in batches unless a TrajInfo has methods of its own."""
-    example = made_by(make)
+    example = make_traj_info(make)
     # Only these two are called in every step; whatever else a subclass adds costs nothing there.
     sees_agent_info = _has_own(example, "see_agent_info")
     if sees_agent_info or _has_own(example, "step"):
@@ -264,10 +264,10 @@ def follow(make: TrajInfoFactory, n: int) -> Trajectories:
 def sees_agent_info(make: TrajInfoFactory) -> bool:
     """Return whether the TrajInfos that `make` makes take in the agent_info of each step."""
     # Asked in the main process too: only then does a cage bind the agent's fields and copy them in each step.
-    return _has_own(made_by(make), "see_agent_info")
+    return _has_own(make_traj_info(make), "see_agent_info")
 
 
-def made_by(make: TrajInfoFactory) -> TrajInfo:
+def make_traj_info(make: TrajInfoFactory) -> TrajInfo:
     """Return what the factory makes; TypeError unless it is one and makes a TrajInfo."""
     if not callable(make):
         raise TypeError(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays.array import Array
-from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.buffers.batches import PerBatch, batch_number, count_batches, max_kept
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.paths import Path, dotted, leaf_paths, part_at, parts_of
 from parllel.buffers.samples import EnvSamples, Samples
@@ -39,7 +39,7 @@ RowReader: TypeAlias = Callable[[int], Any]
 
 
 @dataclass
-class _Batch:
+class _BatchViews:
     """The views of one batch, by the names that they have in `Rows`."""
 
     observation: Leaves
@@ -142,8 +142,8 @@ class Rows:
         plain = self._single and not self.env_info and not self._stacked
         self._has_cells = plain and n_cells <= MAX_CELLS
         # A replay may hold thousands of batches, whose views would take much memory.
-        most = most_kept(MAX_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
-        self._batches = ByBatch(self._views_of, most)
+        most = max_kept(MAX_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
+        self._batches = PerBatch(self._views_of, most)
         # Not always batch 0: a cage may be bound to a buffer that has been rotated since it was made.
         self.use_batch(batch_number(arrays))
 
@@ -164,12 +164,12 @@ class Rows:
         # What makes them refers to this object: without this a buffer would stay until the next collection.
         del self._batches
 
-    def _views_of(self, number: int) -> _Batch:
+    def _views_of(self, number: int) -> _BatchViews:
         observation = [(path, leaf.of(number)) for path, leaf in self._observation]
         # Readers are made for each batch too: they hold views of its rows.
         nested = _nested_of(self._nested_action, number)
         make_reader = stack_rows_reader if self._stacked else action_reader
-        return _Batch(
+        return _BatchViews(
             observation,
             observation[0][1] if self._single else None,
             # By row and not by field, as a row is written as one.

@@ -172,7 +172,7 @@ class Control:
         load, first = self.wait.load, self.size.done_line(group)
         return [load(line) for line in range(first, first + self.size.n_workers)]
 
-    def put_mail(self, worker: int, message: bytes) -> bool:
+    def put_answer(self, worker: int, message: bytes) -> bool:
         """Leave the answer to a call where main finds it, if there is room; call before the post."""
         # The post of the done word makes both visible, as it does with all that was written before it.
         fits = len(message) <= MAIL_LINES * LINE_BYTES
@@ -181,7 +181,7 @@ class Control:
         self._words[self._mail_word(worker)] = len(message) if fits else 0
         return fits
 
-    def take_mail(self, worker: int) -> bytes:
+    def take_answer(self, worker: int) -> bytes:
         """Return the answer of a worker, empty if it goes over the pipe."""
         size = self._words[self._mail_word(worker)]
         # Two processes write this word, never at once: the worker until it posts, main from then on.

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parllel.arrays.array import Array
-from parllel.cages.cage_interface import Awaited
+from parllel.cages.cage_interface import PendingRow
 from parllel.cages.stepping.rows import disown
 from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.workers.worker_pool import POLL_S, WorkerPool
@@ -25,7 +25,7 @@ RESETS = (RESET_ALL, RESET_ENDED)
 _WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
 
 
-class AwaitedCommand(Awaited):
+class PendingCommand(PendingRow):
     """The workers' shares of one command."""
 
     __slots__ = ("_group", "_number", "_pool")
@@ -137,12 +137,12 @@ class GroupRows:
         """Return whether a group has a row in progress; False for a group that is not there."""
         return bool(self._numbers.get(group))
 
-    def awaited(self, group: int) -> AwaitedCommand:
+    def awaited(self, group: int) -> PendingCommand:
         """Return what a group has in progress, or all of them: a decorrelation."""
         number = self._numbers[group]
         if not number and self._decorrelation is not None:
-            return AwaitedCommand(self._pool, len(self.begun), self._decorrelation[0])
-        return AwaitedCommand(self._pool, group, number)
+            return PendingCommand(self._pool, len(self.begun), self._decorrelation[0])
+        return PendingCommand(self._pool, group, number)
 
     @property
     def decorrelates(self) -> bool:
@@ -181,7 +181,7 @@ class GroupRows:
         if not self._numbers[group]:
             return None
         operation, t = self._doing[group]
-        what = words_for(operation)
+        what = operation_name(operation)
         return f"{what} of {t} rows" if operation == ROLLOUT else f"{what} at row {t}"
 
     def _disown(self, group: int) -> None:
@@ -193,6 +193,6 @@ class GroupRows:
                 disown(self._reward, t, slice(first + share.start, first + share.stop))
 
 
-def words_for(operation: int) -> str:
+def operation_name(operation: int) -> str:
     """Return what messages call an operation."""
     return _WORDS[operation]

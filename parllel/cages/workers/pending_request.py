@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parllel.buffers.conversation import FIRST_WORDS, Conversation
-from parllel.cages.cage_interface import Awaited
+from parllel.cages.cage_interface import PendingRow
 from parllel.errors import WrongStateError
 from parllel.system.processes.several import Handle
 
 MADE = "made"
 
 
-class PendingRequest(Awaited):
+class PendingRequest(PendingRow):
     """What was asked of a worker, until its answer is taken; at first that the environment is made.
 
     Attributes:

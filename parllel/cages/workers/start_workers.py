@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from parllel.arrays.kinds import SharedMemoryArray
 from parllel.buffers.conversation import Conversation
-from parllel.cages.env_registry import WithRegistry
+from parllel.cages.env_registry import RegistryTarget
 from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
@@ -173,7 +173,7 @@ def start_pool(
         return [make(share) if share.start < share.stop else None for share in shares[process]]
 
     # Made once, as it packs what is registered with gymnasium for all workers alike.
-    target = WithRegistry(serve)
+    target = RegistryTarget(serve)
     try:
         for w in range(n_workers):
             cores = settings.cores

@@ -166,7 +166,7 @@ class SynchronizedWorker:
         function = self._share.calls[op]
         reply = self._conversation.reply_to(number, survived, function, *args, plain=plain)
         # Main waits for the answer to "close" on the pipe alone, as it does with every child.
-        mailed = op != "close" and self._control.put_mail(self._worker, reply)
+        mailed = op != "close" and self._control.put_answer(self._worker, reply)
         # The mail before this word, which makes it visible; the pipe after it, as sending a long reply ends
         # only when main reads, and main reads once it has seen the word.
         self._control.post_done(self._size.n_groups, self._worker, number)

@@ -24,8 +24,8 @@ import numpy as np
 from parllel.buffers.child_conversation import ChildConversation
 from parllel.buffers.conversation import FIRST_WORDS
 from parllel.cages.stepping.environments import Environments
-from parllel.cages.stepping.plain_face import plain_action, take_plain
 from parllel.cages.stepping.row_environments import RowEnvironments
+from parllel.cages.stepping.step_methods import plain_action, take_plain
 from parllel.cages.stepping.step_result import StepResult
 from parllel.cages.workers.environment_share import EnvironmentShare
 from parllel.errors import WrongStateError

@@ -6,7 +6,7 @@
     end_call      main's own share of the call               does its share meanwhile
     await_done    <------- done word of calls = n; FAILED if the worker is ending
     _receive      <------- ANSWER n or ERROR n               from the mail box, else over the pipe
-    last_words    <------- EXCEPTION                         over the pipe, only after FAILED
+    failure    <------- EXCEPTION                         over the pipe, only after FAILED
     Deaths        <------- process descriptor                from the system: it wrote no word before its end
 
 Words are what main waits for. A process that was killed writes none, so no wait is longer than POLL_S, and
@@ -35,7 +35,7 @@ from parllel.cages.workers.environment_share import EnvironmentShare
 from parllel.errors import ClosedError, WorkerTimeoutError, first_of
 from parllel.system.counted_time import counted_s
 from parllel.system.processes.owned import own
-from parllel.system.processes.several import Deaths, Handle, await_any
+from parllel.system.processes.several import ExitPoller, Handle, await_any
 
 POLL_S = 0.01  # how long a death may go unnoticed; looking more often would cost the row
 SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
@@ -74,7 +74,7 @@ class WorkerPool:
         self.broken: str | None = None
         self.rescued: list[Any] | None = None
         self.unfinished: list[int] = []
-        self._deaths: Deaths | None = None
+        self._deaths: ExitPoller | None = None
         self._handles: Sequence[Handle] | None = None
         self._timeout_s = timeout_s
         self._memory = memory  # freed with the pool: the words and flags of a cage that has ended
@@ -185,7 +185,7 @@ class WorkerPool:
         """Return whether a worker has ended."""
         # Made at the first look, when all workers have been started.
         if self._deaths is None:
-            self._deaths = Deaths([worker.child for worker in self.workers])
+            self._deaths = ExitPoller([worker.child for worker in self.workers])
         return self._deaths.any()
 
     def _says(self, group: int, number: int) -> bool:
@@ -293,7 +293,7 @@ class WorkerPool:
         worker = self.workers[w]
         try:
             # The mail box first: only if it is empty does the answer come over the pipe.
-            return worker.answer(number, doing, mail=self.control.take_mail(w))
+            return worker.answer(number, doing, mail=self.control.take_answer(w))
         except BaseException as error:
             if worker.broken is not None or not isinstance(error, Exception):
                 self.end(error)
@@ -327,7 +327,7 @@ class WorkerPool:
             # On a word, which ends the wait as soon as that worker finishes or fails.
             self.control.wait.wait(first + busy[0], load(first + busy[0]), SETTLE_S / 4)
         # Only now: a worker posts FAILED first and then sends why, and one that died had sent it before.
-        error = first_of([self.workers[w].last_words(doing) for w in sorted(failed)])
+        error = first_of([self.workers[w].failure(doing) for w in sorted(failed)])
         self._end_failed(error, failed.union(busy))
         raise error
 
@@ -344,12 +344,12 @@ class WorkerPool:
         line, deadline = self.control.size.done_line(self._calls), time.monotonic() + RESCUE_S
         number = self.control.command(CALL, self._calls, COLLECT_AT_ONCE)
         for w, worker in enumerate(self.workers):
-            found = worker.left_behind  # of one that failed, which sent it after the exception
+            found = worker.pending_results  # of one that failed, which sent it after the exception
             # What goes wrong here would hide the failure that is to be raised.
             with contextlib.suppress(Exception):
                 left_s = deadline - time.monotonic()
                 if w not in silent and self.control.wait.wait_each(line + w, 1, number, left_s):
-                    mail = self.control.take_mail(w)
+                    mail = self.control.take_answer(w)
                     found = worker.answer(number, "during collect", RESCUE_S, mail=mail)
             rescued.append(nothing if found is None else found)
         if self.main is not None:

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.messaging.edge import Edge
+from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.errors import MissingMessageError
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.distributed.messaging.kafka_message import KafkaMessage
-from parllel.distributed.messaging.step_algorithm import make_walk, walk_through
+from parllel.distributed.messaging.step_algorithm import plan_step, walk_through
 from parllel.distributed.messaging.topic import TopicManager
 from parllel.errors import WrongStateError
 from parllel.types import State
@@ -112,11 +112,11 @@ class Agent(ABC):
         # call, in ASYNC by the step algorithm, when their messages have come.
         self.handed: Any = _NOTHING
         self.reported: Any = _NOTHING
-        # In ASYNC the edges of this agent: `put` without a look at names.
+        # In ASYNC the channels of this agent: `put` without a look at names.
         self._connected = False
-        self.action_edge: Edge | None = None
-        self.info_edge: Edge | None = None
-        self._edges_down: dict[str, Edge] = {}
+        self.action_channel: Channel | None = None
+        self.info_channel: Channel | None = None
+        self._channels_down: dict[str, Channel] = {}
 
     @abstractmethod
     def observe(self, global_state: Any) -> Any:
@@ -195,8 +195,8 @@ class Agent(ABC):
             if not agent._connected:
                 agent._setup_kafka_topics()
             below += agent.subordinates.values()
-        walk = make_walk(self.env_id, None if sync else self.kafka_broker, [self])
-        walk_through([walk], lambda _: global_state)
+        env_step = plan_step(self.env_id, None if sync else self.kafka_broker, [self])
+        walk_through([env_step], lambda _: global_state)
         return self._compiled_info
 
     def state(self) -> State:
@@ -277,9 +277,9 @@ class Agent(ABC):
         """Hand each subordinate its action; in SYNC, it passes on its own before this returns."""
         if not isinstance(actions, Mapping) or actions.keys() != self.subordinates.keys():
             raise self._wrong_decision(actions)
-        if self._edges_down:
+        if self._channels_down:
             for name, action in actions.items():
-                self._edges_down[name].put({"action": action}, self._timestep)
+                self._channels_down[name].put({"action": action}, self._timestep)
             return
         for name, subordinate in self.subordinates.items():
             subordinate.hand(actions[name])
@@ -304,29 +304,29 @@ class Agent(ABC):
         """Return what each subordinate reports of this step, by id; in SYNC, it is asked for it now."""
         infos = {}
         for name, subordinate in self.subordinates.items():
-            if not self._edges_down:
+            if not self._channels_down:
                 subordinate.ascend(global_state)
             infos[name] = subordinate.take_report()
         return infos
 
     def _send_info_to_parent(self, compiled_info: dict[str, Any]) -> None:
         """Publish this agent's report; in SYNC, keep it for the parent, who is waiting for it."""
-        if self.info_edge is not None:
-            self.info_edge.put(compiled_info, self._timestep)
+        if self.info_channel is not None:
+            self.info_channel.put(compiled_info, self._timestep)
         else:
             self.reported = compiled_info
 
     def _setup_kafka_topics(self) -> None:
-        """Make the edges to the parent and the subordinates; without a broker, forget them."""
+        """Make the channels to the parent and the subordinates; without a broker, forget them."""
         broker, name, env_id = self.kafka_broker, self.agent_id, self.env_id
-        self.action_edge = self.info_edge = None
-        self._edges_down = {}
+        self.action_channel = self.info_channel = None
+        self._channels_down = {}
         self._connected = True
         if broker is None or self.execution_mode is ExecutionMode.SYNC:
             return
         action, info = TopicManager.action_topic, TopicManager.info_topic
         if self.parent_id is not None:
-            self.action_edge = broker.edge(action(self.parent_id, name, env_id), env_id)
-            self.info_edge = broker.edge(info(name, self.parent_id, env_id), env_id)
+            self.action_channel = broker.channel(action(self.parent_id, name, env_id), env_id)
+            self.info_channel = broker.channel(info(name, self.parent_id, env_id), env_id)
         for sub in self.subordinates:
-            self._edges_down[sub] = broker.edge(action(name, sub, env_id), env_id)
+            self._channels_down[sub] = broker.channel(action(name, sub, env_id), env_id)

@@ -43,9 +43,9 @@ class DelayedTransport(Transport):
             _, records, deadline = self._held.popleft()
             self.inner.send_hop(records, deadline + self.delay_s)
 
-    def reset(self, environment: bytes, incarnation: int, epoch: int) -> None:
+    def reset(self, environment: bytes, lease: int, epoch: int) -> None:
         """Pass it on."""
-        self.inner.reset(environment, incarnation, epoch)
+        self.inner.reset(environment, lease, epoch)
 
     def trouble(self) -> str:
         """Return that of the other transport."""

@@ -2,7 +2,7 @@
 
     a thread that flushes    --- send_hop -->  transport      one thread at a time (_sending)
     a thread that waits      <--- receive ---  transport      one thread at a time (_receiving)
-                             --- arrive --->   the edges      with the exchange's lock
+                             --- arrive --->   the channels      with the exchange's lock
 
 A thread that waits for a message may find it brought by another thread, so it looks again whenever it is
 given `_receiving`, and does not wait for long at once. The exchange's lock is taken inside of the other two,
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from parllel.distributed.messaging.edge import Edge
+from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
@@ -24,37 +24,41 @@ from parllel.distributed.messaging.errors import (
     SequenceGapError,
 )
 from parllel.distributed.messaging.exchange import Exchange
+from parllel.distributed.messaging.namespace import Namespace
 from parllel.distributed.messaging.record_content import RecordHead, open_record
-from parllel.distributed.messaging.room import Room
 from parllel.distributed.messaging.transport import Record, Transport
 from parllel.errors import ClosedError
 
 # Longest time that one thread leaves others without a look at what has arrived.
 _SLICE_S = 0.05
 # A turn of waiting that took longer, on a busy machine too, was interrupted: by SIGSTOP, say, or a debugger.
-_LONGEST_TURN_S = 1.0
+_MAX_TURN_S = 1.0
 
 
 class Delivery:
-    """Send what the exchange has collected, and hand what arrives to its edges.
+    """Send what the exchange has collected, and hand what arrives to its channels.
 
     What is of another run or broker, of an epoch that is over, damaged, or came before, is counted, dropped.
 
     Args:
-        rooms: of the broker, by the ids of environments.
+        namespaces: of the broker, by the ids of environments.
 
     Attributes:
-        stale: messages of epochs or incarnations that are over.
+        stale: messages of epochs or leases that are over.
         foreign: records of others, or that are none.
         sent_records, sent_bytes, received_records: what went through the transport.
     """
 
     def __init__(
-        self, exchange: Exchange, transport: Transport, rooms: dict[str, Room], timeout_s: float
+        self,
+        exchange: Exchange,
+        transport: Transport,
+        namespaces: dict[str, Namespace],
+        timeout_s: float,
     ) -> None:
         self._exchange = exchange
         self._transport = transport
-        self._rooms = rooms
+        self._namespaces = namespaces
         self._timeout_s = timeout_s
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
@@ -92,16 +96,18 @@ class Delivery:
         if self._exchange.encoded:
             self._receive(0.0)
 
-    def wait_until(self, ready: Callable[[], bool], edges: Sequence[Edge], deadline: float) -> bool:
+    def wait_until(
+        self, ready: Callable[[], bool], channels: Sequence[Channel], deadline: float
+    ) -> bool:
         """Flush, and receive until a function returns True; return False if it did not by the deadline.
 
-        edges: those that are waited for; the function may remove some.
+        channels: those that are waited for; the function may remove some.
 
         Time in which this process did not run, as it was stopped, does not count.
 
         Raises:
-            SequenceGapError: if what an edge waits for is lost.
-            BrokerUnavailableError, BrokerRefusedError: if the transport fails; names the first of the edges.
+            SequenceGapError: if what a channel waits for is lost.
+            BrokerUnavailableError, BrokerRefusedError: if the transport fails; names the first channel.
         """
         turn = self._start_turn()
         try:
@@ -115,16 +121,16 @@ class Delivery:
                 with self._exchange.lock:
                     if ready():
                         return True
-                    for edge in edges:
-                        if edge.place.fault is not None:
-                            raise edge.place.fault
+                    for channel in channels:
+                        if channel.lease.fault is not None:
+                            raise channel.lease.fault
                 self.check_open()
                 left = deadline - time.monotonic()
                 if left <= 0 and not self._was_stopped(turn):
                     return False
                 self._receive(max(0.0, min(left, _SLICE_S)), ready)
         except (BrokerUnavailableError, BrokerRefusedError) as error:
-            raise _while_waiting(error, edges) from error
+            raise _while_waiting(error, channels) from error
 
     def _start_turn(self) -> tuple[float, float]:
         return time.monotonic(), self._transport.blocked_s
@@ -133,7 +139,7 @@ class Delivery:
         """Return whether a turn of waiting took longer than it can if this process runs."""
         started, blocked_s = turn
         passed_s = time.monotonic() - started - (self._transport.blocked_s - blocked_s)
-        return passed_s > _LONGEST_TURN_S
+        return passed_s > _MAX_TURN_S
 
     def _receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
         if not self._receiving.acquire(timeout=timeout_s):
@@ -167,28 +173,30 @@ class Delivery:
         if head.session != exchange.session or head.run != exchange.run:
             self.foreign += 1
             return
-        room = self._rooms.get(head.environment)
-        if room is None or head[4:6] != (room.place.incarnation, room.place.epoch):
+        namespace = self._namespaces.get(head.environment)
+        if namespace is None or head[4:6] != (namespace.lease.number, namespace.lease.epoch):
             self.stale += len(payloads)
             return
         try:
-            self._arrive(room, head, values, payloads)
+            self._arrive(namespace, head, values, payloads)
         except (KeyError, TypeError):  # written by someone who has read one of ours
             self.foreign += 1
 
-    def _arrive(self, room: Room, head: RecordHead, values: list[Any], payloads: list[Any]) -> None:
-        edges = room.ways[head.kind, head.channel]
+    def _arrive(
+        self, namespace: Namespace, head: RecordHead, values: list[Any], payloads: list[Any]
+    ) -> None:
+        channels = namespace.ways[head.kind, head.custom_topic]
         step, each = head.step, iter(values)
         for sender, recipient, number, timestamp, payload in zip(
             each, each, each, each, payloads, strict=False
         ):
-            edge = edges[sender, recipient]
-            if number == edge.received and number < edge.sent:
-                edge.arrive((step, number, timestamp, payload))
-            elif number < edge.received:
+            channel = channels[sender, recipient]
+            if number == channel.received and number < channel.sent:
+                channel.arrive((step, number, timestamp, payload))
+            elif number < channel.received:
                 self._exchange.duplicates += 1
-            elif room.place.fault is None:
-                room.place.fault = _gap(edge, number)
+            elif namespace.lease.fault is None:
+                namespace.lease.fault = _gap(channel, number)
 
     def forget(self, key: bytes) -> None:
         """Do not send again what an environment had sent before its reset."""
@@ -196,11 +204,11 @@ class Delivery:
             with self._sending:
                 self._unsent = [record for record in self._unsent if record.environment != key]
 
-    def reset(self, key: bytes, incarnation: int, epoch: int) -> None:
+    def reset(self, key: bytes, lease: int, epoch: int) -> None:
         """Let the transport know of an epoch that begins."""
         self.forget(key)
         if self._exchange.encoded:
-            self._transport.reset(key, incarnation, epoch)
+            self._transport.reset(key, lease, epoch)
 
     def statistics(self) -> dict[str, int]:
         """Return what went through the transport, and what of it was dropped."""
@@ -213,15 +221,15 @@ class Delivery:
             **{f"transport_{name}": n for name, n in self._transport.statistics().items()},
         }
 
-    def overdue(self, edge: Edge, why: str) -> MessagingError:
+    def overdue(self, channel: Channel, why: str) -> MessagingError:
         """Return the error for a message that is not here: the transport's, if that is in trouble."""
-        missing = edge.missing(why)
+        missing = channel.missing(why)
         trouble = self._transport.trouble()
         if not trouble:
             return missing
-        place = edge.place
+        lease = channel.lease
         return BrokerUnavailableError(
-            f"{missing}; {trouble}", environment=place.environment, step=place.step
+            f"{missing}; {trouble}", environment=lease.environment, step=lease.step
         )
 
     def close(self) -> None:
@@ -230,26 +238,26 @@ class Delivery:
         self._transport.close()
 
 
-def _gap(edge: Edge, number: int) -> SequenceGapError:
+def _gap(channel: Channel, number: int) -> SequenceGapError:
     return SequenceGapError(
-        f"{edge}: expected message {edge.received}, got message {number}: those between were lost; reset the "
-        "environment (clear_environment)",
-        environment=edge.place.environment,
-        step=edge.place.step,
+        f"{channel}: expected message {channel.received}, got message {number}: those between were "
+        "lost; reset the environment (clear_environment)",
+        environment=channel.lease.environment,
+        step=channel.lease.step,
     )
 
 
-def _while_waiting(error: MessagingError, edges: Sequence[Edge]) -> MessagingError:
-    if not edges:
+def _while_waiting(error: MessagingError, channels: Sequence[Channel]) -> MessagingError:
+    if not channels:
         return error
-    place = edges[0].place
-    return type(error)(f"{edges[0]}: {error}", environment=place.environment, step=place.step)
+    lease = channels[0].lease
+    return type(error)(f"{channels[0]}: {error}", environment=lease.environment, step=lease.step)
 
 
-def unready(edges: Sequence[Edge]) -> list[Edge]:
-    """Return the edges whose message of this step is not here."""
+def unready(channels: Sequence[Channel]) -> list[Channel]:
+    """Return the channels whose message of this step is not here."""
     return [
-        edge
-        for edge in edges
-        if (not edge.queue or edge.queue[0][0] != edge.place.step) and not edge.ready()
+        channel
+        for channel in channels
+        if (not channel.queue or channel.queue[0][0] != channel.lease.step) and not channel.ready()
     ]

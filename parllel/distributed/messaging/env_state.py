@@ -2,7 +2,7 @@
 
 the environment    the number of the step, whether the episode has ended, physics, the leaves' last actions
 its agents         what each one's `state()` returns
-the broker         incarnation, epoch, step, and sequence numbers of the environment's edges
+the broker         lease, epoch, step, and sequence numbers of the environment's channels
 """
 
 from __future__ import annotations

@@ -26,15 +26,15 @@ class MissingMessageError(MessagingError, TimeoutError):
 
 
 class SequenceGapError(MessagingError):
-    """Messages of an edge are lost; a reset of the environment begins anew."""
+    """Messages of a channel are lost; a reset of the environment begins anew."""
 
 
 class DuplicateActionError(MessagingError):
-    """A second action, unlike the first, was sent over an edge in one step."""
+    """A second action, unlike the first, was sent over a channel in one step."""
 
 
 class QueueOverflowError(MessagingError):
-    """As many messages of an edge as its queue holds have not been consumed."""
+    """As many messages of a channel as its queue holds have not been consumed."""
 
 
 class MessageTooLargeError(MessagingError, ValueError):

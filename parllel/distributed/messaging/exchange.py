@@ -1,4 +1,4 @@
-"""What all edges of a broker share: messages on their way into records, and those who only watch them."""
+"""What all channels of a broker share: messages on their way into records, and those who only watch them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from parllel.distributed.messaging.kafka_message import KafkaMessage
+from parllel.distributed.messaging.lease import Lease
 from parllel.distributed.messaging.message_tap import MessageTap
-from parllel.distributed.messaging.place import Place
 from parllel.distributed.messaging.record_content import SCHEMA, RecordHead, write_record
 from parllel.distributed.messaging.transport import Record
 
@@ -20,7 +20,7 @@ Callback = Callable[[KafkaMessage], object]
 _HEAD = 256
 _LOGGER = logging.getLogger("parllel.distributed.messaging")
 # Calls that may wait while another thread is in a callback, before those who cause more have to wait too.
-_MOST_CALLS = 1024
+_MAX_CALLS = 1024
 
 
 class Subscription:
@@ -50,12 +50,12 @@ class Outbox:
         most: bytes that they may have in one record.
     """
 
-    __slots__ = ("channel", "kind", "most", "nbytes", "payloads", "place", "ways")
+    __slots__ = ("custom_topic", "kind", "lease", "most", "nbytes", "payloads", "ways")
 
-    def __init__(self, place: Place, kind: str, channel: str | None, most: int) -> None:
-        self.place = place
+    def __init__(self, lease: Lease, kind: str, custom_topic: str | None, most: int) -> None:
+        self.lease = lease
         self.kind = kind
-        self.channel = channel
+        self.custom_topic = custom_topic
         self.most = most
         self.clear()
 
@@ -69,16 +69,16 @@ class Outbox:
 class Exchange:
     """Collect the messages of a hop into records.
 
-        Edge.put     --- add --->  outboxes: one for each environment, kind and channel
+        Channel.put     --- add --->  outboxes: one for each environment, kind and custom topic
         outboxes     --- seal -->  records, at the end of the hop or when one is full
         Delivery     takes the records, and hands them to the transport
 
-    Whatever is here, in an edge or in a place is read and changed by those alone who hold the lock.
+    Whatever is here, in a channel or in a lease is read and changed by those alone who hold the lock.
 
     Args:
         run: the name of the run.
         encoded: whether messages become records; otherwise they arrive at once, as references.
-        capacity: messages of one edge that may wait for their consumer.
+        capacity: messages of one channel that may wait for their consumer.
         max_bytes: of a record.
 
     Attributes:
@@ -87,8 +87,8 @@ class Exchange:
         outgoing: outboxes that hold messages.
         totals: of all epochs that are over: messages "published", "consumed" and so on.
         duplicates: messages that came, or were sent, twice.
-        latest_channels: names of channels of which the latest message alone is kept.
-        subscriptions: to channels, by their names.
+        latest_topics: names of custom topics of which only the latest message is kept.
+        subscriptions: to custom topics, by their names.
     """
 
     def __init__(self, run: str, *, encoded: bool, capacity: int, max_bytes: int) -> None:
@@ -102,14 +102,14 @@ class Exchange:
         self.watchers = Watchers()
         self.totals: Counter[str] = Counter()
         self.duplicates = 0
-        self.latest_channels: set[str] = set()
+        self.latest_topics: set[str] = set()
         self.subscriptions: dict[str, list[Subscription]] = {}
         self._sealed: list[Record] = []
 
-    def outbox(self, place: Place, kind: str, channel: str | None) -> Outbox:
+    def outbox(self, lease: Lease, kind: str, custom_topic: str | None) -> Outbox:
         """Return a new outbox."""
-        names = len(self.run) + len(place.key) + 4 * len(channel or "")
-        return Outbox(place, kind, channel, self.max_bytes - _HEAD - names)
+        names = len(self.run) + len(lease.key) + 4 * len(custom_topic or "")
+        return Outbox(lease, kind, custom_topic, self.max_bytes - _HEAD - names)
 
     def add(self, outbox: Outbox, way: tuple[Any, ...], payload: Any, nbytes: int) -> None:
         """Put a message into an outbox."""
@@ -122,13 +122,13 @@ class Exchange:
         outbox.nbytes += nbytes
 
     def _seal(self, outbox: Outbox) -> None:
-        place, kind = outbox.place, outbox.kind
+        lease, kind = outbox.lease, outbox.kind
         head = RecordHead(
-            *(SCHEMA, self.run, self.session, place.environment, place.incarnation, place.epoch),
-            *(place.step, kind, outbox.channel),
+            *(SCHEMA, self.run, self.session, lease.environment, lease.number, lease.epoch),
+            *(lease.step, kind, outbox.custom_topic),
         )
         content = write_record(head, outbox.ways, outbox.payloads)
-        self._sealed.append(Record(kind, place.key, content))
+        self._sealed.append(Record(kind, lease.key, content))
         outbox.clear()
 
     def take_hop(self) -> list[Record]:
@@ -159,17 +159,17 @@ class Watchers:
     def __init__(self) -> None:
         self.taps: list[MessageTap] = []
         self.failures = 0
-        self._calls: deque[tuple[Subscription, KafkaMessage, Place, int]] = deque()
+        self._calls: deque[tuple[Subscription, KafkaMessage, Lease, int]] = deque()
         self._running = threading.Lock()
         self._runner: int | None = None
 
-    def saw(
-        self, message: KafkaMessage, subscriptions: Sequence[Subscription], place: Place
+    def notify(
+        self, message: KafkaMessage, subscriptions: Sequence[Subscription], lease: Lease
     ) -> None:
         """Note that a message has arrived."""
         for tap in self.taps:
             tap.offer(message)
-        self._calls += [(one, message, place, place.epoch) for one in subscriptions]
+        self._calls += [(one, message, lease, lease.epoch) for one in subscriptions]
 
     def run(self, timeout_s: float) -> None:
         """Call the callbacks of what has arrived; another thread that does so already goes on with these."""
@@ -187,15 +187,15 @@ class Watchers:
                 self._running.release()
 
     def _acquire(self, timeout_s: float) -> bool:
-        if len(self._calls) > _MOST_CALLS:
+        if len(self._calls) > _MAX_CALLS:
             return self._running.acquire(timeout=timeout_s)
         return self._running.acquire(blocking=False)
 
     def _call(
-        self, subscription: Subscription, message: KafkaMessage, place: Place, epoch: int
+        self, subscription: Subscription, message: KafkaMessage, lease: Lease, epoch: int
     ) -> None:
         # A reset, or the end of the environment, ends what waits here as it does in the queues.
-        if not subscription.active or place.left or place.epoch != epoch:
+        if not subscription.active or lease.left or lease.epoch != epoch:
             return
         try:
             subscription.callback(message)

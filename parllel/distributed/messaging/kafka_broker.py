@@ -9,28 +9,28 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
+from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.delivery import Delivery, unready
-from parllel.distributed.messaging.edge import Edge
 from parllel.distributed.messaging.exchange import Exchange
 from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.messaging.memory_transport import MemoryTransport
 from parllel.distributed.messaging.message_tap import MessageTap
-from parllel.distributed.messaging.rooms import Rooms
+from parllel.distributed.messaging.namespaces import Namespaces
 from parllel.distributed.messaging.topic import Topic, check_id
 from parllel.distributed.messaging.transport import Transport
 from parllel.logging.ledger import Ledger
-from parllel.types import Closing, State
+from parllel.types import Closeable, State
 
 _MODES = ("memory", "kafka")
 _RUN = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
-class KafkaBroker(Closing):
+class KafkaBroker(Closeable):
     """Carry messages between the agents of many environments, none of which sees those of another.
 
-        publish, Edge.put   ---> the hop that is being put together
+        publish, Channel.put   ---> the hop that is being put together
         flush               ---> the transport: one record for each environment and kind of message
-        consume, Edge.take  <--- what has arrived, in the order in which it was sent, each message once
+        consume, Channel.take  <--- what has arrived, in the order in which it was sent, each message once
 
     `consume`, `await_messages` and `take_payloads` flush by themselves, and wait for what this broker has
     sent, so that memory and Kafka behave alike. Threads may share a broker.
@@ -94,8 +94,8 @@ class KafkaBroker(Closing):
         self._exchange = Exchange(
             run, encoded=encoded, capacity=capacity, max_bytes=transport.max_bytes
         )
-        self._rooms = Rooms(self._exchange)
-        self._delivery = Delivery(self._exchange, transport, self._rooms.by_id, timeout_s)
+        self._namespaces = Namespaces(self._exchange)
+        self._delivery = Delivery(self._exchange, transport, self._namespaces.by_id, timeout_s)
 
     @property
     def _open(self) -> threading.RLock:
@@ -109,17 +109,17 @@ class KafkaBroker(Closing):
         """
         with self._open:
             if isinstance(topic, Topic):
-                self._rooms.get(topic.address.environment).create_topic(topic, latest)
+                self._namespaces.get(topic.address.environment).create_topic(topic, latest)
                 return
-            _check_channel("create_topic", topic)
+            _check_custom_topic("create_topic", topic)
             if latest:
-                self._exchange.latest_channels.add(topic)
+                self._exchange.latest_topics.add(topic)
 
     def publish(self, topic: str, message: KafkaMessage) -> None:
         """Send a message with the current hop, and write into it the numbers that it is sent with.
 
-        topic: a `Topic`, whose address has to be that of the message; or a plain name, which is a channel of
-            the message's environment, between its sender and its recipient.
+        topic: a `Topic`, whose address has to be that of the message; or a plain name, a custom topic of the
+            message's environment between its sender and its recipient.
 
         A broadcast goes to those who have subscribed by now. On the memory broker, the callbacks that the
         message is for are called at once.
@@ -128,17 +128,17 @@ class KafkaBroker(Closing):
             TypeError: if the message is none, or one of its fields has the wrong type.
             ValueError: if it does not belong to the topic.
             ClosedError: if the broker was closed.
-        And what `Edge.put` raises.
+        And what `Channel.put` raises.
         """
         _check_message(topic, message)
         with self._open:
-            room = self._rooms.get(message.env_id)
-            room.create_topic(topic)
-            edges = room.edges_from(topic, message)
-            for edge in edges:
-                edge.put(message.payload, message.timestamp)
-                edge.stamp(message)
-        if any(edge.subscriptions or edge.latest for edge in edges):
+            namespace = self._namespaces.get(message.env_id)
+            namespace.create_topic(topic)
+            channels = namespace.channels_from(topic, message)
+            for channel in channels:
+                channel.put(message.payload, message.timestamp)
+                channel.stamp(message)
+        if any(channel.subscriptions or channel.latest for channel in channels):
             self.flush()
 
     def subscribe(
@@ -166,7 +166,7 @@ class KafkaBroker(Closing):
                 "subscribe: expected a callback, or agent_id for a broadcast, got neither"
             )
         with self._open:
-            return self._rooms.subscribe(topic, callback, agent_id)
+            return self._namespaces.subscribe(topic, callback, agent_id)
 
     def consume(
         self, topic: str, agent_id: str, env_id: str, clear: bool = True
@@ -185,27 +185,27 @@ class KafkaBroker(Closing):
         check_id("consume: env_id", env_id)
         check_id("consume: agent_id", agent_id)
         with self._open:
-            edges = self._rooms.edges_to(topic, agent_id, env_id)
-        self._await_sent(edges)
+            channels = self._namespaces.channels_to(topic, agent_id, env_id)
+        self._await_sent(channels)
         with self._exchange.lock:
-            messages = [message for edge in edges for message in edge.consume(clear)]
-        if len(edges) > 1:
+            messages = [message for channel in channels for message in channel.consume(clear)]
+        if len(channels) > 1:
             messages.sort(key=lambda message: message.timestamp)
         return messages
 
-    def _await_sent(self, edges: list[Edge]) -> None:
+    def _await_sent(self, channels: list[Channel]) -> None:
         with self._exchange.lock:
-            sent = [(edge, edge.sent, edge.place.epoch) for edge in edges]
+            sent = [(channel, channel.sent, channel.lease.epoch) for channel in channels]
 
         def arrived() -> bool:
             # After a reset by another thread there is nothing left to wait for.
             return all(
-                edge.received >= number or edge.place.epoch != epoch or edge.place.left
-                for edge, number, epoch in sent
+                channel.received >= number or channel.lease.epoch != epoch or channel.lease.left
+                for channel, number, epoch in sent
             )
 
-        if not self._delivery.wait_until(arrived, edges, self._delivery.deadline(None)):
-            late = next(edge for edge, number, _ in sent if edge.received < number)
+        if not self._delivery.wait_until(arrived, channels, self._delivery.deadline(None)):
+            late = next(channel for channel, number, _ in sent if channel.received < number)
             raise self._delivery.overdue(late, f"waited for {self.timeout_s} s")
         self._exchange.watchers.run(self.timeout_s)
 
@@ -216,40 +216,42 @@ class KafkaBroker(Closing):
         """
         check_id("clear_environment: env_id", env_id)
         with self._open:
-            room = self._rooms.by_id.get(env_id)
-            if room is None:
+            namespace = self._namespaces.by_id.get(env_id)
+            if namespace is None:
                 return
-            room.clear()
-            place = room.place
-        self._delivery.reset(place.key, place.incarnation, place.epoch)
+            namespace.clear()
+            lease = namespace.lease
+        self._delivery.reset(lease.key, lease.number, lease.epoch)
 
     def get_environment_topics(self, env_id: str) -> list[str]:
         """Return the topics of an environment that were created or written to, in this order."""
         with self._open:
-            room = self._rooms.by_id.get(check_id("get_environment_topics: env_id", env_id))
-            return [] if room is None else room.topics()
+            namespace = self._namespaces.by_id.get(
+                check_id("get_environment_topics: env_id", env_id)
+            )
+            return [] if namespace is None else namespace.topics()
 
     def join(self, env_id: str) -> int:
-        """Take an id for an environment, and return the number of this taking, which is not used again.
+        """Lease an id to an environment and return the number of the lease, which is never used again.
 
-        Messages of an earlier taking reach nobody any more.
+        Messages of earlier leases are no longer delivered.
 
         Raises:
             WrongStateError: if another environment has it.
         """
         with self._open:
-            return self._rooms.join(check_id("join: env_id", env_id))
+            return self._namespaces.join(check_id("join: env_id", env_id))
 
     def leave(self, env_id: str) -> None:
-        """Give an id up, with its topics, messages, subscriptions and edges."""
+        """Give an id up, with its topics, messages, subscriptions and channels."""
         with self._open:
-            room = self._rooms.leave(check_id("leave: env_id", env_id))
-        if room is not None:
-            place = room.place
-            self._delivery.reset(place.key, place.incarnation, place.epoch)
+            namespace = self._namespaces.leave(check_id("leave: env_id", env_id))
+        if namespace is not None:
+            lease = namespace.lease
+            self._delivery.reset(lease.key, lease.number, lease.epoch)
 
     def begin_step(self, env_ids: Sequence[str], steps: Sequence[int]) -> None:
-        """Number what these environments send from now on; each edge has one action until the next number.
+        """Number what these environments send from now on; each channel has one action until the next number.
 
         steps: a number for each environment.
 
@@ -260,15 +262,15 @@ class KafkaBroker(Closing):
             self.flush()
         with self._open:
             for env_id, step in zip(env_ids, steps, strict=True):
-                place = self._rooms.get(env_id).place
-                if place.step is not None and step < place.step:
+                lease = self._namespaces.get(env_id).lease
+                if lease.step is not None and step < lease.step:
                     raise ValueError(
-                        f"begin_step: environment {env_id!r}: expected a step from {place.step} on, "
+                        f"begin_step: environment {env_id!r}: expected a step from {lease.step} on, "
                         f"got {step!r}"
                     )
-                place.step = step
+                lease.step = step
 
-    def edge(self, topic: Topic, env_id: str | None = None) -> Edge:
+    def channel(self, topic: Topic, env_id: str | None = None) -> Channel:
         """Return the way from one agent to another, which is quicker to use than its name.
 
         Raises:
@@ -276,27 +278,29 @@ class KafkaBroker(Closing):
             ValueError: if it is of another environment, or a broadcast, which has many recipients.
         """
         if not isinstance(topic, Topic):
-            raise TypeError(f"edge: expected a Topic, as TopicManager makes it, got {topic!r}")
+            raise TypeError(f"channel: expected a Topic, as TopicManager makes it, got {topic!r}")
         if env_id is not None and env_id != topic.address.environment:
-            raise ValueError(f"edge: expected a topic of environment {env_id!r}, got {topic!r}")
+            raise ValueError(f"channel: expected a topic of environment {env_id!r}, got {topic!r}")
         if topic.address.recipient is None:
-            raise ValueError(f"edge: expected a topic with a recipient, got {topic!r}; use publish")
+            raise ValueError(
+                f"channel: expected a topic with a recipient, got {topic!r}; use publish"
+            )
         with self._open:
-            room = self._rooms.get(topic.address.environment)
-            room.create_topic(topic)
-            return room.edge_of(topic.address)
+            namespace = self._namespaces.get(topic.address.environment)
+            namespace.create_topic(topic)
+            return namespace.channel_of(topic.address)
 
-    def await_messages(self, edges: Sequence[Edge], deadline: float | None = None) -> None:
-        """Flush, and wait until each edge has its message of the step; those of earlier steps are dropped.
+    def await_messages(self, channels: Sequence[Channel], deadline: float | None = None) -> None:
+        """Flush, and wait until each channel has its message of the step; those of earlier steps are dropped.
 
         deadline: of `time.monotonic`; None is the broker's time-out from now.
 
         Raises:
-            MissingMessageError: names the environment, the edge and the step of the first that has not come.
+            MissingMessageError: names environment, channel and step of the first missing message.
             SequenceGapError: if it was lost.
             BrokerUnavailableError: if it is on its way, or cannot be sent.
         """
-        missing = list(edges)
+        missing = list(channels)
 
         def ready() -> bool:
             missing[:] = unready(missing)
@@ -308,20 +312,20 @@ class KafkaBroker(Closing):
         self._exchange.watchers.run(self.timeout_s)
 
     def take_payloads(
-        self, edges: Sequence[Edge], deadline: float | None = None
+        self, channels: Sequence[Channel], deadline: float | None = None
     ) -> list[dict[str, Any]]:
-        """Await one message of each edge, and consume them; raise as `await_messages`."""
-        self.await_messages(edges, deadline)
+        """Await one message of each channel, and consume them; raise as `await_messages`."""
+        self.await_messages(channels, deadline)
         with self._exchange.lock:
             payloads = []
-            for edge in edges:
-                queue = edge.queue
+            for channel in channels:
+                queue = channel.queue
                 # As `take_payload` would, without a call for each; another thread may have been quicker.
-                if queue and not edge.place.left and queue[0][0] == edge.place.step:
-                    edge.taken += 1
+                if queue and not channel.lease.left and queue[0][0] == channel.lease.step:
+                    channel.taken += 1
                     payloads.append(queue.pop(0)[3])
                 else:
-                    payloads.append(edge.take_payload())
+                    payloads.append(channel.take_payload())
             return payloads
 
     def flush(self, deadline: float | None = None) -> None:
@@ -347,13 +351,13 @@ class KafkaBroker(Closing):
     def statistics(self) -> dict[str, int]:
         """Return counts of messages, records, environments and faults since the broker was made."""
         with self._exchange.lock:
-            return {**self._rooms.statistics(), **self._delivery.statistics()}
+            return {**self._namespaces.statistics(), **self._delivery.statistics()}
 
     @property
     def ledger(self) -> Ledger:
         """What became of the messages up to now; its `check` raises if any is lost or counted twice."""
         with self._exchange.lock:
-            return self._rooms.ledger()
+            return self._namespaces.ledger()
 
     def environment_state(self, env_id: str) -> State:
         """Return where an environment stands: numbers, and messages that nobody has consumed.
@@ -363,11 +367,11 @@ class KafkaBroker(Closing):
             MissingMessageError: if what was published does not arrive within the time-out.
         """
         with self._open:
-            room = self._rooms.existing(env_id)
-            edges = list(room.edges.values())
-        self._await_sent(edges)
+            namespace = self._namespaces.existing(env_id)
+            channels = list(namespace.channels.values())
+        self._await_sent(channels)
         with self._exchange.lock:
-            return room.state()
+            return namespace.state()
 
     def load_environment_state(self, env_id: str, state: State) -> None:
         """Let an environment go on where another stood; messages that are on their way reach nobody.
@@ -376,17 +380,17 @@ class KafkaBroker(Closing):
             WrongStateError: if no environment has the id.
         """
         with self._open:
-            self._rooms.load_state(env_id, state)
+            self._namespaces.load_state(env_id, state)
 
     def state(self) -> State:
         """Return where all environments stand."""
-        return {env_id: self.environment_state(env_id) for env_id in list(self._rooms.by_id)}
+        return {env_id: self.environment_state(env_id) for env_id in list(self._namespaces.by_id)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Let the environments of a state go on where they stood; those that have not joined join."""
         for env_id, of_one in state.items():
             with self._open:
-                self._rooms.get(env_id)
+                self._namespaces.get(env_id)
             self.load_environment_state(env_id, of_one)
 
     def close(self) -> None:
@@ -473,7 +477,7 @@ def _check_message(topic: str, message: KafkaMessage) -> None:
     check_id("publish: sender_id", message.sender_id)
     check_id("publish: recipient_id", message.recipient_id)
     if not isinstance(topic, Topic):
-        _check_channel("publish", topic)
+        _check_custom_topic("publish", topic)
         return
     environment, kind, sender, recipient = topic.address
     to = message.recipient_id if recipient is None else recipient
@@ -488,7 +492,9 @@ def _check_message(topic: str, message: KafkaMessage) -> None:
             )
 
 
-def _check_channel(call: str, topic: object) -> None:
-    """Check the name of a channel; raise as `_check_message`."""
+def _check_custom_topic(call: str, topic: object) -> None:
+    """Check the name of a custom topic; raise as `_check_message`."""
     if not isinstance(topic, str) or not topic:
-        raise TypeError(f"{call}: topic: expected a Topic, or the name of a channel, got {topic!r}")
+        raise TypeError(
+            f"{call}: topic: expected a Topic, or the name of a custom topic, got {topic!r}"
+        )

@@ -26,13 +26,13 @@ class KafkaMessage:
         timestamp: in the units of the environment's clock.
         message_type: what it is for.
         payload: by name, whatever `parllel.distributed.wire.encode` takes.
-        incarnation: which taker of the id, numbered by the broker. This and all below are None until
-            `publish` writes them, over whatever is there.
-        epoch: how often the incarnation had been reset.
+        lease: number of the environment's lease of its id, given by the broker. This and all fields below
+            are None until `publish` sets them.
+        epoch: how often the lease had been reset.
         step: the number that `begin_step` was given last since the reset, None before.
         sequence: messages that went from the sender to the recipient before it, in this epoch.
         schema: version of the envelope.
-        channel: the name of a channel that is no `Topic`.
+        custom_topic: name of the topic if it was given as plain text rather than as a `Topic`.
     """
 
     env_id: str
@@ -41,9 +41,9 @@ class KafkaMessage:
     timestamp: float
     message_type: MessageType
     payload: dict[str, Any]
-    incarnation: int | None = None
+    lease: int | None = None
     epoch: int | None = None
     step: int | None = None
     sequence: int | None = None
     schema: int | None = None
-    channel: str | None = None
+    custom_topic: str | None = None

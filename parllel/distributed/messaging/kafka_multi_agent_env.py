@@ -17,7 +17,7 @@ from parllel.distributed.messaging.env_state import (
 from parllel.distributed.messaging.errors import MissingMessageError
 from parllel.distributed.messaging.hierarchy import ENVIRONMENT, make_hierarchy
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
-from parllel.distributed.messaging.step_algorithm import make_walk, step_environments
+from parllel.distributed.messaging.step_algorithm import plan_step, step_environments
 from parllel.envs.rewards import reward_of
 from parllel.envs.states.env_state import load_env_state
 from parllel.errors import ClosedError, WrongStateError
@@ -25,7 +25,7 @@ from parllel.seeding import Seeds
 from parllel.types import State
 
 
-class StepResult(NamedTuple):
+class RootsStep(NamedTuple):
     """What one step gave the roots.
 
     observations, rewards, infos: by root. terminated, truncated: of the episode, which ends for all roots
@@ -103,7 +103,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._roots = frozenset(self.root_agents)
         self._closed = False
         _set_spaces(self)
-        self.incarnation = 0 if self.kafka_broker is None else self.kafka_broker.join(env_id)
+        self.lease = 0 if self.kafka_broker is None else self.kafka_broker.join(env_id)
         self._connect()
         for agent in self.agents.values():
             agent._environment = self
@@ -154,12 +154,12 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             {"agents": result.infos, "rewards": result.rewards},
         )
 
-    def step_roots(self, actions: Mapping[str, Any]) -> StepResult:
+    def step_roots(self, actions: Mapping[str, Any]) -> RootsStep:
         """Send each root its action, and return what each root gets.
 
         Raises:
             WrongStateError: if the episode has ended, or a step has failed, and there was no reset since.
-            MissingMessageError: naming environment, edge and step, if a root gets no action, or a message
+            MissingMessageError: naming environment, channel and step, if a root gets no action, or a message
                 does not come within the broker's time-out.
             ValueError: if an action is for an agent that is no root.
         """
@@ -168,7 +168,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     def set_env_id(self, env_id: str) -> None:
         """Take another id, in the middle of an episode too; what is still under the old one is lost.
 
-        Subscriptions and channels of your own stay with the old id, and end.
+        Subscriptions and custom topics stay with the old id, and end.
         """
         _check_open(self._closed, self.env_id)
         if self.kafka_broker is not None:
@@ -176,14 +176,14 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             if env_id == old:
                 return
             # Taken before the old one is given back: if it is not to be had, nothing has changed.
-            self.incarnation = self.kafka_broker.join(env_id)
+            self.lease = self.kafka_broker.join(env_id)
             self.kafka_broker.leave(old)
         self.env_id = env_id
         self._connect()
 
-    def as_parallel_env(self) -> ParallelFace:
+    def as_parallel_env(self) -> KafkaParallelEnv:
         """Return PettingZoo's parallel interface to this environment; its agents are the roots."""
-        return ParallelFace(self)
+        return KafkaParallelEnv(self)
 
     def close(self) -> None:
         """Give back the id; the broker stays open. A second call does nothing."""
@@ -273,10 +273,10 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._step = self.timestep
         for root in self.hierarchy.roots:
             action = actions[root.agent_id]
-            if root.action_edge is None:
+            if root.action_channel is None:
                 root.hand(action)
             else:
-                root.action_edge.put({"action": action}, float(self.timestep))
+                root.action_channel.put({"action": action}, float(self.timestep))
 
     def abandon_step(self) -> None:
         """Require a reset; for the step algorithm."""
@@ -290,7 +290,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self.timestep += 1
         return self.get_global_state()
 
-    def finish_step(self) -> StepResult:
+    def finish_step(self) -> RootsStep:
         """Take what the roots report; for the step algorithm."""
         infos: dict[str, dict[str, Any]] = {}
         for root in self.hierarchy.roots:
@@ -304,17 +304,17 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         at_most = self.max_steps is not None and self.timestep >= self.max_steps
         self.truncated = at_most or bool(self.is_truncated(infos))
         self._needs_reset = "its episode has ended" if self.terminated or self.truncated else None
-        return StepResult(observations, rewards, self.terminated, self.truncated, infos)
+        return RootsStep(observations, rewards, self.terminated, self.truncated, infos)
 
     def _connect(self) -> None:
-        """Give the agents the broker and the id, and find the way of a step along their edges."""
+        """Give the agents the broker and the id, and find the way of a step along their channels."""
         for agent in self.agents.values():
             agent.kafka_broker, agent.env_id = self.kafka_broker, self.env_id
             agent._setup_kafka_topics()
-        self.walk = make_walk(self.env_id, self.kafka_broker, self.hierarchy.roots)
+        self.env_step = plan_step(self.env_id, self.kafka_broker, self.hierarchy.roots)
 
 
-class ParallelFace:
+class KafkaParallelEnv:
     """The roots of an environment as PettingZoo's agents; all begin and end together.
 
     It needs no PettingZoo, and goes into a cage by `parllel.envs.ParallelEnvAdapter`.
@@ -370,7 +370,7 @@ class ParallelFace:
         self.agents = list(state["agents"])
 
     @property
-    def unwrapped(self) -> ParallelFace:
+    def unwrapped(self) -> KafkaParallelEnv:
         """Return this object."""
         return self
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from typing import Any
 
 from parllel.distributed.messaging.kafka_message import KafkaMessage
-from parllel.types import Closing
+from parllel.types import Closeable
 
 
-class MessageTap(Closing):
+class MessageTap(Closeable):
     """Keep the messages that arrived last, for monitoring; `KafkaBroker.tap` returns it.
 
     Payloads are those that the consumers get: change none.

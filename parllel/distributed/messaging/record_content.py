@@ -35,22 +35,22 @@ class RecordHead(NamedTuple):
         run: the name of the run.
         session: 32 random digits of the broker object that sent it.
         environment: its id.
-        incarnation: which taker of the id.
+        lease: number of the environment's lease of its id.
         epoch: number of its resets.
         step: of the environment.
         kind: the value of a `MessageType`.
-        channel: the name of a channel that is no topic.
+        custom_topic: a topic given as plain text; None otherwise.
     """
 
     schema: int
     run: str
     session: str
     environment: str
-    incarnation: int
+    lease: int
     epoch: int
     step: int | None
     kind: str
-    channel: str | None
+    custom_topic: str | None
 
 
 def wire_id(name: str) -> str | bytes:
@@ -81,8 +81,8 @@ def write_record(head: RecordHead, ways: list[Any], payloads: list[Raw]) -> byte
     ways: sender, recipient, sequence number and time of each message, one after the other.
     payloads: as `encode_part` returns them.
     """
-    channel = None if head.channel is None else wire_id(head.channel)
-    tree = [*head[:3], wire_id(head.environment), *head[4:8], channel, ways, payloads]
+    custom_topic = None if head.custom_topic is None else wire_id(head.custom_topic)
+    tree = [*head[:3], wire_id(head.environment), *head[4:8], custom_topic, ways, payloads]
     # All of it is None, int, float, str or bytes, which `encode` would only look at one by one.
     return encode(Raw(_encoder.encode(tree)))
 
@@ -102,12 +102,10 @@ def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any], 
     tree = decode(content, _limits(max_bytes))
     if type(tree) is not list or len(tree) != len(RecordHead._fields) + 2:
         raise ValueError("expected a list of eleven")
-    schema, run, session, environment, incarnation, epoch, step, kind, channel, ways, payloads = (
-        tree
-    )
+    schema, run, session, environment, lease, epoch, step, kind, custom_topic, ways, payloads = tree
     if type(schema) is not int or schema != SCHEMA:
         raise ValueError(f"expected schema {SCHEMA}, got {schema!r}")
-    numbers = type(incarnation) is int and type(epoch) is int
+    numbers = type(lease) is int and type(epoch) is int
     texts = type(run) is str and type(session) is str and type(kind) is str and kind in _KINDS
     listed = type(ways) is list and type(payloads) is list
     if not (numbers and texts and listed and (step is None or type(step) is int)):
@@ -116,9 +114,9 @@ def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any], 
         raise ValueError(f"expected a way for each of {len(payloads)} payloads")
     if type(environment) is not str:
         environment = read_id(environment)
-    if channel is not None and type(channel) is not str:
-        channel = read_id(channel)
-    head = RecordHead(schema, run, session, environment, incarnation, epoch, step, kind, channel)
+    if custom_topic is not None and type(custom_topic) is not str:
+        custom_topic = read_id(custom_topic)
+    head = RecordHead(schema, run, session, environment, lease, epoch, step, kind, custom_topic)
     return head, ways, payloads
 
 
@@ -145,12 +143,12 @@ def read_record(content: bytes, max_bytes: int = 1 << 26) -> list[KafkaMessage]:
                 *(head.environment, read_id(sender), read_id(recipient), timestamp),
                 message_type=MessageType(head.kind),
                 payload=payload,
-                incarnation=head.incarnation,
+                lease=head.lease,
                 epoch=head.epoch,
                 step=head.step,
                 sequence=number,
                 schema=head.schema,
-                channel=head.channel,
+                custom_topic=head.custom_topic,
             )
         )
     return messages

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from parllel.types import Closing
+from parllel.types import Closeable
 
 
 class Record(NamedTuple):
@@ -23,7 +23,7 @@ class Record(NamedTuple):
     content: bytes
 
 
-class Transport(ABC, Closing):
+class Transport(ABC, Closeable):
     """Carry records from a broker back to the same broker, and to those of others that share it.
 
     What comes of records of one environment and kind comes in the order in which they were sent. Records may
@@ -58,7 +58,7 @@ class Transport(ABC, Closing):
             BrokerUnavailableError: if nothing can come any more.
         """
 
-    def reset(self, environment: bytes, incarnation: int, epoch: int) -> None:
+    def reset(self, environment: bytes, lease: int, epoch: int) -> None:
         """Note that no record of an environment is of use that was sent before this epoch."""
         return
 

@@ -1,6 +1,6 @@
 """Many environments of agents, whose messages go over one broker, hop by hop together.
 
-`VectorFace` is what gymnasium's native vector environments look like, of these.
+`KafkaVectorEnv` is what gymnasium's native vector environments look like, of these.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from parllel.distributed.messaging.agent import Agent, ExecutionMode
 from parllel.distributed.messaging.env_state import whole_state
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
-from parllel.distributed.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv, StepResult
+from parllel.distributed.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv, RootsStep
 from parllel.distributed.messaging.step_algorithm import step_environments
 from parllel.distributed.messaging.topic import check_id
 from parllel.envs.states.env_state import load_env_state
 from parllel.envs.states.plain_values import freeze, thaw
 from parllel.errors import ClosedError, WrongStateError
-from parllel.types import Closing, State
+from parllel.types import Closeable, State
 
 Actions = Mapping[str, Any] | None
 
 
-class VectorizedKafkaEnv(Closing):
+class VectorizedKafkaEnv(Closeable):
     """Environments with the ids `rollout_0`, `rollout_1`, ..., stepped together.
 
     `step` and `reset` have lists with one dict by root per environment. `as_vector_env()` is a native
@@ -128,7 +128,7 @@ class VectorizedKafkaEnv(Closing):
         infos = [None if r is None else r.infos for r in results]
         return observations, rewards, dones, infos
 
-    def step_some(self, actions: Sequence[Actions]) -> list[StepResult | None]:
+    def step_some(self, actions: Sequence[Actions]) -> list[RootsStep | None]:
         """Step the environments whose actions are not None; return what each gave."""
         self._check_open()
         if not isinstance(actions, Sequence) or len(actions) != self.num_envs:
@@ -137,7 +137,7 @@ class VectorizedKafkaEnv(Closing):
                 f"{actions!r:.200}"
             )
         chosen = [i for i, of_one in enumerate(actions) if of_one is not None]
-        results: list[StepResult | None] = [None] * self.num_envs
+        results: list[RootsStep | None] = [None] * self.num_envs
         if not chosen:
             return results
         stepped = step_environments([self.envs[i] for i in chosen], [actions[i] for i in chosen])
@@ -191,7 +191,7 @@ class VectorizedKafkaEnv(Closing):
         *,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         others: Mapping[str, Callable[[Any], Any]] | None = None,
-    ) -> VectorFace:
+    ) -> KafkaVectorEnv:
         """Return a `gymnasium.vector.VectorEnv` of these environments; closing it closes them.
 
         With one root, or `root` named, it has that root's spaces and rewards; else Dict spaces by root and
@@ -199,7 +199,7 @@ class VectorizedKafkaEnv(Closing):
 
         others: with `root`, a function from observation to action for each of the other roots.
         """
-        return VectorFace(self, root, autoreset_mode, others or {})
+        return KafkaVectorEnv(self, root, autoreset_mode, others or {})
 
     def state(self) -> State:
         """Return the states of all environments.
@@ -259,7 +259,7 @@ def _needs_broker(all_agents: Sequence[Mapping[str, Agent]]) -> bool:
     )
 
 
-class VectorFace(VectorEnv[Any, Any, Any]):
+class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
     """What `VectorizedKafkaEnv.as_vector_env` returns.
 
     `reset` takes seeds (one, or one for each environment), and `options={"reset_mask": [n] bool}` for some
@@ -416,10 +416,10 @@ class VectorFace(VectorEnv[Any, Any, Any]):
     def _view(self, observations: Any) -> Any:
         return observations if self._root is None else observations[self._root]
 
-    def _reward(self, result: StepResult) -> float:
+    def _reward(self, result: RootsStep) -> float:
         return sum(result.rewards.values()) if self._root is None else result.rewards[self._root]
 
-    def _info(self, result: StepResult) -> dict[str, Any]:
+    def _info(self, result: RootsStep) -> dict[str, Any]:
         if self._root is None:
             return {root: _rest(info) for root, info in result.infos.items()}
         return _rest(result.infos[self._root])

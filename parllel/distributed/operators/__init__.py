@@ -19,7 +19,10 @@ if _TYPE_CHECKING:
     from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
     from parllel.distributed.operators.experiments.experiment import Experiment, ExperimentResult
     from parllel.distributed.operators.experiments.experiment_file import load_experiment
-    from parllel.distributed.operators.experiments.experiment_seeds import Fixed, Procedural
+    from parllel.distributed.operators.experiments.experiment_seeds import (
+        FixedSeeds,
+        ProceduralSeeds,
+    )
     from parllel.distributed.operators.experiments.results import OperatorResult
     from parllel.distributed.operators.experiments.telemetry import read_telemetry
     from parllel.distributed.operators.llm.scripted_server import ScriptedServer
@@ -40,13 +43,13 @@ __all__ = [
     "EpisodeOutcome",
     "Experiment",
     "ExperimentResult",
-    "Fixed",
+    "FixedSeeds",
     "MessageError",
     "MultiAgentConfig",
     "OperatorConfig",
     "OperatorLauncher",
     "OperatorResult",
-    "Procedural",
+    "ProceduralSeeds",
     "ScriptedServer",
     "WorkerAgent",
     "load_experiment",
@@ -68,8 +71,8 @@ __getattr__, __dir__ = _lazy_names(
         ),
         "experiments.experiment_file": ("load_experiment",),
         "experiments.experiment_seeds": (
-            "Fixed",
-            "Procedural",
+            "FixedSeeds",
+            "ProceduralSeeds",
         ),
         "experiments.results": ("OperatorResult",),
         "experiments.telemetry": ("read_telemetry",),

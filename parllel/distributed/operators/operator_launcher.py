@@ -35,12 +35,12 @@ from parllel.distributed.operators.workers.worker_environment import (
 from parllel.errors import ClosedError, WrongStateError
 from parllel.system.processes.program import Program
 from parllel.system.processes.several import end_all
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _GRACE_S = 2.0
 
 
-class OperatorLauncher(Closing):
+class OperatorLauncher(Closeable):
     """Launch operators, and end those that still run when it is closed.
 
     Args:

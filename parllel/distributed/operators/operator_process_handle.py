@@ -27,12 +27,12 @@ from parllel.distributed.operators.protocol.message_lines import (
 from parllel.distributed.operators.protocol.messages import (
     AnyCommand,
     Frame,
-    InitAgent,
-    Ping,
-    Reset,
-    SelectAction,
-    Step,
-    Stop,
+    InitAgentCommand,
+    PingCommand,
+    ResetCommand,
+    SelectActionCommand,
+    StepCommand,
+    StopCommand,
 )
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.distributed.operators.protocol.owed_replies import OwedReplies
@@ -47,14 +47,14 @@ from parllel.errors import (
 )
 from parllel.system.processes.program import Program
 from parllel.system.processes.several import await_lines
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _AT_ONCE = 1000  # lines that are looked through, although the time is over
 _LEAVE_S = 1.0  # for a worker that has said that it stops
 _SHOWN = 100  # characters of a line, in messages
 
 
-class OperatorProcessHandle(Closing):
+class OperatorProcessHandle(Closeable):
     """A running worker of one operator. It serves one thread at a time; `end` may come from another.
 
     Args:
@@ -129,7 +129,7 @@ class OperatorProcessHandle(Closing):
         """
         steps = UNSET if max_steps is None else max_steps
         seed = seed if seed is None else int(seed)
-        command = Reset(seed=seed, max_steps=steps, frame=frame or UNSET)
+        command = ResetCommand(seed=seed, max_steps=steps, frame=frame or UNSET)
         if agent_seed is not None:
             command.agent_seed = int(agent_seed)
         self._send("reset", command)
@@ -145,17 +145,17 @@ class OperatorProcessHandle(Closing):
             action: what a person chose.
         """
         self._send(
-            "step", Step(frame=frame or UNSET, last_frame=last_frame or UNSET, action=action)
+            "step", StepCommand(frame=frame or UNSET, last_frame=last_frame or UNSET, action=action)
         )
 
     def send_stop(self) -> None:
         """Ask the worker to end, which `stopped` answers. Reading that ends all that it has started."""
-        self._send("stop", Stop())
+        self._send("stop", StopCommand())
         self._is_stopping = True
 
     def send_ping(self) -> None:
         """Ask for `pong`; raise as `send_reset`."""
-        self._send("ping", Ping())
+        self._send("ping", PingCommand())
 
     def send_init_agent(
         self,
@@ -167,7 +167,7 @@ class OperatorProcessHandle(Closing):
         env_kwargs: dict[str, Any] | None = None,
     ) -> None:
         """Ask the worker to be a player, which `agent_ready` answers; raise as `send_reset`."""
-        command = InitAgent(game_name=game_name, player_id=player_id, seed=seed)
+        command = InitAgentCommand(game_name=game_name, player_id=player_id, seed=seed)
         if env_id is not None:
             command.env_id, command.env_kwargs = env_id, env_kwargs or {}
         self._send("init_agent", command)
@@ -186,7 +186,7 @@ class OperatorProcessHandle(Closing):
 
         Observation, actions and info are JSON values. `action` is what a person chose.
         """
-        command = SelectAction(player_id=player_id, observation=observation, action=action)
+        command = SelectActionCommand(player_id=player_id, observation=observation, action=action)
         command.legal_actions = legal_actions
         command.info = UNSET if info is None else info
         command.text = UNSET if text is None else text
@@ -208,7 +208,7 @@ class OperatorProcessHandle(Closing):
         except WorkerDiedError as error:
             self._leave_out_what_came()
             raise self._explained(error) from None
-        self._owed.owe(name)
+        self._owed.expect_reply_to(name)
 
     def _check_interactive(self) -> None:
         if not self.interactive:
@@ -340,7 +340,7 @@ class OperatorProcessHandle(Closing):
         if self.interactive and not self._is_stopping and not self.process.ended:
             self._is_stopping = True
             with contextlib.suppress(WorkerError, ClosedError):
-                self.process.write(write_command(Stop()), 0.0)
+                self.process.write(write_command(StopCommand()), 0.0)
         self.process.close_input()
 
     def close(self) -> None:

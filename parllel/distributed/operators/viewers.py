@@ -17,7 +17,7 @@ from typing import Any, Protocol
 class Viewer(Protocol):
     """What may want pictures of operators and games."""
 
-    def may_want(self, name: str) -> bool:
+    def may_view(self, name: str) -> bool:
         """Return whether it will ever want a picture of an operator; asked once, before its first episode."""
 
     def wants(self, name: str, episode: int) -> bool:
@@ -59,7 +59,7 @@ class EpisodeViewers:
         return bool(self._wanting)
 
     @property
-    def asks_last(self) -> bool:
+    def wants_last_frame(self) -> bool:
         """Whether a viewer wants the next picture only if it is the last."""
         return bool(self._wanting_last)
 

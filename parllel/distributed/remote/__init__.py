@@ -12,7 +12,7 @@ from parllel.distributed.remote.environment import make
 from parllel.distributed.remote.evaluate import evaluate
 from parllel.distributed.remote.failure import AgentFailure
 from parllel.distributed.remote.games.game import Game
-from parllel.distributed.remote.games.position import Position, Seat
+from parllel.distributed.remote.games.position import PlayerState, Position
 from parllel.distributed.remote.games.registry import environments, register
 from parllel.distributed.remote.protobuf_agent import ProtobufAgent
 from parllel.distributed.remote.remote_policy import RemoteError, RemotePolicy
@@ -25,11 +25,11 @@ __all__ = [
     "AgentSettings",
     "Game",
     "HttpError",
+    "PlayerState",
     "Position",
     "ProtobufAgent",
     "RemoteError",
     "RemotePolicy",
-    "Seat",
     "UrlAgent",
     "build_agent",
     "environments",

@@ -24,14 +24,14 @@ from parllel.distributed.remote.url_agent import UrlAgent
 from parllel.distributed.web.http_client import redacted
 from parllel.distributed.wire.wire_error import WireError
 from parllel.errors import ClosedError, ParllelError
-from parllel.types import Closing
+from parllel.types import Closeable
 
-_MOST_LOG = 1 << 18  # characters, where maxLogLength says nothing or more
+_MAX_LOG = 1 << 18  # characters, where maxLogLength says nothing or more
 _START_S = 60.0
 _LOOK_S = 0.01  # for an act to end by itself before it is ended
 
 
-class Agent(Closing):
+class Agent(Closeable):
     """Act for a specification, in time, and keep to itself what goes wrong.
 
     The code of a file, of source text and of a run is executed now, in a process of its own, which is ended
@@ -212,7 +212,7 @@ class Agent(Closing):
 
     def _log_length(self) -> int:
         given = self._environment.configuration.get("maxLogLength")
-        return int(min(max(_number(given, _MOST_LOG), 0), _MOST_LOG))
+        return int(min(max(_number(given, _MAX_LOG), 0), _MAX_LOG))
 
     def _configuration(self, code: AgentCode) -> dict[str, Any]:
         """Return what the agent is shown of the configuration."""

@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from parllel.types import Closing
+from parllel.types import Closeable
 
 MAIN = "main.py"
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-MOST_BYTES = 1 << 30  # of all files together
-MOST_FILES = 10_000
-_MOST_HEADER = 1 << 20  # bytes that tarfile may read at once
+MAX_BYTES = 1 << 30  # of all files together
+MAX_FILES = 10_000
+_MAX_HEADER = 1 << 20  # bytes that tarfile may read at once
 _CHUNK = 1 << 16
 
 
-class ExtractedArchive(Closing):
+class ExtractedArchive(Closeable):
     """The files of an archive, in a temporary folder.
 
     Only plain files and folders are extracted, and none outside of the folder.
@@ -60,11 +60,11 @@ class ExtractedArchive(Closing):
             raise
 
     def _extract(self, path: str) -> None:
-        left = MOST_BYTES
+        left = MAX_BYTES
         members = _zip_members(path) if zipfile.is_zipfile(path) else _tar_members(path)
         for number, (name, mode, source) in enumerate(members):
-            if number >= MOST_FILES:
-                raise ValueError(f"expected at most {MOST_FILES:,} files")
+            if number >= MAX_FILES:
+                raise ValueError(f"expected at most {MAX_FILES:,} files")
             target = self._target(name)
             if source is None:
                 target.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class ExtractedArchive(Closing):
                 while chunk := source.read(_CHUNK):
                     left -= len(chunk)
                     if left < 0:
-                        raise ValueError(f"expected at most {MOST_BYTES:,} bytes when extracted")
+                        raise ValueError(f"expected at most {MAX_BYTES:,} bytes when extracted")
                     file.write(chunk)
             target.chmod(0o700 if mode & 0o100 else 0o600)
 
@@ -139,7 +139,7 @@ class _Bounded:
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MOST_HEADER:
-            raise ValueError(f"has a header of more than {_MOST_HEADER:,} bytes")
+        if not 0 <= size <= _MAX_HEADER:
+            raise ValueError(f"has a header of more than {_MAX_HEADER:,} bytes")
         data: bytes = self._file.read(size)
         return data

@@ -36,10 +36,10 @@ from parllel.system.processes.channel import Channel
 from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import preload_in_forkserver
 from parllel.system.processes.launch import unchanged_environment
-from parllel.types import Closing
+from parllel.types import Closeable
 
-MOST_BYTES = 16 << 20  # of a reply
-_LIMITS = Limits(nbytes=MOST_BYTES, items=2_000_000)
+MAX_BYTES = 16 << 20  # of a reply
+_LIMITS = Limits(nbytes=MAX_BYTES, items=2_000_000)
 
 # Executed in the fork server, so that its modules are there when an agent starts.
 preload_in_forkserver("parllel.distributed.remote.in_agent_process")
@@ -69,7 +69,7 @@ class AgentCode:
         return self.text if self.kind == "run" else os.path.dirname(self.text)
 
 
-class AgentProcess(Closing):
+class AgentProcess(Closeable):
     """The process of one agent.
 
     Args:
@@ -127,7 +127,7 @@ class AgentProcess(Closing):
         brief = {
             **vars(self.code),
             "configuration": dict(configuration),
-            "most_bytes": MOST_BYTES,
+            "most_bytes": MAX_BYTES,
             "memory_limit_bytes": self._settings.memory_limit_bytes,
             "variables": list(self._settings.variables),
         }
@@ -150,7 +150,7 @@ class AgentProcess(Closing):
             for fd in self._ready:
                 self._poller.register(fd, select.POLLIN)
             self._channel = Channel(
-                self._child.connection, self._child.sentinel, most_bytes=MOST_BYTES
+                self._child.connection, self._child.sentinel, most_bytes=MAX_BYTES
             )
             self._check_first()
         except BaseException:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-class Attributes(dict[str, Any]):
+class AttributeDict(dict[str, Any]):
     """A dict whose keys can be written as attributes: `observation.step` is `observation["step"]`."""
 
     def __getattr__(self, name: str) -> Any:
@@ -35,7 +35,7 @@ def with_attributes(value: Any) -> Any:
     if kind is tuple:
         return tuple(with_attributes(item) for item in value)
     if isinstance(value, Mapping):
-        return Attributes({key: with_attributes(item) for key, item in value.items()})
+        return AttributeDict({key: with_attributes(item) for key, item in value.items()})
     if kind is np.ndarray:
         return value.copy()
     return value

@@ -12,7 +12,7 @@ from parllel.distributed.remote.failure import AgentFailure
 from parllel.distributed.remote.plain_values import plain
 from parllel.distributed.wire.wire_error import WireError
 
-_MOST_FRAMES = 20
+_MAX_FRAMES = 20
 
 
 def number_of_arguments(function: Callable[..., Any]) -> int:
@@ -70,7 +70,7 @@ def failure_of(error: BaseException, errors: TextIO) -> AgentFailure:
     try:
         # Without our own call, of which the author of the agent knows nothing.
         frames = error.__traceback__ and error.__traceback__.tb_next
-        for line in traceback.format_exception(type(error), error, frames, limit=-_MOST_FRAMES):
+        for line in traceback.format_exception(type(error), error, frames, limit=-_MAX_FRAMES):
             errors.write(line)
         text = str(error)
         name = type(error).__name__

@@ -20,7 +20,7 @@ from parllel.distributed.remote.agent import Agent
 from parllel.distributed.remote.agent_settings import AgentSettings
 from parllel.distributed.remote.episode_runner import EpisodeRunner
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.remote.games.episode import Episode, Row
+from parllel.distributed.remote.games.episode import GameEpisode, Row
 from parllel.distributed.remote.games.game import Game
 from parllel.distributed.remote.games.marks import remove_hidden
 from parllel.distributed.remote.games.position import Position
@@ -29,16 +29,16 @@ from parllel.distributed.remote.games.specification import specification_of
 from parllel.distributed.remote.plain_values import plain
 from parllel.distributed.remote.render_html import episode_page
 from parllel.distributed.remote.replay import checked_logs, last_picture, last_text, replay_of
-from parllel.distributed.remote.trainer import Trainer
+from parllel.distributed.remote.trainer import EnvTrainer
 from parllel.distributed.wire.json_text import json_bytes
 from parllel.errors import WrongStateError
 from parllel.seeding import Seeds
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _JUST_S = 0.001  # by which the clock of an agent may be ahead
 
 
-class Environment(Closing):
+class Environment(Closeable):
     """Play episodes of a game.
 
     Args:
@@ -93,7 +93,7 @@ class Environment(Closing):
             self.configuration = self._specification.configure(configuration)
             game.configuration = self.configuration
             self.agents = _BuiltInAgents(game.agents)
-            self._episode = Episode(game, self._specification)
+            self._episode = GameEpisode(game, self._specification)
             if steps:
                 self.load(steps, logs)
             else:
@@ -241,7 +241,7 @@ class Environment(Closing):
             self._end(_made_of(found, agents))
         return self.steps
 
-    def train(self, agents: Sequence[Any]) -> Trainer:
+    def train(self, agents: Sequence[Any]) -> EnvTrainer:
         """Return what steps this environment by the actions of one agent.
 
         agents: a specification or an Agent for each seat, and None for the agent that is trained.
@@ -250,7 +250,7 @@ class Environment(Closing):
             ValueError: unless exactly one of them is None, or if so many cannot play.
         """
         self._specification.check_number(len(agents))
-        trainer = Trainer(self, agents)
+        trainer = EnvTrainer(self, agents)
         self._closing.callback(trainer.close)
         return trainer
 
@@ -318,7 +318,7 @@ class Environment(Closing):
         # In a game of its own, as this one may be in the middle of an episode.
         with new_game(self.name) as game:
             game.configuration, game.pictures = self.configuration, pictures
-            for position in Episode(game, self._specification).again(self.steps, self._seed()):
+            for position in GameEpisode(game, self._specification).again(self.steps, self._seed()):
                 yield game, position
 
     def load(self, steps: Sequence[Row], logs: Sequence[Any] | None = None) -> None:

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 from parllel.distributed.remote.agent import Agent
 from parllel.errors import ClosedError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 # They answer at once, so that a thread would take longer.
 _QUICK = ("builtin", "constant")
 
 
-class Played(Protocol):
+class RunnableEnv(Protocol):
     """What a runner reads of an environment."""
 
     @property
@@ -34,7 +34,7 @@ class Played(Protocol):
         """Return what one agent observes."""
 
 
-class EpisodeRunner(Closing):
+class EpisodeRunner(Closeable):
     """Let agents act in an environment.
 
     Args:
@@ -45,7 +45,7 @@ class EpisodeRunner(Closing):
         cut_short: seats whose agents had less than their own time in the last `act`, as the episode's ended.
     """
 
-    def __init__(self, environment: Played, agents: Sequence[Agent | None]) -> None:
+    def __init__(self, environment: RunnableEnv, agents: Sequence[Agent | None]) -> None:
         self._environment = environment
         self._agents = list(agents)
         self._threads: ThreadPoolExecutor | None = None

@@ -46,11 +46,11 @@ class OutputPipes:
 
     def started(self, poller: select.poll) -> None:
         """Close the child's ends here, so that ours hang up with the last writer, and register ours."""
-        self.close_theirs()
+        self.close_child_ends()
         for fd in self._kept:
             poller.register(fd, select.POLLIN)
 
-    def close_theirs(self) -> None:
+    def close_child_ends(self) -> None:
         """Close the child's ends; may be called twice."""
         for theirs in self.theirs:
             theirs.close()
@@ -92,7 +92,7 @@ class OutputPipes:
 
     def close(self) -> None:
         """Close all ends; may be called twice."""
-        self.close_theirs()
+        self.close_child_ends()
         for ours in self._ours:
             ours.close()
         if self._nowhere >= 0:

@@ -12,8 +12,8 @@ from parllel.distributed.wire.limits import n_nested
 from parllel.distributed.wire.wire_error import WireError
 
 _DEEPEST = 64
-_MOST_ITEMS = 1_000_000
-_MOST_BITS = 3000  # of an int: parse_json reads no more than 1,000 digits
+_MAX_ITEMS = 1_000_000
+_MAX_BITS = 3000  # of an int: parse_json reads no more than 1,000 digits
 
 
 def plain(value: Any) -> Any:
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
     kind = type(value)
     if value is None or kind is bool or (kind is int and -(1 << 63) <= value < (1 << 63)):
         return value
-    return _plain(value, _DEEPEST, [_MOST_ITEMS])
+    return _plain(value, _DEEPEST, [_MAX_ITEMS])
 
 
 def _plain(value: Any, depth: int, left: list[int]) -> Any:
@@ -68,7 +68,7 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
 def _count(left: list[int], n: int) -> None:
     left[0] -= n
     if left[0] < 0:
-        raise WireError(f"expected at most {_MOST_ITEMS} values")
+        raise WireError(f"expected at most {_MAX_ITEMS} values")
 
 
 def _too_deep() -> WireError:
@@ -93,8 +93,8 @@ def _scalar(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if value.bit_length() > _MOST_BITS:
-            raise WireError(f"expected an int of at most {_MOST_BITS} bits")
+        if value.bit_length() > _MAX_BITS:
+            raise WireError(f"expected an int of at most {_MAX_BITS} bits")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):

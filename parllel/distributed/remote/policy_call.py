@@ -15,7 +15,7 @@ from parllel.distributed.remote.failure import AgentFailure
 from parllel.distributed.wire.space_json import from_json, to_json
 from parllel.policies.policy import Policy
 
-_MOST_EPISODES = 4096  # that a recurrent policy remembers at a time
+_MAX_EPISODES = 4096  # that a recurrent policy remembers at a time
 
 
 class PolicyCall:
@@ -92,7 +92,7 @@ class PolicyCall:
             # Without a memory any different numbers do, and none has to be kept.
             return env_index
         number = self._numbers.pop(env_index, len(self._numbers))
-        if number == _MOST_EPISODES:
+        if number == _MAX_EPISODES:
             _, number = self._numbers.popitem(last=False)
             self._policy.reset([number])
         self._numbers[env_index] = number

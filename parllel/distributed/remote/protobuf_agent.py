@@ -8,16 +8,16 @@ from typing import Any
 from parllel.distributed.remote.failure import AgentFailure
 from parllel.distributed.remote.proto.messages import read_response, request_bytes
 from parllel.distributed.remote.remote_reply import action_in, patience_s, posted, printed_in
-from parllel.distributed.web.http_client import HttpClient, HttpError, HttpReply
+from parllel.distributed.web.http_client import HttpClient, HttpError, HttpResponse
 from parllel.distributed.wire.json_text import parse_json
 from parllel.distributed.wire.wire_error import WireError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 CONTENT_TYPE = "application/x-protobuf"
 ENDPOINT = "process_turn"
 
 
-class ProtobufAgent(Closing):
+class ProtobufAgent(Closeable):
     """Ask the server at a URL to act, by `process_turn(observation, configuration)`.
 
     Args:
@@ -99,7 +99,7 @@ def url_of(raw: Mapping[str, Any]) -> str:
     return url
 
 
-def _refusal(reply: HttpReply) -> str:
+def _refusal(reply: HttpResponse) -> str:
     """Return what a reply with another status than 200 says."""
     said = None
     try:

@@ -33,11 +33,11 @@ from parllel.policies.policy import Policy
 from parllel.types import State, Tree
 
 # What a server takes by default, less what stands around the rows.
-_MOST_BYTES = (1 << 20) - 4096
-_MOST_ITEMS = Limits().items - 64
+_MAX_BYTES = (1 << 20) - 4096
+_MAX_ITEMS = Limits().items - 64
 _ITEMS_OF_ROW = 8  # beside the numbers of an observation
 _TRY_LATER = (429, 503)
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
 
 
 class RemoteError(ParllelError, RuntimeError):
@@ -45,7 +45,7 @@ class RemoteError(ParllelError, RuntimeError):
 
 
 class RemotePolicy(Policy):
-    """Act with the agent of a server, such as a run that `parllel http-server --agent RUN` serves.
+    """Act with the agent of a server, such as a run that `parllel remote serve --agent RUN` serves.
 
     One request asks for the actions in all environments of a call; what is too much for one is sent as
     several. Observations and actions are JSON by their spaces, which numbers pass through unchanged. Whether
@@ -151,11 +151,11 @@ class RemotePolicy(Policy):
 
     def _requests(self, rows: list[bytes]) -> Iterator[list[bytes]]:
         """Yield the rows of one request after the other."""
-        most = max(1, _MOST_ITEMS // self._items)
+        most = max(1, _MAX_ITEMS // self._items)
         some: list[bytes] = []
         nbytes = 0
         for row in rows:
-            if some and (len(some) == most or nbytes + len(row) > _MOST_BYTES):
+            if some and (len(some) == most or nbytes + len(row) > _MAX_BYTES):
                 yield some
                 some, nbytes = [], 0
             some.append(row)
@@ -198,7 +198,7 @@ class RemotePolicy(Policy):
             if not again or time.monotonic() + pause_s > last:
                 raise RemoteError(problem)
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     def _connected(self) -> HttpClient:
         """Return the client of this process: a fork must not share connections with its parent."""
@@ -217,7 +217,7 @@ class RemotePolicy(Policy):
             raise RemoteError(f"{self.url}: answered: {reply['error']!s:.1000}")
         if not isinstance(reply, Mapping) or "actions" not in reply:
             raise RemoteError(
-                f'{self.url}: expected "actions", as `parllel http-server` answers to several '
+                f'{self.url}: expected "actions", as `parllel remote serve` answers to several '
                 f"observations, got {reply!s:.200}"
             )
         return reply

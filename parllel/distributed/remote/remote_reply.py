@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.web.http_client import HttpClient, HttpError, HttpReply
+from parllel.distributed.web.http_client import HttpClient, HttpError, HttpResponse
 
 _LATE = "DeadlineExceeded"
 _RAISED = "BaseException::"
 _NO_ACTION = 'answered without "action"'
 _EXTRA_S = 1.0  # of a client, for the way there and back
 _STATUSES = ("ERROR", "TIMEOUT", "INVALID")
-_MOST_INDEX = 9  # digits
+_MAX_INDEX = 9  # digits
 
 
 def posted(
     client: HttpClient, body: bytes, headers: Mapping[str, str], seconds: float
-) -> HttpReply:
+) -> HttpResponse:
     """Return the reply to a POST, see `HttpClient.post`; a redirect is an HttpError too."""
     reply = client.post(body, headers, seconds)
     if 300 <= reply.status < 400:
@@ -66,7 +66,7 @@ def actions_in(reply: Any, n: int) -> list[Any]:
     for index, failure in failures.items() if isinstance(failures, Mapping) else ():
         place = str(index)
         # No longer, as Python does not read ints of thousands of digits.
-        known = len(place) <= _MOST_INDEX and place.isdecimal() and int(place) < n
+        known = len(place) <= _MAX_INDEX and place.isdecimal() and int(place) < n
         if known and isinstance(failure, Mapping):
             found[int(place)] = action_in({"action": None, "status": "ERROR", **failure})
     return found

@@ -23,7 +23,7 @@ from parllel.distributed.wire.json_text import json_bytes
 from parllel.pictures.png import png_bytes
 
 _LARGEST = 400  # pixels of a side: larger pictures are reduced
-_MOST_BYTES = 48 * 2**20  # of all pictures; beyond it every second one is left out
+_MAX_BYTES = 48 * 2**20  # of all pictures; beyond it every second one is left out
 
 
 def episode_page(
@@ -97,7 +97,7 @@ class _Pictures:
             self.urls.append(url)
             self._n_bytes += len(url)
         self._shown.append(self._known[key])
-        if self._n_bytes > _MOST_BYTES:
+        if self._n_bytes > _MAX_BYTES:
             self._thin()
 
     def numbers(self) -> list[int]:

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from parllel.distributed.remote.agent import Agent
 from parllel.distributed.remote.attributes import with_attributes
-from parllel.distributed.remote.episode_runner import EpisodeRunner, Played
+from parllel.distributed.remote.episode_runner import EpisodeRunner, RunnableEnv
 from parllel.errors import WrongStateError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 
-class Trainable(Played, Protocol):
+class Trainable(RunnableEnv, Protocol):
     """The part of an `Environment` that a trainer uses."""
 
     @property
@@ -29,7 +29,7 @@ class Trainable(Played, Protocol):
     def release(self, found: Sequence[Agent | None], agents: Sequence[Any]) -> None: ...
 
 
-class Trainer(Closing):
+class EnvTrainer(Closeable):
     """Step an environment by the actions of one agent, while the others act by themselves.
 
     Args:

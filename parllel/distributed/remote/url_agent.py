@@ -16,12 +16,12 @@ from parllel.distributed.remote.remote_reply import (
 from parllel.distributed.web.http_client import HttpClient, HttpError
 from parllel.distributed.wire.json_text import json_bytes, parse_json
 from parllel.distributed.wire.wire_error import WireError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 INITIALIZE_S = 60.0
 
 
-class UrlAgent(Closing):
+class UrlAgent(Closeable):
     """Ask the server at a URL to act.
 
     It must have an agent: requests name none, so that no server is asked to execute what another machine

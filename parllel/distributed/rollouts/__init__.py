@@ -1,5 +1,6 @@
 """Experience cut into fragments, which a trainer can take from anywhere."""
 
+from parllel.distributed.rollouts.asynchronous_schedule import AsynchronousSchedule
 from parllel.distributed.rollouts.env_worker import EnvWorker
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.fragment_sampler import FragmentSampler
@@ -10,15 +11,15 @@ from parllel.distributed.rollouts.fragments.replay_buffer_interface import Repla
 from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
 from parllel.distributed.rollouts.local_rollouts import LocalRollouts
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
-from parllel.distributed.rollouts.ready_schedule import ReadySchedule
-from parllel.distributed.rollouts.rollout_worker import RolloutWorker, WorkerPlace
+from parllel.distributed.rollouts.rollout_worker import RolloutWorker, WorkerContext
 from parllel.distributed.rollouts.rollouts import Rollouts
-from parllel.distributed.rollouts.schedule import RowsSchedule, Schedule
+from parllel.distributed.rollouts.schedule import Schedule, SynchronousSchedule
 from parllel.distributed.rollouts.step_record import StepRecord
 from parllel.distributed.rollouts.trainer import Trainer
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 
 __all__ = [
+    "AsynchronousSchedule",
     "EnvWorker",
     "EpisodeStatistics",
     "FragmentCutter",
@@ -26,16 +27,15 @@ __all__ = [
     "FragmentSender",
     "LocalRollouts",
     "PipelineMonitor",
-    "ReadySchedule",
     "ReplayBuffer",
     "ReplayBufferInterface",
     "RolloutWorker",
     "Rollouts",
-    "RowsSchedule",
     "SampleFragment",
     "Schedule",
     "StepRecord",
+    "SynchronousSchedule",
     "Trainer",
-    "WorkerPlace",
+    "WorkerContext",
     "WorkerStatus",
 ]

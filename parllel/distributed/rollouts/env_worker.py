@@ -13,13 +13,13 @@ from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import RestartsUsedUpError
 from parllel.system.processes.restart_budget import RestartBudget
-from parllel.types import Closing
+from parllel.types import Closeable
 
 # Of the seeds of further processes: a SeedSequence that was asked to spawn must give others.
 _RESTARTS = 0x7E57A7
 
 
-class EnvWorker(Closing):
+class EnvWorker(Closeable):
     """One environment in a process, with a budget of further processes.
 
     `cage` is that of the process there is now: what allocates samples takes it. A ReadySchedule steps it,

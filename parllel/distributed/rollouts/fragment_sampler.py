@@ -289,7 +289,7 @@ class FragmentSampler(PublishingSampler):
         self._batches = int(state["batches"])
         # Versions never go back: workers that are still there may have a higher one.
         self._version = max(self._version, int(state["version"]))
-        self._filler.begin_anew()
+        self._filler.forget_columns()
 
     def _transform_classes(self) -> list[str]:
         return [type(transform).__name__ for transform in self.transforms]

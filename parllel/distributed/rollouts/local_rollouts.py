@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
-from parllel.distributed.rollouts.rollout_worker import BuildWorker, WorkerPlace, worker_name
+from parllel.distributed.rollouts.rollout_worker import BuildWorker, WorkerContext, worker_name
 from parllel.distributed.rollouts.rollouts import Rollouts
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 from parllel.distributed.rollouts.worker_thread import WorkerThread
@@ -43,7 +43,7 @@ class LocalRollouts(Rollouts):
         with ExitStack() as stack:
             for number in range(n_workers):
                 name = worker_name(number, 1)
-                worker = build(WorkerPlace(name, buffer, statistics, stack))
+                worker = build(WorkerContext(name, buffer, statistics, stack))
                 self._threads.append(stack.enter_context(WorkerThread(worker, name=name)))
             self._stack = stack.pop_all()
 

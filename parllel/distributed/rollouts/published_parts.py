@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from parllel.agents.handler import Handler
 from parllel.agents.weights import weights_of
-from parllel.samplers.published_weights import Leaf, check_layout, layout_of
+from parllel.samplers.published_weights import WeightLeaf, check_layout, layout_of
 from parllel.transforms.transform import StepTransform
 from parllel.types import State
 
@@ -24,8 +24,8 @@ class PublishedLayout(NamedTuple):
     """
 
     agent: str
-    weights: list[Leaf]
-    statistics: dict[str, list[Leaf]]
+    weights: list[WeightLeaf]
+    statistics: dict[str, list[WeightLeaf]]
 
     def check(self, state: State) -> None:
         """Raise ValueError unless `PublishedParts.load` can take `state`; any thread may call this."""

@@ -29,13 +29,13 @@ from parllel.distributed.rollouts.schedule import Schedule
 from parllel.distributed.rollouts.step_collector import ProgressHandler, StepCollector
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
-from parllel.types import Closing, State
+from parllel.types import Closeable, State
 
 # How long a full queue is waited for before it is looked whether to stop.
 _SLICE_S = 0.1
 
 
-class RolloutWorker(Closing):
+class RolloutWorker(Closeable):
     """Run a schedule, cut its steps into fragments, and take new weights between two of its turns.
 
     `run` works in the thread that calls it. `load_weights` and `stop` may be called by other threads.
@@ -94,7 +94,7 @@ class RolloutWorker(Closing):
             producer=producer,
             recurrent=schedule.recurrent,
             # Fragments of two workers with one name would be taken for repetitions, and dropped.
-            incarnation=os.urandom(8).hex(),
+            instance_id=os.urandom(8).hex(),
         )
         self._collector = StepCollector(
             cutter,
@@ -297,7 +297,7 @@ class RolloutWorker(Closing):
 
 
 @dataclass(frozen=True)
-class WorkerPlace:
+class WorkerContext:
     """Where one worker of several runs, given to the function that builds it.
 
     Attributes:
@@ -314,7 +314,7 @@ class WorkerPlace:
     stack: ExitStack
 
 
-BuildWorker: TypeAlias = Callable[[WorkerPlace], RolloutWorker]
+BuildWorker: TypeAlias = Callable[[WorkerContext], RolloutWorker]
 
 
 def worker_name(number: int, start: int) -> str:

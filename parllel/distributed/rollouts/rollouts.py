@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from parllel.distributed.rollouts.worker_status import WorkerStatus, overview_of, stats_of
-from parllel.types import Closing, State
+from parllel.types import Closeable, State
 
 
-class Rollouts(Closing, ABC):
+class Rollouts(Closeable, ABC):
     """Workers that make fragments with the trainer's weights, wherever they run.
 
     `FragmentSampler` gives them weights, looks whether they are well, and has what they do in its statistics.

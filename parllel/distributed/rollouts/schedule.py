@@ -63,7 +63,7 @@ class Schedule(ABC):
         """Close the environments and the handler; may be called twice."""
 
 
-class RowsSchedule(Schedule):
+class SynchronousSchedule(Schedule):
     """Let a sampler make batches, at its speed; weights change between batches.
 
     Its actions come from the noise of fragments instead of that of batches. Batch transforms of the sampler
@@ -80,7 +80,7 @@ class RowsSchedule(Schedule):
     def __init__(self, sampler: BatchSampler) -> None:
         if not isinstance(sampler, BatchSampler):
             raise TypeError(
-                f"RowsSchedule: sampler: expected a BatchSampler, got a {type(sampler).__name__}"
+                f"SynchronousSchedule: sampler: expected a BatchSampler, got a {type(sampler).__name__}"
             )
         self.sampler = sampler
         # They are the trainer's, and come with the weights.

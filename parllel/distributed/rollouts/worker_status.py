@@ -10,7 +10,7 @@ from typing import Any
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
 
 # Lines about workers and environments that ended: a terminal has room for little.
-_MOST_ENDS, _MOST_CHARACTERS = 3, 160
+_MAX_ENDS, _MAX_CHARACTERS = 3, 160
 # Of the ledger of senders: produced = accepted + stale + rejected + lost + queued.
 _COUNTS = ("produced", "accepted", "stale", "rejected", "lost", "queued")
 
@@ -103,7 +103,7 @@ def overview_of(statuses: Sequence[WorkerStatus]) -> str:
         [
             f"workers: {said}; {span}; {_restarts(statuses)} restarts, {env_restarts} of environments",
             f"fragments: {counts['produced']:,} produced = {fragments}",
-            *_ends(statuses)[-_MOST_ENDS:],
+            *_ends(statuses)[-_MAX_ENDS:],
             _merged(statuses).table(),
         ]
     )
@@ -124,7 +124,7 @@ def _ends(statuses: Sequence[WorkerStatus]) -> list[str]:
 def _last_line(reason: str) -> str:
     # Where restarts are used up, the reason of the last is there.
     line = reason.strip().rpartition("\n")[2].strip()
-    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
+    return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]}..."
 
 
 def _counts(statuses: Sequence[WorkerStatus]) -> Counter[str]:

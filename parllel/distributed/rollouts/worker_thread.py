@@ -15,15 +15,15 @@ from time import monotonic
 from parllel.distributed.rollouts.arguments import check_kind, deadline_of
 from parllel.distributed.rollouts.rollout_worker import RolloutWorker
 from parllel.errors import ClosedError, WorkerTimeoutError, add_note
-from parllel.types import Closing, State
+from parllel.types import Closeable, State
 
 # A Ctrl-C that comes just before a wait begins is seen after it.
 _SLICE_S = 1.0
 # How long a worker that has failed may take to close its environments.
-_LONGEST_END_S = 60.0
+_MAX_END_S = 60.0
 
 
-class WorkerThread(Closing):
+class WorkerThread(Closeable):
     """Run a worker in a thread, from the first weights that it is given until it is closed.
 
     Before that it would make experience with weights that are not the trainer's, those before a checkpoint,
@@ -71,7 +71,7 @@ class WorkerThread(Closing):
         except ClosedError:
             # An error closes the worker, and reaches `check` only once its environments are closed too.
             if self._begun:
-                self._ended.wait(_LONGEST_END_S)
+                self._ended.wait(_MAX_END_S)
             self.check()
             raise
         if not self._begun:

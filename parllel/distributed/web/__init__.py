@@ -1,13 +1,13 @@
 """A guarded web server: who may connect, how much a request may ask for, and how the server ends::
 
     socket      address     loopback, or a token is required
-    connection  Connection  at most so many; deadlines for headers, bodies, idle and slow readers
+    connection  Connections at most so many; deadlines for headers, bodies, idle and slow readers
     request     Guard       Host, Origin, token (a browser's as a cookie), requests per second and address
                 App         path, verb, media type, size; the handler, in a bounded pool of threads
     WebSocket   WebSocket   after the same checks; limits of size and number, pings, slow readers
     process     WebServer   in a thread, or in the foreground until SIGTERM or SIGINT
 
-A handler of a `Route` sees a `Call` and returns JSON values or a `Reply`, one of a `SocketRoute` sees a
+A handler of a `Route` sees a `Request` and returns JSON values or a `Response`, one of a `SocketRoute` sees a
 `WebSocket`; nothing here knows what it is for.
 
 Names are imported when they are first asked for: a client needs none of the libraries of a server.
@@ -24,7 +24,7 @@ from parllel.lazy_names import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
     from parllel.distributed.web.app import Handler, Route, build_app
-    from parllel.distributed.web.call import Call, Reply
+    from parllel.distributed.web.request import Request, Response
     from parllel.distributed.web.server_settings import ServerSettings
     from parllel.distributed.web.token_file import read_token
     from parllel.distributed.web.web_error import WebError
@@ -32,9 +32,9 @@ if _TYPE_CHECKING:
     from parllel.distributed.web.web_socket import SocketRoute, WebSocket
 
 __all__ = [
-    "Call",
     "Handler",
-    "Reply",
+    "Request",
+    "Response",
     "Route",
     "ServerSettings",
     "SocketRoute",
@@ -53,9 +53,9 @@ __getattr__, __dir__ = _lazy_names(
             "Route",
             "build_app",
         ),
-        "call": (
-            "Call",
-            "Reply",
+        "request": (
+            "Request",
+            "Response",
         ),
         "server_settings": ("ServerSettings",),
         "token_file": ("read_token",),

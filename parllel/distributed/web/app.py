@@ -24,10 +24,10 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
-from parllel.distributed.web.call import JSON, Call, Reply
 from parllel.distributed.web.guard import Guard
 from parllel.distributed.web.handler_pool import HandlerPool
 from parllel.distributed.web.refusal import refusal
+from parllel.distributed.web.request import JSON, Request, Response
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.token_cookie import login
 from parllel.distributed.web.web_error import WebError
@@ -35,7 +35,7 @@ from parllel.distributed.web.web_socket import SocketHandler, SocketRoute, WebSo
 from parllel.distributed.wire.wire_error import WireError
 from parllel.errors import install_command
 
-Handler = Callable[[Call], Any]
+Handler = Callable[[Request], Any]
 ReadBody = Callable[[], Awaitable[bytes | None]]
 _LOGGER = logging.getLogger("parllel.distributed.web")
 _ACCESS_LOGGER = logging.getLogger("parllel.distributed.web.access")
@@ -53,7 +53,7 @@ class Route:
     Attributes:
         path: as clients send it, after decoding.
         handlers: by verb; one that is a coroutine function must not block. A handler returns JSON values or a
-            `Reply`, and raises a WebError to refuse. HEAD is answered by that of GET.
+            `Response`, and raises a WebError to refuse. HEAD is answered by that of GET.
         content_types: media types that a body may have; others are refused with 415.
     """
 
@@ -132,27 +132,27 @@ class App:
         self._guard = Guard(settings)
         self._pool = HandlerPool(settings.handler_threads, settings.waiting_requests)
 
-    async def answer(self, call: Call, read_body: ReadBody) -> Reply | None:
+    async def answer(self, request: Request, read_body: ReadBody) -> Response | None:
         """Answer one request; never raise. Called in the loop's thread.
 
         read_body: waits for the body; returns None if the client has gone.
 
         Returns: None if the client has gone.
         """
-        begun, method = time.perf_counter(), call.method
+        begun, method = time.perf_counter(), request.method
         # Without a lock: all of this, and `WebServer` looking at it, is in the loop's thread.
         self.running += 1
         try:
-            reply = await self._answer(call, read_body)
+            reply = await self._answer(request, read_body)
         finally:
             self.running -= 1
         if self.settings.access_log:
-            _log_access(call, method, None if reply is None else reply.status, begun)
+            _log_access(request, method, None if reply is None else reply.status, begun)
         return reply
 
-    async def _answer(self, call: Call, read_body: ReadBody) -> Reply | None:
+    async def _answer(self, request: Request, read_body: ReadBody) -> Response | None:
         try:
-            return await self._checked(call, read_body)
+            return await self._checked(request, read_body)
         except WireError as error:
             refused = WebError(400, str(error))
         except WebError as error:
@@ -161,43 +161,45 @@ class App:
             refused = WebError(503, "the server has ended before the reply was made")
         except BaseException:
             # With its traceback here, and none for the client, who could learn from it.
-            _LOGGER.exception("%s failed", call.method)
+            _LOGGER.exception("%s failed", request.method)
             refused = WebError(500, "the server made a mistake; its log says which")
-        return refusal(refused, call.headers, self.settings)
+        return refusal(refused, request.headers, self.settings)
 
-    async def _checked(self, call: Call, read_body: ReadBody) -> Reply | None:
-        entered = self._login(call) if call.method == "GET" else None
+    async def _checked(self, request: Request, read_body: ReadBody) -> Response | None:
+        entered = self._login(request) if request.method == "GET" else None
         if entered is not None:
             return entered
-        self._guard.check(call.headers, call.client, needs_token=call.path not in _OPEN_PATHS)
-        if call.method == "HEAD":
-            call.method = "GET"
-        if call.path in _OPEN_PATHS:
-            return self._state(call)
+        self._guard.check(
+            request.headers, request.client, needs_token=request.path not in _OPEN_PATHS
+        )
+        if request.method == "HEAD":
+            request.method = "GET"
+        if request.path in _OPEN_PATHS:
+            return self._state(request)
         # Closed with it: the next request of this client belongs to the server that comes after this one.
         if self.ending:
             raise WebError(503, "the server is ending", ((b"retry-after", b"1"), _CLOSE))
-        route = self._routes.get(call.path)
-        if call.path in self._socket_handlers:
+        route = self._routes.get(request.path)
+        if request.path in self._socket_handlers:
             upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
             raise WebError(426, "expected the handshake of a WebSocket at this path", upgrade)
         if route is None:
             raise WebError(404, "nothing is served at this path")
-        handler = route.handlers.get(call.method)
+        handler = route.handlers.get(request.method)
         if handler is None:
             expected = f"expected {route.allow.decode()} at this path"
             raise WebError(405, expected, ((b"allow", route.allow),))
         # As announced, and as sent.
-        self._check_length(int(call.headers.get(b"content-length", b"0")))
-        call.content_type = _media_type(call.headers, route.content_types)
+        self._check_length(int(request.headers.get(b"content-length", b"0")))
+        request.content_type = _media_type(request.headers, route.content_types)
         body = await read_body()
         if body is None:
             return None
         self._check_length(len(body))
-        call.body = body
-        if call.method in route.on_loop:
-            return _reply_of(await handler(call))
-        reply: Reply = await self._pool.submit(_handle, handler, call)
+        request.body = body
+        if request.method in route.on_loop:
+            return _reply_of(await handler(request))
+        reply: Response = await self._pool.submit(_handle, handler, request)
         return reply
 
     def _check_length(self, n_bytes: int) -> None:
@@ -205,21 +207,21 @@ class App:
         if n_bytes > most:
             raise WebError(413, f"expected a body of at most {most:,} bytes (--max-body-bytes)")
 
-    def _login(self, call: Call) -> Reply | None:
+    def _login(self, request: Request) -> Response | None:
         token = self.settings.token
-        if not (self.settings.cookie and token is not None and b"token=" in call.query_string):
+        if not (self.settings.cookie and token is not None and b"token=" in request.query_string):
             return None
-        self._guard.check(call.headers, call.client, needs_token=False)
-        return login(token, call.headers, call.query_string)
+        self._guard.check(request.headers, request.client, needs_token=False)
+        return login(token, request.headers, request.query_string)
 
-    def _state(self, call: Call) -> Reply:
-        if call.method != "GET":
+    def _state(self, request: Request) -> Response:
+        if request.method != "GET":
             raise WebError(405, "expected GET at this path", ((b"allow", b"GET"),))
-        if call.path == "/health":
-            return Reply.of({"status": "alive"})
+        if request.path == "/health":
+            return Response.of({"status": "alive"})
         if self.ready and not self.ending:
-            return Reply.of({"status": "ready"})
-        return Reply.of({"status": "ending" if self.ending else "not ready"}, 503)
+            return Response.of({"status": "ready"})
+        return Response.of({"status": "ending" if self.ending else "not ready"}, 503)
 
     # ------------------------------------------------------------------ WebSockets
 
@@ -228,16 +230,16 @@ class App:
         """Whether there is a path at which WebSockets are served."""
         return bool(self._socket_handlers)
 
-    def admit_socket(self, call: Call) -> SocketHandler:
+    def admit_socket(self, request: Request) -> SocketHandler:
         """Return what serves a WebSocket that asks for a path; called in the loop's thread.
 
         Raises:
             WebError: if it may not be accepted.
         """
-        self._guard.check(call.headers, call.client, needs_token=True)
+        self._guard.check(request.headers, request.client, needs_token=True)
         if self.ending:
             raise WebError(503, "the server is ending", ((b"retry-after", b"1"),))
-        handler = self._socket_handlers.get(call.path)
+        handler = self._socket_handlers.get(request.path)
         if handler is None:
             raise WebError(404, "no WebSocket is served at this path")
         if len(self.sockets) >= self.settings.max_sockets:
@@ -245,11 +247,11 @@ class App:
         return handler
 
     def serve_socket(
-        self, socket: WebSocket, serving: Coroutine[Any, Any, None], call: Call
+        self, socket: WebSocket, serving: Coroutine[Any, Any, None], request: Request
     ) -> None:
         """Run what serves an accepted WebSocket; called in the loop's thread."""
         if self.settings.access_log:
-            _log_access(call, call.method, 101, time.perf_counter())
+            _log_access(request, request.method, 101, time.perf_counter())
         task = asyncio.get_running_loop().create_task(serving)
         self.sockets[socket] = task
         task.add_done_callback(lambda _: self.sockets.pop(socket))
@@ -267,16 +269,16 @@ class App:
         return self._pool.close(timeout_s)
 
 
-def _handle(handler: Handler, call: Call) -> Reply:
+def _handle(handler: Handler, request: Request) -> Response:
     # In the thread, so that large bodies are parsed and written there and not on the loop.
-    return _reply_of(handler(call))
+    return _reply_of(handler(request))
 
 
-def _reply_of(value: Any) -> Reply:
-    if isinstance(value, Reply):
+def _reply_of(value: Any) -> Response:
+    if isinstance(value, Response):
         return value
     try:
-        return Reply.of(value)
+        return Response.of(value)
     except WireError as error:
         # The client's request was not wrong: not a WireError, which becomes a 400.
         raise TypeError(f"a handler's reply is not JSON: {error}") from error
@@ -307,18 +309,18 @@ def _media_type(headers: dict[bytes, bytes], allowed: tuple[str, ...]) -> str:
     return kind
 
 
-def _log_access(call: Call, method: str, status: int | None, begun: float) -> None:
+def _log_access(request: Request, method: str, status: int | None, begun: float) -> None:
     """Log one line for each request, without queries and headers: those hold secrets.
 
     status: None if the client has gone.
     begun: of `time.perf_counter`.
     """
-    path = call.raw_path.decode("latin-1")
+    path = request.raw_path.decode("latin-1")
     # One that names a server may hold a password.
     shown = path[:_LONGEST] if path.startswith("/") else "-"
     _ACCESS_LOGGER.info(
         "%s %s %s %s %.1f ms",
-        call.client or "-",
+        request.client or "-",
         method[:_LONGEST],
         shown,
         "gone" if status is None else status,

@@ -32,7 +32,7 @@ import h11
 
 from parllel.distributed.web.address import network_of
 from parllel.distributed.web.app import App
-from parllel.distributed.web.call import Call, Reply
+from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.web_error import WebError
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("parllel.distributed.web.connection")
 _FREE_CHUNKS = 1024
 _LEAST_CHUNK = 64  # bytes of a part of a body on average, once there are more than those
-_MOST_HEADERS = 16_384  # bytes
+_MAX_HEADERS = 16_384  # bytes
 _LAST_S = 1.0  # for clients to read what was written before the end
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 # Replies are data for programs: no browser should guess another type, or keep them.
@@ -62,17 +62,17 @@ class Connections:
     def __init__(self, app: App, settings: ServerSettings) -> None:
         self.app = app
         self.settings = settings
-        self._open: set[Connection | SocketConnection] = set()
+        self._open: set[HttpConnection | SocketConnection] = set()
 
-    def __iter__(self) -> Iterator[Connection | SocketConnection]:
+    def __iter__(self) -> Iterator[HttpConnection | SocketConnection]:
         # Of a copy, as those that end leave.
         return iter(list(self._open))
 
-    def add(self, connection: Connection | SocketConnection) -> None:
+    def add(self, connection: HttpConnection | SocketConnection) -> None:
         """Count a connection from now on."""
         self._open.add(connection)
 
-    def discard(self, connection: Connection | SocketConnection) -> None:
+    def discard(self, connection: HttpConnection | SocketConnection) -> None:
         """Count a connection no longer."""
         self._open.discard(connection)
 
@@ -86,7 +86,7 @@ class Connections:
             return
         networks = {one: network_of(one.client) for one in self._open}
         crowd = Counter(networks.values())
-        spare = [one for one in self._open if isinstance(one, Connection) and one.can_give_way]
+        spare = [one for one in self._open if isinstance(one, HttpConnection) and one.is_evictable]
         # There is the one that has just been opened, at least.
         last = max(spare, key=lambda one: (crowd[networks[one]], one.phase == "idle", -one.since))
         last.give_way()
@@ -112,7 +112,7 @@ class Connections:
         await asyncio.sleep(0)
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection that keeps to the settings' limits.
 
     Args:
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._settings = settings
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._parser = h11.Connection(h11.SERVER, _MOST_HEADERS)
+        self._parser = h11.Connection(h11.SERVER, _MAX_HEADERS)
         self._limits_s = {
             "header": settings.header_s,
             "body": settings.body_s,
@@ -223,13 +223,13 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         return False
 
-    def _begin(self, request: h11.Request) -> bool:
-        self._is_head = request.method == b"HEAD"
-        _check_head(request)
-        raw_path, _, query = request.target.partition(b"?")
-        headers = dict(request.headers)
-        call = Call(
-            request.method.decode("ascii"),
+    def _begin(self, head: h11.Request) -> bool:
+        self._is_head = head.method == b"HEAD"
+        _check_head(head)
+        raw_path, _, query = head.target.partition(b"?")
+        headers = dict(head.headers)
+        request = Request(
+            head.method.decode("ascii"),
             unquote(raw_path.decode("ascii")),
             self.client,
             self._settings.limits,
@@ -238,13 +238,13 @@ class Connection(asyncio.Protocol):
             raw_path,
         )
         if self._app.has_sockets and _asks_for_socket(headers):
-            self._open_socket(call, request)
+            self._open_socket(request, head)
             return False
         self._body.clear()
         self._n_parts = self._n_bytes = 0
         self._is_whole = False
         self._enter("body")
-        self._task = self._loop.create_task(self._answer(call))
+        self._task = self._loop.create_task(self._answer(request))
         return True
 
     def _take_part(self, data: bytes) -> None:
@@ -270,9 +270,9 @@ class Connection(asyncio.Protocol):
         self._body.clear()
         return None if self._gone else body
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, request: Request) -> None:
         try:
-            reply = await self._app.answer(call, self._read_body)
+            reply = await self._app.answer(request, self._read_body)
             if reply is None or self._gone:
                 return
             if reply.parts is None:
@@ -281,26 +281,26 @@ class Connection(asyncio.Protocol):
                 await self._reply_in_parts(reply, reply.parts)
         except Exception:
             # Such as a header of a handler's that is none.
-            _LOGGER.exception("a reply to %s could not be sent", call.method)
+            _LOGGER.exception("a reply to %s could not be sent", request.method)
             self._transport.abort()
 
-    def _open_socket(self, call: Call, request: h11.Request) -> None:
+    def _open_socket(self, request: Request, head: h11.Request) -> None:
         """Hand the transport over to a WebSocket, or refuse as any other request is."""
         # The library is for those who have WebSockets.
         from parllel.distributed.web.socket_connection import SocketConnection
 
-        if call.method != "GET" or request.http_version != b"1.1" or _has_body(call.headers):
+        if request.method != "GET" or head.http_version != b"1.1" or _has_body(request.headers):
             raise WebError(400, "expected the handshake of a WebSocket")
-        handler = self._app.admit_socket(call)
+        handler = self._app.admit_socket(request)
         socket = SocketConnection(self._settings, self.client, self._connections.discard)
-        socket.accept(self._transport, request.target, request.headers)
+        socket.accept(self._transport, head.target, head.headers)
         self._connections.discard(self)
         self._connections.add(socket)
-        self._app.serve_socket(socket, socket.serve(handler), call)
+        self._app.serve_socket(socket, socket.serve(handler), request)
 
     # ------------------------------------------------------------------ replies
 
-    def _head(self, reply: Reply) -> h11.Response:
+    def _head(self, reply: Response) -> h11.Response:
         return h11.Response(
             status_code=reply.status,
             headers=[
@@ -313,12 +313,12 @@ class Connection(asyncio.Protocol):
             reason=_REASONS.get(reply.status, b""),
         )
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: Response) -> None:
         """Write a reply, in one packet if it is small."""
         self._send(self._head(reply), h11.Data(data=b"" if self._is_head else reply.body), _END)
         self._finish()
 
-    async def _reply_in_parts(self, reply: Reply, parts: AsyncIterator[bytes]) -> None:
+    async def _reply_in_parts(self, reply: Response, parts: AsyncIterator[bytes]) -> None:
         self._send(self._head(reply))
         n_left = 0 if self._is_head else len(reply.body)
         async for part in parts:
@@ -362,8 +362,8 @@ class Connection(asyncio.Protocol):
         """Reply without the application, unless a reply has begun, and end the connection."""
         self._give_up()
         if self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            reply = Reply.of({"error": str(error)}, error.status)
-            self._reply(Reply(reply.body, error.status, headers=(*error.headers, _CLOSE)))
+            reply = Response.of({"error": str(error)}, error.status)
+            self._reply(Response(reply.body, error.status, headers=(*error.headers, _CLOSE)))
         self._transport.close()
 
     def _give_up(self) -> None:
@@ -398,7 +398,7 @@ class Connection(asyncio.Protocol):
             self._refuse(WebError(408, f"the {self.phase} of the request took too long"))
 
     @property
-    def can_give_way(self) -> bool:
+    def is_evictable(self) -> bool:
         """Whether it may be ended for another connection."""
         return self.phase != "working" and not self._transport.is_closing()
 
@@ -427,10 +427,10 @@ def _date(second: int) -> bytes:
     return formatdate(second, usegmt=True).encode()
 
 
-def _check_head(request: h11.Request) -> None:
+def _check_head(head: h11.Request) -> None:
     # h11 limits headers that are not complete; these may come in one piece.
-    headers = request.headers
-    if len(request.target) + sum(len(name) + len(value) for name, value in headers) > _MOST_HEADERS:
+    headers = head.headers
+    if len(head.target) + sum(len(name) + len(value) for name, value in headers) > _MAX_HEADERS:
         raise h11.RemoteProtocolError("headers that are too long")
     names = [name for name, _ in headers]
     if b"transfer-encoding" in names:
@@ -438,7 +438,7 @@ def _check_head(request: h11.Request) -> None:
         # another request (request smuggling). HTTP/1.0 has no chunks.
         if b"content-length" in names:
             raise WebError(400, "expected Content-Length or Transfer-Encoding, got both")
-        if request.http_version < b"1.1":
+        if head.http_version < b"1.1":
             raise h11.RemoteProtocolError("chunks in HTTP/1.0")
 
 

@@ -17,8 +17,8 @@ from parllel.distributed.web.web_error import WebError
 
 _ORIGIN = re.compile(r"(https?)://([^/?#@\s]+)\Z")
 _PORTS = {"http": 80, "https": 443}
-_MOST_KNOWN = 64  # Host headers that were found right
-_MOST_CLIENTS = 10_000  # whose requests are counted
+_MAX_KNOWN = 64  # Host headers that were found right
+_MAX_CLIENTS = 10_000  # whose requests are counted
 _CHALLENGE = ((b"www-authenticate", b'Bearer, Basic realm="parllel"'),)
 # A browser would ask its user for a name and a password.
 _NO_FORM = ((b"www-authenticate", b"Bearer"),)
@@ -77,7 +77,7 @@ class Guard:
                 f"--allow-host {parsed.host}",
             )
         # A name may come with any port, so that clients could fill the memory.
-        if len(self._known) < _MOST_KNOWN:
+        if len(self._known) < _MAX_KNOWN:
             self._known.add(host)
 
     @staticmethod
@@ -136,7 +136,7 @@ class RateLimit:
         left = min(self._size, left + (now - since) * self._per_s)
         wait_s = 0.0 if left >= 1.0 else (1.0 - left) / self._per_s
         self._buckets[key] = (left if wait_s else left - 1.0, now)
-        if len(self._buckets) > _MOST_CLIENTS:
+        if len(self._buckets) > _MAX_CLIENTS:
             self._buckets.popitem(last=False)
         return wait_s
 

@@ -30,7 +30,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from parllel.types import Closing
+from parllel.types import Closeable
 
 MAX_BYTES = 16 << 20  # of a reply
 
@@ -48,7 +48,7 @@ class HttpError(Exception):
         self.reason, self.may_pass = text if reason is None else reason, may_pass
 
 
-class HttpReply(NamedTuple):
+class HttpResponse(NamedTuple):
     """What a server replied; headers are found by names in any case."""
 
     status: int
@@ -61,7 +61,7 @@ class HttpReply(NamedTuple):
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-class HttpClient(Closing):
+class HttpClient(Closeable):
     """Ask one URL.
 
     Args:
@@ -100,7 +100,7 @@ class HttpClient(Closing):
         self._in_use: set[_Connection] = set()  # adding and discarding are, too
         self._closed = False
 
-    def post(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpReply:
+    def post(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
         """Return the reply.
 
         seconds: until the last byte of it has come.
@@ -144,7 +144,7 @@ class HttpClient(Closing):
         # After it was appended: `close` sets this before it takes the connections, so one of both closes it.
         if self._closed:
             self.close()
-        return HttpReply(response.status, response.headers, data)
+        return HttpResponse(response.status, response.headers, data)
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
         # A length that is announced is refused before anything is read.

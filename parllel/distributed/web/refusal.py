@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from http import HTTPStatus
 
-from parllel.distributed.web.call import JSON, Reply
+from parllel.distributed.web.request import JSON, Response
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.web_error import WebError
 
@@ -45,7 +45,7 @@ _WITH_PASSWORD = """<p>This server is for programs, which send its token as
 reload the page and give the token as the password; any name will do.</p>"""
 
 
-def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettings) -> Reply:
+def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettings) -> Response:
     """Return the reply to a request that is refused.
 
     headers: of the request, lower-case names.
@@ -57,9 +57,9 @@ def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettin
     message = str(error).encode("utf-8", "replace").decode()
     if _wants_page(headers.get(b"accept", b"")):
         body = _page(error.status, message, headers, settings).encode()
-        return Reply(body, error.status, _HTML, (*added, _POLICY))
-    reply = Reply.of({"error": message}, error.status)
-    return Reply(reply.body, error.status, JSON, added)
+        return Response(body, error.status, _HTML, (*added, _POLICY))
+    reply = Response.of({"error": message}, error.status)
+    return Response(reply.body, error.status, JSON, added)
 
 
 def _wants_page(accept: bytes) -> bool:

@@ -35,9 +35,9 @@ from parllel.distributed.web.web_socket import SocketClosedError, SocketHandler
 _LOGGER = logging.getLogger("parllel.distributed.web.socket")
 _LOGGER.setLevel(logging.ERROR)
 _CLOSE_S = 2.0
-_MOST_PARTS = 1024  # of a message
+_MAX_PARTS = 1024  # of a message
 _PING_BYTES = 8  # of those that `confirm` sends; others have none
-_MOST_REASON = 120  # bytes; a close frame has room for 123
+_MAX_REASON = 120  # bytes; a close frame has room for 123
 
 
 class SocketConnection(asyncio.Protocol):
@@ -142,7 +142,7 @@ class SocketConnection(asyncio.Protocol):
     def close(self, code: int = 1000, reason: str = "") -> None:
         """Begin to close it; does nothing if that has begun."""
         if self._protocol.state is OPEN and not self._lost:
-            said = reason.encode()[:_MOST_REASON].decode("utf-8", "ignore")
+            said = reason.encode()[:_MAX_REASON].decode("utf-8", "ignore")
             self._protocol.send_close(code, said)
             self._flush()
             self._end_of_messages()
@@ -199,7 +199,7 @@ class SocketConnection(asyncio.Protocol):
             return
         self._parts.append(frame.data)
         # Parts may be empty, so that the limit of a message's bytes does not limit them.
-        if len(self._parts) > _MOST_PARTS:
+        if len(self._parts) > _MAX_PARTS:
             self._fail(CloseCode.POLICY_VIOLATION, "a message in too many parts")
         elif frame.fin:
             self._take_message(b"".join(self._parts))

@@ -11,9 +11,9 @@ import hmac
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from parllel.distributed.web.address import parse_host
-from parllel.distributed.web.call import Reply
+from parllel.distributed.web.request import Response
 
-_MOST_FIELDS = 10  # of a query that holds a token
+_MAX_FIELDS = 10  # of a query that holds a token
 
 
 def cookie_of(headers: dict[bytes, bytes]) -> bytes:
@@ -29,7 +29,7 @@ def cookie_of(headers: dict[bytes, bytes]) -> bytes:
     return b""
 
 
-def login(token: str, headers: dict[bytes, bytes], query: bytes) -> Reply | None:
+def login(token: str, headers: dict[bytes, bytes], query: bytes) -> Response | None:
     """Return the reply that sets the cookie, or None if the query does not have the token.
 
     headers: lower-case names; its Host has been checked.
@@ -37,7 +37,7 @@ def login(token: str, headers: dict[bytes, bytes], query: bytes) -> Reply | None
     if b"token=" not in query:
         return None
     try:
-        fields = parse_qsl(query.decode("ascii"), max_num_fields=_MOST_FIELDS)
+        fields = parse_qsl(query.decode("ascii"), max_num_fields=_MAX_FIELDS)
     except ValueError:
         return None
     given = next((value for key, value in fields if key == "token"), "")
@@ -46,7 +46,7 @@ def login(token: str, headers: dict[bytes, bytes], query: bytes) -> Reply | None
     cookie = f"{_name(headers)}={quote(token, safe='')}; Path=/; HttpOnly; SameSite=Strict"
     # To one fixed path: the request's own could lead to another server (`//name/`).
     added = ((b"location", b"/"), (b"set-cookie", cookie.encode()))
-    return Reply(b"", 303, "text/plain", added)
+    return Response(b"", 303, "text/plain", added)
 
 
 def _name(headers: dict[bytes, bytes]) -> str:

@@ -22,10 +22,10 @@ from typing import Any
 
 from parllel.distributed.web.address import is_loopback, listening_socket, network_address
 from parllel.distributed.web.app import App
-from parllel.distributed.web.connection import Connection, Connections
+from parllel.distributed.web.connection import Connections, HttpConnection
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.errors import ClosedError, WrongStateError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _START_S = 30.0
 _CLOSE_S = 5.0  # for what remains once running requests have had their time
@@ -33,7 +33,7 @@ _TICK_S = 0.1  # between looks at deadlines
 _BACKLOG = 2048  # connections that the system holds until they are accepted
 
 
-class WebServer(Closing):
+class WebServer(Closeable):
     """A server that is bound to its address at once, and answers after `start()` or in `run()`.
 
     Args:
@@ -180,7 +180,7 @@ class WebServer(Closing):
             self._end.set()
         connections = Connections(self.app, self.settings)
         listening = await self._loop.create_server(
-            lambda: Connection(connections), sock=self._socket, backlog=_BACKLOG
+            lambda: HttpConnection(connections), sock=self._socket, backlog=_BACKLOG
         )
         try:
             self._serving.set()

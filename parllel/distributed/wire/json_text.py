@@ -16,7 +16,7 @@ from parllel.distributed.wire.limits import DEEPEST, Limits
 from parllel.distributed.wire.wire_error import WireError, shown
 
 _DEFAULT = Limits()
-_MOST_DIGITS = 1000  # of an int: Python takes the square of their number in time
+_MAX_DIGITS = 1000  # of an int: Python takes the square of their number in time
 # A string without escapes, or the rest of the text if it does not end: it matches wherever it begins, so time
 # is linear.
 _STRING = re.compile(r'"[^"]*(?:"|\Z)')
@@ -104,8 +104,8 @@ def _float(digits: str) -> float:
 
 
 def _int(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise WireError(f"expected ints of at most {_MOST_DIGITS} digits, got {len(digits)}")
+    if len(digits) > _MAX_DIGITS:
+        raise WireError(f"expected ints of at most {_MAX_DIGITS} digits, got {len(digits)}")
     return int(digits)
 
 

@@ -11,7 +11,7 @@ from parllel.distributed.wire.wire_error import WireError, shown
 # Beyond it, values could be nested more deeply than Python calls can be.
 DEEPEST = 64
 # Of an array without elements, whose message has the same few bytes for any shape.
-_MOST_ROWS, _MOST_MISSING = 1 << 20, 1 << 31
+_MAX_ROWS, _MAX_MISSING = 1 << 20, 1 << 31
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def check_empty_shape(shape: Sequence[int]) -> None:
         WireError: for more than 2**20 rows of nothing, or if the lengths beside 0 multiply to over 2**31.
     """
     # Nothing is stored for such rows, but each is an object to whoever goes through them, or makes lists.
-    if n_nested(shape) > _MOST_ROWS or math.prod(length or 1 for length in shape) > _MOST_MISSING:
+    if n_nested(shape) > _MAX_ROWS or math.prod(length or 1 for length in shape) > _MAX_MISSING:
         raise WireError(
-            f"an array of shape {shown(tuple(shape))} without elements: expected at most {_MOST_ROWS} rows, "
-            f"and lengths beside 0 whose product is at most {_MOST_MISSING}"
+            f"an array of shape {shown(tuple(shape))} without elements: expected at most {_MAX_ROWS} rows, "
+            f"and lengths beside 0 whose product is at most {_MAX_MISSING}"
         )

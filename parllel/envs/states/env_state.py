@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.envs.states.known_layers import known_state
-from parllel.envs.states.layer_state import Attributes, LayerState, NoStateError
+from parllel.envs.states.layer_state import AttributeState, LayerState, NoStateError
 from parllel.envs.states.pickled_state import PickledState
 from parllel.envs.states.plain_values import plain_copy
 from parllel.envs.states.random_state import describe_space, generator_from, generator_state
@@ -188,7 +188,7 @@ def _known(layer: Any) -> LayerState:
     known = known_state(type(layer))
     # Without attributes of its own it has nowhere to keep a state.
     if known is None and isinstance(layer, gym.Wrapper) and set(vars(layer)) <= _OF_ALL_WRAPPERS:
-        return Attributes()
+        return AttributeState()
     if known is None:
         raise NoStateError(
             "its state cannot be saved; give the class methods state() and load_state(state), or wrap it in "

@@ -14,7 +14,12 @@ import numpy as np
 
 from parllel.envs.states import mpe_state
 from parllel.envs.states.ale_state import AtariState
-from parllel.envs.states.layer_state import Attributes, LayerState, NoStateError, Numbers
+from parllel.envs.states.layer_state import (
+    AttributeState,
+    LayerState,
+    NoStateError,
+    NumericAttribute,
+)
 from parllel.envs.states.mujoco_state import MujocoState
 from parllel.envs.states.pickled_state import PickleState
 from parllel.envs.states.plain_values import plain_copy
@@ -80,7 +85,7 @@ INT = numbers.Integral
 FLAG = bool | np.bool_
 
 
-class CheckerState(Attributes):
+class CheckerState(AttributeState):
     """Which of its first calls a PassiveEnvChecker has checked.
 
     It also compares what the first calls return, to see whether memory is used twice. What they returned is
@@ -99,7 +104,7 @@ class CheckerState(Attributes):
             layer._previous_data = (None, {})  # read once more, by the first step after a reset
 
 
-class StatisticsState(Attributes):
+class StatisticsState(AttributeState):
     """The counts of RecordEpisodeStatistics; the clock continues from the time that had passed."""
 
     def __init__(self) -> None:
@@ -127,15 +132,15 @@ _RUNNING = {"mean": _MEAN, "var": _MEAN, "count": numbers.Real}
 _PLACE = {"s": INT, "lastaction": object}  # a cell of a table, and what is drawn of the last move
 
 _WRAPPERS: dict[str, LayerState] = {
-    "atari_preprocessing.AtariPreprocessing": Attributes(
+    "atari_preprocessing.AtariPreprocessing": AttributeState(
         {"obs_buffer": list, "lives": INT, "game_over": FLAG}
     ),
-    "common.Autoreset": Attributes({"autoreset": FLAG}),
-    "common.OrderEnforcing": Attributes({"_has_reset": FLAG}),
+    "common.Autoreset": AttributeState({"autoreset": FLAG}),
+    "common.OrderEnforcing": AttributeState({"_has_reset": FLAG}),
     "common.PassiveEnvChecker": CheckerState(),
     "common.RecordEpisodeStatistics": StatisticsState(),
-    "common.TimeLimit": Attributes({"_elapsed_steps": INT | None}),
-    "stateful_action.StickyAction": Attributes(
+    "common.TimeLimit": AttributeState({"_elapsed_steps": INT | None}),
+    "stateful_action.StickyAction": AttributeState(
         {
             "last_action": object,
             "is_sticky_actions": FLAG,
@@ -143,18 +148,18 @@ _WRAPPERS: dict[str, LayerState] = {
             "repeats_taken": INT,
         }
     ),
-    "stateful_observation.DelayObservation": Attributes({"observation_queue": list}),
-    "stateful_observation.FrameStackObservation": Attributes({"obs_queue": list}),
+    "stateful_observation.DelayObservation": AttributeState({"observation_queue": list}),
+    "stateful_observation.FrameStackObservation": AttributeState({"obs_queue": list}),
     # The second of its frames is an old one when an episode ends on the first.
-    "stateful_observation.MaxAndSkipObservation": Attributes({"_obs_buffer": np.ndarray}),
-    "stateful_observation.NormalizeObservation": Attributes(
+    "stateful_observation.MaxAndSkipObservation": AttributeState({"_obs_buffer": np.ndarray}),
+    "stateful_observation.NormalizeObservation": AttributeState(
         {
             **{f"obs_rms.{name}": kind for name, kind in _RUNNING.items()},
             "_update_running_mean": FLAG,
         }
     ),
-    "stateful_observation.TimeAwareObservation": Attributes({"timesteps": INT}),
-    "stateful_reward.NormalizeReward": Attributes(
+    "stateful_observation.TimeAwareObservation": AttributeState({"timesteps": INT}),
+    "stateful_reward.NormalizeReward": AttributeState(
         {
             **{f"return_rms.{name}": kind for name, kind in _RUNNING.items()},
             "discounted_reward": np.ndarray,
@@ -192,11 +197,11 @@ _STATELESS_WRAPPERS = (
 )
 
 _ENVIRONMENTS: dict[str, LayerState] = {
-    "classic_control.acrobot.AcrobotEnv": Attributes({"state": Numbers((4,))}),
-    "classic_control.cartpole.CartPoleEnv": Attributes(
-        {"state": Numbers((4,)), "steps_beyond_terminated": INT | None}
+    "classic_control.acrobot.AcrobotEnv": AttributeState({"state": NumericAttribute((4,))}),
+    "classic_control.cartpole.CartPoleEnv": AttributeState(
+        {"state": NumericAttribute((4,)), "steps_beyond_terminated": INT | None}
     ),
-    "classic_control.cartpole.CartPoleVectorEnv": Attributes(
+    "classic_control.cartpole.CartPoleVectorEnv": AttributeState(
         {
             "state": np.ndarray | None,
             "steps": np.ndarray,
@@ -205,12 +210,16 @@ _ENVIRONMENTS: dict[str, LayerState] = {
             "high": numbers.Real,
         }
     ),
-    "classic_control.continuous_mountain_car.Continuous_MountainCarEnv": Attributes(
-        {"state": Numbers((2,))}
+    "classic_control.continuous_mountain_car.Continuous_MountainCarEnv": AttributeState(
+        {"state": NumericAttribute((2,))}
     ),
-    "classic_control.mountain_car.MountainCarEnv": Attributes({"state": Numbers((2,))}),
-    "classic_control.pendulum.PendulumEnv": Attributes({"state": Numbers((2,)), "last_u": object}),
-    "toy_text.blackjack.BlackjackEnv": Attributes(
+    "classic_control.mountain_car.MountainCarEnv": AttributeState(
+        {"state": NumericAttribute((2,))}
+    ),
+    "classic_control.pendulum.PendulumEnv": AttributeState(
+        {"state": NumericAttribute((2,)), "last_u": object}
+    ),
+    "toy_text.blackjack.BlackjackEnv": AttributeState(
         {
             "dealer": list,
             "player": list,
@@ -218,14 +227,16 @@ _ENVIRONMENTS: dict[str, LayerState] = {
             "dealer_top_card_value_str": str,
         }
     ),
-    "toy_text.cliffwalking.CliffWalkingEnv": Attributes(_PLACE),
-    "toy_text.frozen_lake.FrozenLakeEnv": Attributes(_PLACE),
-    "toy_text.taxi.TaxiEnv": Attributes({**_PLACE, "fickle_step": FLAG, "taxi_orientation": INT}),
+    "toy_text.cliffwalking.CliffWalkingEnv": AttributeState(_PLACE),
+    "toy_text.frozen_lake.FrozenLakeEnv": AttributeState(_PLACE),
+    "toy_text.taxi.TaxiEnv": AttributeState(
+        {**_PLACE, "fickle_step": FLAG, "taxi_orientation": INT}
+    ),
 }
 
 _KNOWN: dict[str, LayerState] = {
     **{f"gymnasium.wrappers.{name}": known for name, known in _WRAPPERS.items()},
-    **{f"gymnasium.wrappers.{name}": Attributes() for name in _STATELESS_WRAPPERS},
+    **{f"gymnasium.wrappers.{name}": AttributeState() for name in _STATELESS_WRAPPERS},
     **{f"gymnasium.envs.{name}": known for name, known in _ENVIRONMENTS.items()},
     "ale_py.env.AtariEnv": AtariState(),
     "parllel.envs.parallel_env_adapter.ParallelEnvAdapter": ParallelEnvState(),

@@ -27,7 +27,7 @@ class LayerState(Protocol):
         """Load into a freshly made layer; raise TypeError, ValueError or KeyError for nonsense."""
 
 
-class Numbers(NamedTuple):
+class NumericAttribute(NamedTuple):
     """A kind of attribute: an array, list or tuple of numbers in this shape, or None."""
 
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Numbers(NamedTuple):
 Kind: TypeAlias = Any
 
 
-class Attributes:
+class AttributeState:
     """The state of layers that keep all of it in attributes.
 
     Args:
@@ -84,7 +84,7 @@ def _holder_of(layer: Any, path: str) -> tuple[Any, str]:
 
 def _check(path: str, kind: Kind, value: Any, now: Any) -> None:
     """Raise ValueError if `value` is not of its kind, or of another shape than what is there now."""
-    if isinstance(kind, Numbers):
+    if isinstance(kind, NumericAttribute):
         # None before the first reset.
         fits = value is None or (
             np.shape(value) == kind.shape and np.asarray(value).dtype.kind in "fiu"

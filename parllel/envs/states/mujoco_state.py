@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.envs.states.layer_state import Attributes, NoStateError
+from parllel.envs.states.layer_state import AttributeState, NoStateError
 from parllel.types import State
 
 # What environments of gymnasium keep beside model and data. Pusher writes its goal into init_qpos.
-_ATTRIBUTES = Attributes(
+_ATTRIBUTES = AttributeState(
     dict.fromkeys(("cylinder_pos", "goal", "goal_pos", "init_qpos", "init_qvel"), np.ndarray)
 )
 

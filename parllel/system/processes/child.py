@@ -136,7 +136,7 @@ class Child(WatchedProcess):
         except TimeoutError:
             raise self._not_taken(timeout_s) from None
         except (BrokenPipeError, ConnectionResetError):
-            raise self.died_error("before it took the next request") from None
+            raise self.death_error("before it took the next request") from None
 
     def send_handles(self, sends: Sequence[Callable[[], None]], timeout_s: float) -> None:
         """Call what sends descriptors over `connection`, each once there is room for it.
@@ -152,7 +152,7 @@ class Child(WatchedProcess):
         except TimeoutError:
             raise self._not_taken(timeout_s) from None
         except (BrokenPipeError, ConnectionResetError):
-            raise self.died_error("before it took the next request") from None
+            raise self.death_error("before it took the next request") from None
 
     def receive(self, timeout_s: float, doing: str) -> bytes:
         """Return the next reply.
@@ -171,7 +171,7 @@ class Child(WatchedProcess):
             raise self.late_error(timeout_s, doing) from None
         # Only once the pipe is empty: what the child sent before its death has been returned by then.
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            raise self.died_error(doing) from None
+            raise self.death_error(doing) from None
         # Even of an earlier request, or of none: a child may fail at any time, and the next read reports it.
         if message[:1] == EXCEPTION:
             raise_packed(message[1:], f"{self.name}, process {self.pid}, {doing}")
@@ -191,7 +191,7 @@ class Child(WatchedProcess):
         except TimeoutError:
             raise self.late_error(timeout_s, doing) from None
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            raise self.died_error(doing) from None
+            raise self.death_error(doing) from None
 
     def poll(self) -> bool:
         """Return at once whether a reply is there (or the child is dead)."""
@@ -214,7 +214,7 @@ class Child(WatchedProcess):
             f"{self._fork_text()}"
         )
 
-    def died_error(self, doing: str) -> WorkerDiedError:
+    def death_error(self, doing: str) -> WorkerDiedError:
         """Return what to raise when the process has ended, or has closed its end of the pipe."""
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
 

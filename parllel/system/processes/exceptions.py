@@ -20,10 +20,10 @@ import cloudpickle
 
 from parllel.errors import WorkerError, WorkerTracebackError, add_note, notes_of
 
-MOST_BYTES = 2**16  # limit for the pickled exception, and for the text of its traceback
+MAX_BYTES = 2**16  # limit for the pickled exception, and for the text of its traceback
 _SUMMARY_BYTES = 2**14
 # Limits within an exception that is shortened: all its arguments, each note, all its attributes. They sum up
-# to less than MOST_BYTES, which leaves room for what pickle adds.
+# to less than MAX_BYTES, which leaves room for what pickle adds.
 _ARGUMENT_BYTES, _ATTRIBUTE_BYTES, _ATTRIBUTES_BYTES = 3 * 2**14, 2**11, 2**13
 
 
@@ -34,7 +34,7 @@ def pack_exception(error: BaseException) -> bytes:
     cannot be pickled is replaced by a WorkerError that names its type.
     """
     # As text, since traceback objects cannot be pickled, and before the exception is changed.
-    text = cut(_traceback(error), MOST_BYTES)
+    text = cut(_traceback(error), MAX_BYTES)
     summary = cut(_summary(error), _SUMMARY_BYTES)
     # The most faithful first; the last one always works.
     candidates: list[Callable[[], BaseException]] = [
@@ -48,7 +48,7 @@ def pack_exception(error: BaseException) -> bytes:
             packed = cloudpickle.dumps((carried.with_traceback(None), _arguments(carried)))
             # Rebuild it here to find out: an exception whose constructor takes other arguments than
             # `args` pickles well and fails only at the other end.
-            if len(packed) <= MOST_BYTES and type(_rebuilt(packed)) is type(carried):
+            if len(packed) <= MAX_BYTES and type(_rebuilt(packed)) is type(carried):
                 # Packed on its own, so that the parent still gets the texts if it lacks the class.
                 return pickle.dumps((packed, summary, text))
     raise AssertionError("a WorkerError can always be pickled")

@@ -19,7 +19,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 
-from parllel.system.processes.liveness import kill_group_on_hangup
+from parllel.system.processes.liveness import kill_group_with_parent
 
 GO = b"go"
 # Scripts of shells use the numbers up to 9 for files of their own, which would close the guard.
@@ -56,7 +56,7 @@ def become_program(
         # Ctrl-C in a terminal reaches only the parent; and a leader of a session cannot leave its group.
         os.setsid()
         # After setsid: what is killed with the parent is the group of this moment.
-        guard = moved_up(kill_group_on_hangup(liveness.fileno()), _HIGH)
+        guard = moved_up(kill_group_with_parent(liveness.fileno()), _HIGH)
         os.set_inheritable(guard, True)
         for number, end in enumerate(ends):
             os.dup2(end, number)

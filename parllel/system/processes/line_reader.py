@@ -26,7 +26,7 @@ from parllel.system.counted_time import SLICE_S, counted_s
 
 _CHUNK = 2**16
 _PIPE = 2**20  # what a pipe should hold, so that a program can write what is not asked for yet
-_MOST_AHEAD = 2**24  # bytes that are kept while nothing is asked for
+_MAX_AHEAD = 2**24  # bytes that are kept while nothing is asked for
 _PAUSE_S = 0.001  # between looks at a pipe of Windows, which cannot be waited for
 _WINDOWS = sys.platform == "win32"
 Line: TypeAlias = bytes | LineTooLongError  # what is raised in the place of a line
@@ -103,7 +103,7 @@ class LineReader:
     @property
     def is_full(self) -> bool:
         """Whether nothing more is read ahead."""
-        return self._n_bytes > _MOST_AHEAD
+        return self._n_bytes > _MAX_AHEAD
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when there may be more; -1 once there is none."""

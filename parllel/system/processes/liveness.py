@@ -55,7 +55,7 @@ def kernel_guard(liveness: Connection | None) -> int | None:
     """Make the kernel end this child with its parent; return a descriptor to keep open, None if it cannot."""
     if liveness is not None and sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
-            return kill_group_on_hangup(liveness.fileno())
+            return kill_group_with_parent(liveness.fileno())
     return None
 
 
@@ -74,7 +74,7 @@ def watch_parent(liveness: Connection | None, *, by_kernel: bool) -> None:
             raise RuntimeError(f"{error}; {limits_text()}") from error
 
 
-def kill_group_on_hangup(fd: int) -> int:
+def kill_group_with_parent(fd: int) -> int:
     """Make the kernel kill the process group of this process when the parent ends (Linux).
 
     fd: the read end of the liveness pipe; may be closed afterwards.

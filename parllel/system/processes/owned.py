@@ -14,18 +14,18 @@ import os
 import weakref
 from typing import Protocol
 
-_owned: weakref.WeakSet[Owned] = weakref.WeakSet()
+_owned: weakref.WeakSet[OwnedByProcess] = weakref.WeakSet()
 _pid = os.getpid()
 
 
-class Owned(Protocol):
+class OwnedByProcess(Protocol):
     """What belongs to the process that made it."""
 
     def disown(self, why: str) -> None:
         """Refuse everything from now on, in a copy of the owner. why: for messages."""
 
 
-def own(thing: Owned) -> None:
+def own(thing: OwnedByProcess) -> None:
     """Call `thing.disown` in each process that is forked from this one, as long as it exists."""
     _owned.add(thing)
 

@@ -32,7 +32,7 @@ from parllel.system.processes.orphans import collect, environment_mark, kill_mar
 from parllel.system.processes.process_table import ProcessEntry
 from parllel.system.processes.program_start import program_environment, start_program
 from parllel.system.processes.watched_process import WatchedProcess
-from parllel.types import Closing
+from parllel.types import Closeable
 
 if sys.platform != "win32":
     import fcntl
@@ -43,7 +43,7 @@ _JOIN_S = 5.0
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Program(WatchedProcess, Closing):
+class Program(WatchedProcess, Closeable):
     """One running program, given by its command line.
 
     Args:
@@ -154,10 +154,10 @@ class Program(WatchedProcess, Closing):
                 f"within {timeout_s:g} s; {then}"
             ) from None
         except BrokenPipeError:
-            raise self.died_error("before it took its input") from None
+            raise self.death_error("before it took its input") from None
         except ClosedError as error:
             if not self._input.closed and self.died():
-                raise self.died_error("before it took its input") from None
+                raise self.death_error("before it took its input") from None
             raise ClosedError(f"{self.name}: {error}") from None
 
     def close_input(self) -> None:
@@ -192,8 +192,8 @@ class Program(WatchedProcess, Closing):
             half = ended.args[0]
         self.check_open()  # by another thread meanwhile
         if not half:
-            raise self.died_error("while its next line was awaited")
-        error = HalfLineError(str(self.died_error(f"in a line of which {len(half):,} bytes came")))
+            raise self.death_error("while its next line was awaited")
+        error = HalfLineError(str(self.death_error(f"in a line of which {len(half):,} bytes came")))
         error.half_line = half
         raise error
 
@@ -213,7 +213,7 @@ class Program(WatchedProcess, Closing):
             return self._last_lines[-n:] if n > 0 else []
         return self._errors.last_lines(n)
 
-    def died_error(self, doing: str) -> WorkerDiedError:
+    def death_error(self, doing: str) -> WorkerDiedError:
         """Return what to raise when the program has ended, or has closed a pipe, with its last words."""
         how = self.exit_text()
         # Asked last: a pipe may hang up an instant before the end is known.
@@ -247,12 +247,12 @@ class Program(WatchedProcess, Closing):
         if self._ended:
             return
         if grace_s > 0:
-            self.let_leave()
+            self.begin_exit()
         else:
             self._input.close()
         super().end(grace_s)
 
-    def let_leave(self) -> None:
+    def begin_exit(self) -> None:
         """Close the program's input, and throw away what it writes; do not wait for it."""
         if self._ended:
             return

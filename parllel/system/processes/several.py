@@ -37,7 +37,7 @@ class HasFileno(Protocol):
 Handle: TypeAlias = int | HasFileno  # a number is the sentinel of a process
 
 
-class Handles:
+class WaitSet:
     """Wait for any of several connections and processes, in one system call.
 
     Each has owners, who are returned when it is ready.
@@ -92,7 +92,7 @@ class Handles:
             self._poller.unregister(number)
 
 
-class Deaths:
+class ExitPoller:
     """Check whether any of several processes has ended, in one system call.
 
     A thread that waits for the processes would notice an end some milliseconds sooner. But a process with
@@ -100,7 +100,7 @@ class Deaths:
     """
 
     def __init__(self, processes: Sequence[WatchedProcess]) -> None:
-        self._handles = Handles()
+        self._handles = WaitSet()
         for process in processes:
             self._handles.add(process.sentinel, process)
 
@@ -171,7 +171,7 @@ def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
         stack.callback(_kill_all, processes, ending)
         if grace_s > 0:
             for process in processes:
-                process.let_leave()
+                process.begin_exit()
             left = _await_deaths(processes, grace_s)
             for process in left:
                 process.terminate()

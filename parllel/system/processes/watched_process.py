@@ -152,7 +152,7 @@ class WatchedProcess:
         """Kill the process and its group at once, then clean up."""
         self.end(grace_s=0.0)
 
-    def let_leave(self) -> None:
+    def begin_exit(self) -> None:
         """Do what lets the process leave by itself; do not wait for it."""
 
     def terminate(self) -> None:

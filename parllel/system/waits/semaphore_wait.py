@@ -131,14 +131,14 @@ class SemaphoreWait(Wait):
 
     def _sleep(self, line: int, seen: int, seconds: float) -> None:
         """Sleep until woken or for `seconds`, unless the line has changed."""
-        sleep_slot = self._sleep_slots.lie_down(line)  # a fence follows its store
+        sleep_slot = self._sleep_slots.acquire_slot(line)  # a fence follows its store
         try:
             # The second look: a post before it did not see this process sleep, and did not wake it.
             if not self._changed(line, seen):
                 self._sleep_slots.sleep(sleep_slot, seconds)
         finally:
             # Also after Ctrl-C: a slot that stays marked costs the poster a release each time.
-            self._sleep_slots.get_up(sleep_slot)
+            self._sleep_slots.release_slot(sleep_slot)
 
     def _changed(self, line: int, seen: int) -> bool:
         first = self._first[line]

@@ -89,7 +89,7 @@ class SleepSlots:
         lock.release()
         lock.acquire()
 
-    def lie_down(self, line: int) -> int:
+    def acquire_slot(self, line: int) -> int:
         """Say that this process sleeps on a line, and return its slot.
 
         The caller then looks at the word again, and sleeps only if it is still the old one.
@@ -115,14 +115,14 @@ class SleepSlots:
         """Sleep until woken, at most for `seconds`."""
         self._semaphores[sleep_slot].acquire(True, seconds)
 
-    def get_up(self, sleep_slot: int) -> None:
+    def release_slot(self, sleep_slot: int) -> None:
         """Say that this process does not sleep."""
         # Without a fence: a poster that still sees it asleep releases once too often, no more.
         self._words[1 + sleep_slot] = 0
 
     def wake(self, line: int) -> None:
         """Wake all that sleep on a line; call it after storing what they shall see."""
-        # The store must be visible before the slots are read; see `lie_down` for the other side.
+        # The store must be visible before the slots are read; see `acquire_slot` for the other side.
         self.fence()
         # All words at once, which is quicker than one by one: a slot that is taken meanwhile sees the store.
         sleeping = self._words.tolist()

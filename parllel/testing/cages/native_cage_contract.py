@@ -118,12 +118,12 @@ class NativeCageContract(NativeCageHooks):
             cage.collect_completed_trajs()
             states = cage.environment_states()
             assert all((state["missing"] is None) == self.has_state for state in states)
-            expected = self.go_on(cage, samples)
+            expected = self.fill_batch(cage, samples)
         cage, samples = self.bound()
         with cage:
             cage.load_environment_states(states, salt=5)
             if self.has_state:
-                assert self.go_on(cage, samples) == expected
+                assert self.fill_batch(cage, samples) == expected
                 with pytest.raises(ValueError, match="states: expected those of 4 environments"):
                     cage.load_environment_states(states[:1], salt=5)
             else:
@@ -139,7 +139,7 @@ class NativeCageContract(NativeCageHooks):
             run_groups(cage, "start_random_row", t)
         return [self.observations(samples, t) for t in range(self.T + 1)]
 
-    def go_on(self, cage: VectorizedCage, samples: Samples) -> Any:
+    def fill_batch(self, cage: VectorizedCage, samples: Samples) -> Any:
         """Return what comes of a batch of random rows."""
         for t in range(self.T):
             run_groups(cage, "start_random_row", t)

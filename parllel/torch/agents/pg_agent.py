@@ -132,7 +132,7 @@ class PgAgent(Agent):
         """Return `{"model": model}`."""
         return {"model": self.model}
 
-    def twin_on(self: AgentT, device: torch.device | str) -> AgentT:
+    def copy_to_device(self: AgentT, device: torch.device | str) -> AgentT:
         """Return an agent with a copy of the model on another device, which shares everything else.
 
         The two share the generator of the noise and what is remembered of environments, so one of them can

@@ -157,9 +157,9 @@ class RecurrentPgAgent(PgAgent):
         with torch.inference_mode():
             buffer_map(forget, memory, start)
 
-    def twin_on(self: RecurrentT, device: torch.device | str) -> RecurrentT:
-        """Do what `PgAgent.twin_on` does; what is remembered moves to where the twin computes."""
-        twin = super().twin_on(device)
+    def copy_to_device(self: RecurrentT, device: torch.device | str) -> RecurrentT:
+        """Do what `PgAgent.copy_to_device` does; what is remembered moves to where the twin computes."""
+        twin = super().copy_to_device(device)
         # Both hold the same dict, and a state that either loads is for the one that samples.
         self._memory_device = twin._memory_device = twin.device
         for mode, memory in self._memories.items():

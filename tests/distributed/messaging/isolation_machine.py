@@ -34,7 +34,7 @@ class IsolationMachine(RuleBasedStateMachine):
     def __init__(self, make_broker: Callable[[], KafkaBroker]) -> None:
         super().__init__()
         self.brokers = [make_broker() for _ in range(N_RUNS)]
-        # By run, environment, channel, kind, sender and recipient.
+        # By run, environment, custom_topic, kind, sender and recipient.
         self.queues: dict[tuple, list[int]] = defaultdict(list)
         self.audiences: dict[tuple, set[str]] = defaultdict(set)
         self.sent = 0
@@ -80,22 +80,23 @@ class IsolationMachine(RuleBasedStateMachine):
         key = (run, env_id, None, kind, sender, recipient)
         self._check(run, topic, recipient, env_id, [key], clear)
 
-    @rule(run=RUN, env=INDEX, sender=INDEX, recipient=INDEX, channel=INDEX)
-    def publish_to_channel(self, run, env, sender, recipient, channel):
+    @rule(run=RUN, env=INDEX, sender=INDEX, recipient=INDEX, custom_topic=INDEX)
+    def publish_to_channel(self, run, env, sender, recipient, custom_topic):
         env_id, sender, recipient = self._names(run, env, sender, recipient)
-        channel = self.agents[channel]
-        number = self._publish(run, channel, env_id, MessageType.INFO, sender, recipient)
-        key = (run, env_id, channel, MessageType.INFO, sender, recipient)
+        custom_topic = self.agents[custom_topic]
+        number = self._publish(run, custom_topic, env_id, MessageType.INFO, sender, recipient)
+        key = (run, env_id, custom_topic, MessageType.INFO, sender, recipient)
         self.queues[key].append(number)
 
-    @rule(run=RUN, env=INDEX, recipient=INDEX, channel=INDEX, clear=st.booleans())
-    def consume_from_channel(self, run, env, recipient, channel, clear):
+    @rule(run=RUN, env=INDEX, recipient=INDEX, custom_topic=INDEX, clear=st.booleans())
+    def consume_from_channel(self, run, env, recipient, custom_topic, clear):
         env_id, _, recipient = self._names(run, env, 0, recipient)
-        channel = self.agents[channel]
+        custom_topic = self.agents[custom_topic]
         keys = [
-            (run, env_id, channel, MessageType.INFO, sender, recipient) for sender in self.agents
+            (run, env_id, custom_topic, MessageType.INFO, sender, recipient)
+            for sender in self.agents
         ]
-        self._check(run, channel, recipient, env_id, keys, clear)
+        self._check(run, custom_topic, recipient, env_id, keys, clear)
 
     @rule(run=RUN, env=INDEX, sender=INDEX, listener=INDEX)
     def subscribe(self, run, env, sender, listener):
@@ -151,7 +152,7 @@ class IsolationMachine(RuleBasedStateMachine):
         then=st.sampled_from(["reset", "rename", "rename to the same"]),
     )
     def end_while_a_message_is_on_its_way(self, run, env, sender, recipient, then):
-        """What comes next over the same edge has the same number, and is not taken for it."""
+        """What comes next over the same channel has the same number, and is not taken for it."""
         self.publish(run, env, sender, recipient, True)
         self.brokers[run].flush()
         if then == "reset":
@@ -167,17 +168,19 @@ class IsolationMachine(RuleBasedStateMachine):
         broker = self.brokers[run]
         env_ids = [self.stepping[i] for i in sorted(chosen)]
         broker.begin_step(env_ids, [self.steps[run][env_id] for env_id in env_ids])
-        edges = [
-            broker.edge(TopicManager.action_topic(self.agents[0], self.agents[1], env_id), env_id)
+        channels = [
+            broker.channel(
+                TopicManager.action_topic(self.agents[0], self.agents[1], env_id), env_id
+            )
             for env_id in env_ids
         ]
-        numbers = [self._number() for _ in edges]
-        for edge, number in zip(edges, numbers, strict=True):
-            edge.put({"number": number})
+        numbers = [self._number() for _ in channels]
+        for channel, number in zip(channels, numbers, strict=True):
+            channel.put({"number": number})
         if not whole:
             broker.flush()
         else:
-            assert [payload["number"] for payload in broker.take_payloads(edges)] == numbers
+            assert [payload["number"] for payload in broker.take_payloads(channels)] == numbers
         for env_id in env_ids:
             self.steps[run][env_id] += 1
             if not whole:
@@ -200,13 +203,13 @@ class IsolationMachine(RuleBasedStateMachine):
                 broker.close()
 
     def _finish(self) -> None:
-        for (run, env_id, channel, kind, sender, recipient), queue in [*self.queues.items()]:
-            if queue and channel is None and kind is not MessageType.BROADCAST:
+        for (run, env_id, custom_topic, kind, sender, recipient), queue in [*self.queues.items()]:
+            if queue and custom_topic is None and kind is not MessageType.BROADCAST:
                 make = TopicManager.action_topic
                 if kind is MessageType.INFO:
                     make = TopicManager.info_topic
                 topic = make(sender, recipient, env_id)
-                key = (run, env_id, channel, kind, sender, recipient)
+                key = (run, env_id, custom_topic, kind, sender, recipient)
                 self._check(run, topic, recipient, env_id, [key], clear=True)
         for run, broker in enumerate(self.brokers):
             for env_id in {*self.env_ids[run], *self.stepping}:
@@ -214,7 +217,7 @@ class IsolationMachine(RuleBasedStateMachine):
                 assert broker.get_environment_topics(env_id) == []
             broker.ledger.check()
             counts = broker.statistics()
-            assert (counts["environments"], counts["edges"], counts["queued"]) == (0, 0, 0)
+            assert (counts["environments"], counts["channels"], counts["queued"]) == (0, 0, 0)
 
     def _names(self, run, env, sender, recipient):
         return self.env_ids[run][env], self.agents[sender], self.agents[recipient]

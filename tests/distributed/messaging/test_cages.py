@@ -14,7 +14,7 @@ from worlds import BOX, TREES, PlainWorld, World, make_agents
 from parllel.buffers import buffer_leaves
 from parllel.cages import SynchronizedProcessCage, VectorEnvFactory, VectorizedCage
 from parllel.distributed.messaging import ExecutionMode, VectorizedKafkaEnv
-from parllel.distributed.messaging.vectorized_kafka_env import VectorFace
+from parllel.distributed.messaging.vectorized_kafka_env import KafkaVectorEnv
 from parllel.testing.cages.cage_hooks import run_groups
 from parllel.testing.cages.native_cage_contract import NativeCageContract
 from parllel.testing.cages.row_reference import make_samples, seeds_of
@@ -30,7 +30,7 @@ def make_face(
     tree: Any = TREE,
     autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
     **settings: Any,
-) -> VectorFace:
+) -> KafkaVectorEnv:
     envs = VectorizedKafkaEnv(
         lambda env_id: make_agents(tree),
         list(tree),

@@ -78,7 +78,7 @@ def recover(traffic: Traffic) -> int:
     raise AssertionError
 
 
-def go_on(traffic: Traffic, steps: int = 5) -> None:
+def step(traffic: Traffic, steps: int = 5) -> None:
     for _ in range(steps):
         traffic.step()
 
@@ -95,29 +95,29 @@ def test_steps_go_on_over_connections_that_are_cut(disturbed):
 
     with kafka(disturbed.address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         connections = disturbed.proxy.connections
         traffic.between = cut
-        go_on(traffic, 2)
+        step(traffic, 2)
         assert disturbed.proxy.connections > connections
 
 
 def test_steps_go_on_over_a_slow_network(disturbed):
     with kafka(disturbed.address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         disturbed.proxy.delay_s = 0.05
-        go_on(traffic, 4)
+        step(traffic, 4)
 
 
 def test_steps_go_on_after_a_broker_was_stopped_for_less_than_the_time_out(disturbed):
     with kafka(disturbed.address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         disturbed.pause()
         timer = threading.Timer(1.5, disturbed.resume)
         timer.start()
-        go_on(traffic, 3)
+        step(traffic, 3)
         timer.join()
 
 
@@ -127,36 +127,36 @@ def test_steps_go_on_after_a_broker_was_stopped_for_less_than_the_time_out(distu
 def test_a_broker_that_is_stopped_for_five_seconds_is_used_again(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         disturbed.pause()
         timer = threading.Timer(5.0, disturbed.resume)
         timer.start()
         assert step_or_error(traffic) is not None
         timer.join()
         recover(traffic)
-        go_on(traffic)
+        step(traffic)
 
 
 def test_a_broker_that_is_killed_and_restarted_empty_is_used_again(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         disturbed.kill()
         assert step_or_error(traffic) is not None
         disturbed.start()
         recover(traffic)
-        go_on(traffic)
+        step(traffic)
         disturbed.kill()
         disturbed.start()  # before anything was sent
         if step_or_error(traffic) is not None:
             recover(traffic)
-        go_on(traffic)
+        step(traffic)
 
 
 def test_a_broker_that_is_killed_between_send_and_receive_leaves_no_step_half_done(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         restarted = []
 
         def restart(hop: int) -> None:
@@ -169,24 +169,24 @@ def test_a_broker_that_is_killed_between_send_and_receive_leaves_no_step_half_do
         if step_or_error(traffic) is not None:
             recover(traffic)
         assert restarted
-        go_on(traffic)
+        step(traffic)
 
 
 def test_a_network_that_swallows_everything_is_an_error_at_the_time_out(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         disturbed.proxy.stalled = True
         assert step_or_error(traffic) is not None
         disturbed.proxy.stalled = False
         recover(traffic)
-        go_on(traffic)
+        step(traffic)
 
 
 def test_a_broker_closes_in_time_while_its_server_is_away(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         disturbed.kill()
         begun = time.monotonic()
     assert time.monotonic() - begun < TIMEOUT_S + PATIENCE_S
@@ -236,7 +236,7 @@ def test_a_broker_that_is_down_at_the_start_is_an_error_and_can_be_used_later(di
     assert time.monotonic() - begun < TIMEOUT_S + PATIENCE_S
     disturbed.start()
     with kafka(disturbed.address, timeout_s=20.0) as broker:
-        go_on(Traffic(broker), 1)
+        step(Traffic(broker), 1)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_broker_without_idempotent_producers_is_refused():
 def test_a_broker_that_refuses_the_topics_is_refused():
     with MockKafkaBroker() as server:
         with kafka(server.address, "refused") as broker:
-            go_on(Traffic(broker), 1)
+            step(Traffic(broker), 1)
         topics = topics_of(server.address, "refused")
         assert topics
     with MockKafkaBroker() as server:
@@ -299,15 +299,15 @@ PRODUCE, FETCH = 0, 1
 def test_an_error_of_the_server_is_recovered_from(request_kind, code):
     with MockKafkaBroker() as server, kafka(server.address, timeout_s=10.0) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         server.command(f"errors {request_kind} {code} 2")
-        go_on(traffic, 3)
+        step(traffic, 3)
 
 
 def test_a_send_that_is_refused_for_good_is_an_error():
     with MockKafkaBroker() as server, kafka(server.address) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 2)
+        step(traffic, 2)
         server.command(f"errors {PRODUCE} 29 1000")
         assert step_or_error(traffic) is not None
 
@@ -325,16 +325,16 @@ def test_foreign_bytes_on_the_topics_of_a_run_are_counted_and_left_out(kafka_add
             other.step()
         copied = records_of(kafka_address, theirs.run, 5) + records_of(kafka_address, ours.run, 5)
         assert put_foreign_records(kafka_address, ours.run, copied) > 100
-        go_on(traffic, 2)
+        step(traffic, 2)
         traffic.reset()
-        go_on(traffic, 2)
-        go_on(other, 2)
+        step(traffic, 2)
+        step(other, 2)
 
 
 def test_a_forged_record_with_the_numbers_of_the_next_one_is_refused(kafka_address):
     with kafka(kafka_address, timeout_s=20.0) as broker:
         traffic = Traffic(broker, word="ours")
-        go_on(traffic, 1)
+        step(traffic, 1)
         key, value = next(
             record for record in records_of(kafka_address, broker.run, 12) if b"ours" in record[1]
         )
@@ -349,20 +349,20 @@ def test_a_forged_record_with_the_numbers_of_the_next_one_is_refused(kafka_addre
             assert forger.flush(20.0) == 0
 
         traffic.between = forge
-        go_on(traffic, 2)
+        step(traffic, 2)
         assert broker.statistics()["transport_forged"] > 0
 
 
 def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes_through(kafka_address):
     with kafka(kafka_address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 1)
-        (_, edge), *_ = traffic.hops[0]
+        step(traffic, 1)
+        (_, channel), *_ = traffic.hops[0]
         broker.begin_step(traffic.env_ids, [1] * len(traffic.env_ids))
         with pytest.raises(MessageTooLargeError, match=r"bytes"):
-            edge.put({"blob": b"x" * 50_000_000})
+            channel.put({"blob": b"x" * 50_000_000})
         traffic.reset()
-        go_on(traffic, 2)
+        step(traffic, 2)
 
 
 # ---------------------------------------------------------------- other clients
@@ -392,7 +392,7 @@ def test_a_client_that_is_killed_leaves_the_others_running(kafka_address):
     script = Path(__file__).with_name("traffic.py")
     with kafka(kafka_address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
-        go_on(traffic, 1)
+        step(traffic, 1)
         other = subprocess.Popen(
             [sys.executable, script, kafka_address, "to-be-killed"],
             stdout=subprocess.PIPE,
@@ -405,7 +405,7 @@ def test_a_client_that_is_killed_leaves_the_others_running(kafka_address):
         finally:
             os.kill(other.pid, signal.SIGKILL)
             other.communicate()
-        go_on(traffic, 3)
+        step(traffic, 3)
         # A run that is begun again by the same name has nothing of the earlier one.
         with kafka(kafka_address, "to-be-killed", timeout_s=20.0) as again:
-            go_on(Traffic(again, word="again"), 3)
+            step(Traffic(again, word="again"), 3)

@@ -185,9 +185,9 @@ def test_message_that_an_agent_does_not_send_is_missed(direction, way, make_worl
     actions = draw_actions(TREES["grid"], np.random.default_rng(0))
     env.step(actions)
     env.agents["grid1" if direction == "down" else "device2"].silent = True
-    edge = {"down": ("grid1", "device2"), "up": ("device2", "grid1")}[direction]
+    channel = {"down": ("grid1", "device2"), "up": ("device2", "grid1")}[direction]
     with pytest.raises(
-        MissingMessageError, match="'here', .* {!r} -> {!r}, step 1: ".format(*edge)
+        MissingMessageError, match="'here', .* {!r} -> {!r}, step 1: ".format(*channel)
     ):
         env.step(actions)
     with pytest.raises(WrongStateError, match="step 1 failed; call reset"):
@@ -245,11 +245,11 @@ def test_message_in_flight_does_not_reach_the_next_taker_of_the_id(make_world):
     tree, broker = TREES["grid"], KafkaBroker()
     env = make_world(tree, kafka_broker=broker, env_id="one")
     env.reset(seed=1)
-    env.agents["device1"].info_edge.put({"reward": 1e6}, 0.0)
-    first = env.incarnation
+    env.agents["device1"].info_channel.put({"reward": 1e6}, 0.0)
+    first = env.lease
     env.set_env_id("two")
     other = make_world(tree, kafka_broker=broker, env_id="one")
-    assert other.incarnation > first
+    assert other.lease > first
     plain = PlainWorld(tree)
     other.reset(seed=2)
     plain.reset(2)
@@ -261,8 +261,8 @@ def test_message_of_the_episode_before_does_not_pass_for_one_of_this_step(make_w
     tree = TREES["grid"]
     env, plain = make_world(tree), PlainWorld(tree)
     env.reset(seed=1)
-    env.agents["device1"].info_edge.put({"reward": 1e6}, 0.0)
-    env.agents["grid1"].action_edge.put({"action": np.full(2, 1e6)}, 0.0)
+    env.agents["device1"].info_channel.put({"reward": 1e6}, 0.0)
+    env.agents["grid1"].action_channel.put({"action": np.full(2, 1e6)}, 0.0)
     assert_equal(env.reset(seed=2)[0], plain.reset(2))
     actions = draw_actions(tree, np.random.default_rng(0))
     assert_equal(tuple(env.step_roots(actions)), plain.step(actions))

@@ -58,7 +58,7 @@ class Traffic:
         ]
         self.hops = [
             [
-                ((env_id, *pair), self.broker.edge(topic(*pair, env_id), env_id))
+                ((env_id, *pair), self.broker.channel(topic(*pair, env_id), env_id))
                 for env_id in self.env_ids
                 for pair in of_hop
             ]
@@ -69,19 +69,19 @@ class Traffic:
         """Send and receive the messages of one step.
 
         Raises:
-            AssertionError: if a message is not the one that was sent in this step over its edge.
+            AssertionError: if a message is not the one that was sent in this step over its channel.
             MessagingError: as the broker does. Then call `reset`.
         """
         step, self._step = self._step, self._step + 1
         self.broker.begin_step(self.env_ids, [step] * len(self.env_ids))
-        for hop, edges in enumerate(self.hops):
+        for hop, channels in enumerate(self.hops):
             self.between(hop)
-            for name, edge in edges:
-                edge.put(self._payload(name, hop, step))
+            for name, channel in channels:
+                channel.put(self._payload(name, hop, step))
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            self.broker.await_messages([edge for _, edge in edges], deadline)
-            for name, edge in edges:
-                message = edge.take()
+            self.broker.await_messages([channel for _, channel in channels], deadline)
+            for name, channel in channels:
+                message = channel.take()
                 expected = self._payload(name, hop, step)
                 # Not np.testing.assert_equal, which costs ten times what the messages do.
                 assert message.payload["numbers"].dtype == np.float32
@@ -94,8 +94,8 @@ class Traffic:
     def send_half(self) -> None:
         """Send the first messages of the next step, which nobody takes; then call `reset` or `rename`."""
         self.broker.begin_step(self.env_ids, [self._step] * len(self.env_ids))
-        for name, edge in self.hops[0]:
-            edge.put(self._payload(name, -1, self._step))
+        for name, channel in self.hops[0]:
+            channel.put(self._payload(name, -1, self._step))
         self.broker.flush()
 
     def reset(self) -> None:

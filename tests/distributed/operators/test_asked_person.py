@@ -22,7 +22,7 @@ class Pictures:
     def __init__(self):
         self.seen = []
 
-    def may_want(self, name):
+    def may_view(self, name):
         return True
 
     def wants(self, name, episode):

@@ -14,7 +14,7 @@ from played import assert_plays
 
 from parllel.distributed.operators import OperatorConfig
 from parllel.distributed.operators.protocol.given_action import GivenAction
-from parllel.distributed.operators.workers.baseline_agents import NoopAgent, RandomAgent
+from parllel.distributed.operators.workers.baseline_agents import NoopWorkerAgent, RandomWorkerAgent
 from parllel.distributed.operators.workers.player_runtime import agent_seed
 from parllel.policies import play_episodes, policy_of
 
@@ -67,7 +67,9 @@ def shown(action):
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-@pytest.mark.parametrize(("name", "make"), [("random", RandomAgent), ("noop", NoopAgent)])
+@pytest.mark.parametrize(
+    ("name", "make"), [("random", RandomWorkerAgent), ("noop", NoopWorkerAgent)]
+)
 def test_the_same_actions_as_the_policy_of_the_same_name(space, name, make):
     env = Anything(space)
     play_episodes(policy_of(name, env.observation_space, space), lambda: env, [4, 4, 7], n_envs=1)
@@ -83,7 +85,7 @@ def test_the_same_actions_as_the_policy_of_the_same_name(space, name, make):
 
 
 def test_without_a_seed_it_goes_on_drawing():
-    agent = RandomAgent()
+    agent = RandomWorkerAgent()
     agent.bind(None, spaces.Discrete(1000))
     agent.reset(1)
     first = [agent.decide(0, {}).action for _ in range(5)]
@@ -92,7 +94,7 @@ def test_without_a_seed_it_goes_on_drawing():
 
 
 def test_players_choose_legal_actions():
-    agents = RandomAgent(), NoopAgent()
+    agents = RandomWorkerAgent(), NoopWorkerAgent()
     for agent in agents:
         agent.bind(None, spaces.Discrete(9))
         agent.reset(0)
@@ -104,7 +106,7 @@ def test_players_choose_legal_actions():
     assert agents[1].decide(0, {"legal_actions": [3, 0]}).action == 0
 
 
-@pytest.mark.parametrize("make", [RandomAgent, NoopAgent])
+@pytest.mark.parametrize("make", [RandomWorkerAgent, NoopWorkerAgent])
 def test_spaces_without_a_size_are_refused_at_once(make):
     agent = make()
     with pytest.raises(TypeError, match="expected"):

@@ -16,9 +16,9 @@ import pytest
 from parllel.cli import main
 from parllel.distributed.operators import (
     Experiment,
-    Fixed,
+    FixedSeeds,
     OperatorConfig,
-    Procedural,
+    ProceduralSeeds,
     read_telemetry,
 )
 from parllel.distributed.operators.experiments.telemetry import TIMES
@@ -61,7 +61,7 @@ def test_random_plays_the_episodes_that_it_plays_in_process(tmp_path, mode):
 
 
 def test_fixed_seeds_begin_alike_and_let_agents_draw_anew(tmp_path):
-    result = Experiment("fixed", [RANDOM, NOOP], seeds=Fixed(3), episodes=6).run(tmp_path)
+    result = Experiment("fixed", [RANDOM, NOOP], seeds=FixedSeeds(3), episodes=6).run(tmp_path)
     noop = records(result.folder, "fixed_noop", "episodes")
     assert {episode["seed"] for episode in noop} == {3}
     assert len({episode["agent_seed"] for episode in noop}) == 6
@@ -208,9 +208,9 @@ def test_a_limit_of_steps_cuts_episodes_of_any_worker(tmp_path, mode):
 
 
 def test_seeds_do_not_depend_on_how_many_there_are():
-    few, many = Procedural(7).seeds(3), Procedural(7).seeds(100_000)
+    few, many = ProceduralSeeds(7).seeds(3), ProceduralSeeds(7).seeds(100_000)
     assert few == many[:3]
-    assert few != Procedural(8).seeds(3)
+    assert few != ProceduralSeeds(8).seeds(3)
     assert len(set(many)) > 99_990
     assert all(0 <= seed < 2**32 for seed in many)
 

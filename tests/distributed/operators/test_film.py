@@ -69,7 +69,7 @@ def test_an_environment_that_draws_nothing_is_played_although_a_viewer_wants_pic
         def __init__(self):
             self.seen = []
 
-        def may_want(self, name):
+        def may_view(self, name):
             return True
 
         def wants(self, name, episode):

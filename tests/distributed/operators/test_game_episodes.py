@@ -187,7 +187,7 @@ def test_a_game_is_filmed_where_pictures_are_wanted(tmp_path):
         def __init__(self):
             self.frames = []
 
-        def may_want(self, name):
+        def may_view(self, name):
             return True
 
         def wants(self, name, episode):

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from parllel.distributed.operators.protocol.given_action import GivenAction
-from parllel.policies.one_action import OneAction
+from parllel.policies.action_adapter import ActionAdapter
 
 HALF_OPEN = spaces.Box(-1, np.float32([1, np.inf]), (2,), np.float32)
 SPACES = [
@@ -35,7 +35,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_the_environment_is_given_what_cages_would_give_it(space):
-    given, one = GivenAction(space), OneAction(space)
+    given, one = GivenAction(space), ActionAdapter(space)
     space.seed(0)
     for _ in range(20):
         chosen = space.sample()
@@ -57,7 +57,7 @@ def test_the_environment_is_given_what_cages_would_give_it(space):
     ids=str,
 )
 def test_actions_of_other_types_are_read_alike(space, chosen):
-    assert same(GivenAction(space).of(chosen), OneAction(space).of(chosen))
+    assert same(GivenAction(space).of(chosen), ActionAdapter(space).of(chosen))
 
 
 @pytest.mark.parametrize(

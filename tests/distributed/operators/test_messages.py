@@ -20,11 +20,11 @@ from parllel.distributed.operators.protocol.message_lines import (
     write_reply,
 )
 from parllel.distributed.operators.protocol.messages import (
-    EpisodeEnd,
-    Ready,
-    Reset,
-    SelectAction,
-    Step,
+    EpisodeEndReply,
+    ReadyReply,
+    ResetCommand,
+    SelectActionCommand,
+    StepCommand,
     StepReply,
 )
 
@@ -95,9 +95,9 @@ def test_replies_are_read_as_they_were_written(reply):
 
 
 def test_the_messages_of_the_documents_are_these():
-    assert write_command(Reset(seed=42)) == b'{"cmd":"reset","seed":42}\n'
-    assert write_command(Reset(seed=None, id=1)) == b'{"cmd":"reset","seed":null,"id":1}\n'
-    assert write_command(Step()) == b'{"cmd":"step"}\n'
+    assert write_command(ResetCommand(seed=42)) == b'{"cmd":"reset","seed":42}\n'
+    assert write_command(ResetCommand(seed=None, id=1)) == b'{"cmd":"reset","seed":null,"id":1}\n'
+    assert write_command(StepCommand()) == b'{"cmd":"step"}\n'
     step = StepReply(
         step_index=5, action=2, reward=0.0, terminated=False, truncated=False, episode_reward=0.0
     )
@@ -105,7 +105,7 @@ def test_the_messages_of_the_documents_are_these():
         b'{"type":"step","step_index":5,"action":2,"reward":0.0,"terminated":false,'
         b'"truncated":false,"episode_reward":0.0}\n'
     )
-    ready = Ready(run_id="r", env_id="e", seed=1, observation_shape=[7, 7, 3], protocol=1)
+    ready = ReadyReply(run_id="r", env_id="e", seed=1, observation_shape=[7, 7, 3], protocol=1)
     assert json.loads(write_reply(ready)) == {
         "type": "ready",
         "run_id": "r",
@@ -199,12 +199,12 @@ def test_what_is_no_reply_is_said_in_a_sentence(line, message):
 @pytest.mark.parametrize(
     "message",
     [
-        Step(action=math.nan),
-        SelectAction(player_id="a", observation=[[0.0, [math.inf]]]),
-        SelectAction(player_id="a", observation={"x": np.array([np.nan])}),
-        SelectAction(player_id="a", observation=object()),
-        EpisodeEnd(total_reward=-math.inf, episode_length=1, terminated=True, truncated=False),
-        messages.Error(message="\ud800"),
+        StepCommand(action=math.nan),
+        SelectActionCommand(player_id="a", observation=[[0.0, [math.inf]]]),
+        SelectActionCommand(player_id="a", observation={"x": np.array([np.nan])}),
+        SelectActionCommand(player_id="a", observation=object()),
+        EpisodeEndReply(total_reward=-math.inf, episode_length=1, terminated=True, truncated=False),
+        messages.ErrorReply(message="\ud800"),
     ],
 )
 def test_what_json_has_not_is_not_written(message):
@@ -213,12 +213,12 @@ def test_what_json_has_not_is_not_written(message):
 
 
 def test_null_and_the_word_null_are_written():
-    message = SelectAction(player_id="null", observation=[None, "null"], legal_actions=None)
+    message = SelectActionCommand(player_id="null", observation=[None, "null"], legal_actions=None)
     assert read_command(write_command(message)) == message
 
 
 def test_numbers_of_numpy_are_written_as_pythons():
-    message = SelectAction(
+    message = SelectActionCommand(
         player_id="a",
         observation={"x": np.float32([1, 2])},
         legal_actions=[np.int64(1), 2],

@@ -61,7 +61,16 @@ def expected_of(policy, make_env):
 @contextmanager
 def serving(run):
     """Serve a run, and yield the URL."""
-    words = ["http-server", "--port", "0", "--environment", "gymnasium/CartPole-v1", "--agent", run]
+    words = [
+        "remote",
+        "serve",
+        "--port",
+        "0",
+        "--environment",
+        "gymnasium/CartPole-v1",
+        "--agent",
+        run,
+    ]
     command = [sys.executable, "-m", "parllel.cli", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         found = re.fullmatch(r"serving on (http://\S+)\n", server.stdout.readline())

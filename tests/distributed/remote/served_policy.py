@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from parllel.distributed.remote.policy_call import PolicyCall
-from parllel.distributed.web import Reply, Route, ServerSettings, WebError, WebServer, build_app
+from parllel.distributed.web import Response, Route, ServerSettings, WebError, WebServer, build_app
 from parllel.testing import FrequencyPolicy, RockPaperScissorsEnv
 
 
@@ -51,7 +51,7 @@ class ServedPolicy:
 
 def text_reply(text, status=200):
     """Return a reply that is not JSON."""
-    return Reply(text.encode(), status=status)
+    return Response(text.encode(), status=status)
 
 
 def frequency_policy():

@@ -1,4 +1,4 @@
-"""`parllel http-server`, and the server of kaggle-environments, as processes of their own."""
+"""`parllel remote serve`, and the server of kaggle-environments, as processes of their own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def http_server(
     **variables: str,
 ) -> Iterator[str]:
     """Serve, and yield the URL that the command prints; it must end in order."""
-    command = [sys.executable, "-m", "parllel.cli", "http-server", *map(str, flags)]
+    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", *map(str, flags)]
     if "--port" not in flags:
         command += ["--port", "0"]
     environment = {**os.environ, **variables}

@@ -87,7 +87,7 @@ def test_commands_take_it(tmp_path, temporary, make, capsys):
         (as_zip if path.suffix == ".zip" else as_tar)(path, {**FILES, "main.py": constant})
     settings = {"episodeSteps": 3, "tieRewardThreshold": 1}
     flags = ["--environment", "rps", "--agents", str(path), "rock", "--episodes", "2"]
-    assert main(["evaluate", *flags, "--configuration", json.dumps(settings)]) == 0
+    assert main(["remote", "evaluate", *flags, "--configuration", json.dumps(settings)]) == 0
     # Scissors lose against rock.
     assert capsys.readouterr().out.strip() == "[[-2,2],[-2,2]]"
     assert list(temporary.iterdir()) == []
@@ -161,8 +161,8 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_archives_that_mean_harm_are_refused(tmp_path, temporary, monkeypatch, name):
-    monkeypatch.setattr(agent_archive, "MOST_FILES", 20)
-    monkeypatch.setattr(agent_archive, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(agent_archive, "MAX_FILES", 20)
+    monkeypatch.setattr(agent_archive, "MAX_BYTES", 100_000)
     make, message = BAD[name]
     make(tmp_path / name)
     before = sorted(tmp_path.iterdir())

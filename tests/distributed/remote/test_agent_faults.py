@@ -30,7 +30,7 @@ def find_pipe():
         except OSError:
             pass
 
-def raise_it(error):
+def raise_error(error):
     raise error
 
 class Odd(BaseException):
@@ -72,11 +72,11 @@ def start_others():
 
 DO = {
     "nothing": lambda: 5,
-    "raise": lambda: raise_it(ValueError("a reason")),
+    "raise": lambda: raise_error(ValueError("a reason")),
     "exit": lambda: sys.exit(3),
-    "interrupt": lambda: raise_it(KeyboardInterrupt()),
-    "odd": lambda: raise_it(Odd()),
-    "long text": lambda: raise_it(ValueError("x" * 10**7)),
+    "interrupt": lambda: raise_error(KeyboardInterrupt()),
+    "odd": lambda: raise_error(Odd()),
+    "long text": lambda: raise_error(ValueError("x" * 10**7)),
     "recursion": deep,
     "set": lambda: {1, 2},
     "recursive": recursive,

@@ -42,7 +42,7 @@ def file(tmp_path):
 @pytest.fixture
 def printed(capsys):
     def printed(*argv):
-        status = main([str(argument) for argument in argv])
+        status = main(["remote", *map(str, argv)])
         said = capsys.readouterr()
         return status, said.out, said.err
 
@@ -132,7 +132,7 @@ def test_run_writes_it_says_so_and_fails(printed, file, tmp_path):
     replay = json.loads(out)
     assert status == 1
     assert (replay["rewards"], replay["info"]["stopped"]) == (NONE, STOPPED)
-    assert err == f"parllel run: the episode was stopped {STOPPED}: it has no result\n"
+    assert err == f"parllel remote run: the episode was stopped {STOPPED}: it has no result\n"
     out = tmp_path / "out.json"
     assert printed("run", *told, "--out", out) == (1, "", err)
     assert json.loads(out.read_text())["rewards"] == NONE
@@ -146,7 +146,9 @@ def test_evaluate_writes_nulls_says_so_and_fails(printed, file):
     told = ("--environment", "rps", "--configuration", json.dumps(CUT), "--agents", file, "paper")
     status, out, err = printed("evaluate", *told, "--episodes", 2)
     assert (status, json.loads(out)) == (1, [NONE, NONE])
-    said = f"parllel evaluate: 2 of 2 episodes were stopped {STOPPED}: their rewards are null\n"
+    said = (
+        f"parllel remote evaluate: 2 of 2 episodes were stopped {STOPPED}: their rewards are null\n"
+    )
     assert err == said
     status, out, _ = printed("evaluate", *told, "--statuses")
     assert status == 1
@@ -180,7 +182,7 @@ def test_an_error_of_the_game_is_no_result(capsys, breaks, command, tmp_path):
     out = tmp_path / "out.json"
     told = ("--import", breaks, "--environment", "breaks", "--agents", "rock", "paper")
     with pytest.raises(RuntimeError, match="the board fell down"):
-        main([command, *told, "--out", str(out)])
+        main(["remote", command, *told, "--out", str(out)])
     assert (capsys.readouterr().out, out.exists()) == ("", False)
     with (
         Actions(Permissions()) as actions,

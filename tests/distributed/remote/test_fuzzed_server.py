@@ -14,7 +14,7 @@ from parllel.distributed.remote.agent_settings import confinement_lines
 from parllel.distributed.remote.proto import request_bytes
 
 pytestmark = pytest.mark.timeout(120)
-MOST_GROWTH = 50 << 20
+MAX_GROWTH = 50 << 20
 AGENT = "def agent(observation, configuration):\n    return (observation.step + 1) % 3\n"
 OBSERVATION = {"step": 3, "lastOpponentAction": 1, "remainingOverageTime": 2}
 CONFIGURATION = {"episodeSteps": 5, "actTimeout": 1, "agentTimeout": 5, "runTimeout": 20}
@@ -62,7 +62,7 @@ def still_acts(url):
 def fuzz(folder, wire, seed, n):
     bodies, content_type = WIRES[wire]
     (folder / "agent.py").write_text(AGENT)
-    serve = ["-m", "parllel.cli", "http-server", "--port", 0, "--agent-root", folder]
+    serve = ["-m", "parllel.cli", "remote", "serve", "--port", 0, "--agent-root", folder]
     with Served(*serve, "--environment", "rps", "--agent", folder / "agent.py") as served:
         send_fuzzed(served.url, fuzzed_requests(seed + 1, 200, bodies, content_type), 60)
         assert still_acts(served.url)
@@ -74,7 +74,7 @@ def fuzz(folder, wire, seed, n):
         status, out, said = served.end()
         # Nothing else on standard error: each line there would be a mistake that was logged.
         assert (status, out, said.splitlines()) == (0, "", confinement_lines(hidden=True))
-    assert growth < MOST_GROWTH
+    assert growth < MAX_GROWTH
     return statuses
 
 

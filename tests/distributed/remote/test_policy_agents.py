@@ -63,7 +63,7 @@ def test_observations_that_are_none_fail_alone():
 
 
 def test_the_episode_unused_for_longest_makes_room(monkeypatch):
-    monkeypatch.setattr("parllel.distributed.remote.policy_call._MOST_EPISODES", 2)
+    monkeypatch.setattr("parllel.distributed.remote.policy_call._MAX_EPISODES", 2)
     policy = Counting()
     call = PolicyCall(policy)
     for env_index, count in ((10, 1), (11, 1), (10, 2), (12, 1), (10, 3), (11, 1)):

@@ -103,7 +103,7 @@ def test_numbers_pass_both_ways_unchanged_in_one_request():
 def test_what_is_too_much_for_one_request_is_sent_as_several(monkeypatch):
     served, batch = ServedPolicy(Recorded(OBSERVATIONS, ACTIONS)), drawn(9)
     with served.serving(max_body_bytes=1500) as url:
-        for name, value, most in (("_MOST_BYTES", 1000, 8), ("_MOST_ITEMS", 60, 3)):
+        for name, value, most in (("_MAX_BYTES", 1000, 8), ("_MAX_ITEMS", 60, 3)):
             served.asked.clear()
             served.policy.seen.clear()
             monkeypatch.setattr(remote_policy, name, value)

@@ -10,7 +10,7 @@ from served_policy import ServedPolicy, text_reply
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
 from parllel.distributed.remote import RemoteError, RemotePolicy
-from parllel.distributed.web import Reply, WebError
+from parllel.distributed.web import Response, WebError
 from parllel.errors import ClosedError
 from parllel.policies import PolicyAgent, policy_of
 from parllel.policies.basic_policies import FunctionPolicy
@@ -76,7 +76,7 @@ def free_port():
             {"actions": [1, 1, None], "failures": {"2": {"status": "INVALID", "reason": "odd"}}},
             r"no action for environment 7: INVALID: odd$",
         ),
-        (Reply(b"", 307, headers=((b"location", b"http://a/"),)), r"redirect \(307\)"),
+        (Response(b"", 307, headers=((b"location", b"http://a/"),)), r"redirect \(307\)"),
     ],
 )
 def test_a_reply_without_actions_is_an_error_that_names_the_server(served, connect, reply, message):

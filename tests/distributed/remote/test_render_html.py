@@ -113,7 +113,7 @@ class Noise:
 
 
 def test_pages_of_many_large_pictures_leave_some_out(monkeypatch):
-    monkeypatch.setattr("parllel.distributed.remote.render_html._MOST_BYTES", 3_000_000)
+    monkeypatch.setattr("parllel.distributed.remote.render_html._MAX_BYTES", 3_000_000)
     with make("nim") as env:
         replay = env.to_json()
     game = Noise()

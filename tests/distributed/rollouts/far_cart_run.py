@@ -14,16 +14,16 @@ from rich.console import Console
 from parllel import BatchSpec, Seeds
 from parllel.cages import Cage
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     EpisodeStatistics,
     FragmentSampler,
     FragmentSender,
     LocalRollouts,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
-    RowsSchedule,
+    SynchronousSchedule,
     Trainer,
-    WorkerPlace,
+    WorkerContext,
 )
 from parllel.logging import CsvWriter, Logger
 from parllel.runs import RunFolder
@@ -62,30 +62,30 @@ def step_transforms(config: Config) -> list[NormalizeObservations]:
     return [NormalizeObservations()] if config.normalize else []
 
 
-def build_worker(place: WorkerPlace, config: Config) -> RolloutWorker:
+def build_worker(context: WorkerContext, config: Config) -> RolloutWorker:
     """Put the worker together."""
-    seeds, step = Seeds(Seeds(config.seed).integer(place.name)), step_transforms(config)
+    seeds, step = Seeds(Seeds(config.seed).integer(context.name)), step_transforms(config)
     if config.schedule == "rows":
         cages = build_cages(far_cart, N_ENVS, seeds=seeds)
         handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(32,)))
         sampler = build_sampler(BatchSpec(32, N_ENVS), cages, handler, step, next_observation=True)
-        schedule: Any = RowsSchedule(sampler)
+        schedule: Any = SynchronousSchedule(sampler)
     else:
         cages = [Cage(far_cart, seed=config.seed + i, index=i) for i in range(N_ENVS)]
         handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(32,)))
         samples = allocate_samples(cages, BatchSpec(4, N_ENVS), handler, step)
-        schedule = ReadySchedule(
+        schedule = AsynchronousSchedule(
             cages, handler, samples, batch_size=4, max_wait_s=0.01, step_transforms=step
         )
-    sender = FragmentSender(place.storage, capacity=1)
-    place.stack.callback(sender.close, 0.0)
+    sender = FragmentSender(context.storage, capacity=1)
+    context.stack.callback(sender.close, 0.0)
     return RolloutWorker(
         schedule,
         fragment_length=32,
         seed=seeds.integer("noise"),
-        producer=place.name,
+        producer=context.name,
         sender=sender,
-        statistics=place.statistics,
+        statistics=context.statistics,
     )
 
 

@@ -11,12 +11,12 @@ from faulty_cartpole import FaultyCartPole
 
 from parllel import BatchSpec, Seeds
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     EnvWorker,
     EpisodeStatistics,
     FragmentSampler,
     FragmentSender,
     LocalRollouts,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
     Trainer,
@@ -74,7 +74,7 @@ def build_worker(place, config, folder):
     sender = FragmentSender(place.storage, capacity=1)
     place.stack.callback(sender.close, 0.0)
     return RolloutWorker(
-        ReadySchedule(workers, handler, samples, batch_size=2, max_wait_s=0.01),
+        AsynchronousSchedule(workers, handler, samples, batch_size=2, max_wait_s=0.01),
         fragment_length=16,
         seed=0,
         producer=place.name,

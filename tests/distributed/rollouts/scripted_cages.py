@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any
 
 from parllel.cages import Cage
-from parllel.cages.cage_interface import Awaited
+from parllel.cages.cage_interface import PendingRow
 from parllel.errors import WorkerDiedError
 
 
@@ -35,7 +35,7 @@ class Script:
             raise WorkerDiedError(f"died in its {phase}")
 
 
-class _Answer(Awaited):
+class _Answer(PendingRow):
     def __init__(self, script: Script) -> None:
         self._script, self._left = script, next(script.waits)
         self.hangs = script.fault == "hang"
@@ -69,7 +69,7 @@ class ScriptedCage(Cage):
         super().start_row(t, group)
         self._phase, self._answer = "step", _Answer(self._script)
 
-    def awaited(self, group: int = 0) -> Awaited:
+    def awaited(self, group: int = 0) -> PendingRow:
         return self._answer
 
     def finish_row(self, group: int = 0) -> None:

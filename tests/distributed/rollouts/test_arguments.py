@@ -14,10 +14,10 @@ from worker_setup import make_cages, make_handler, ready, rows
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     EpisodeStatistics,
     FragmentCutter,
     FragmentSender,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
 )
@@ -89,12 +89,12 @@ def test_parts_of_another_kind():
     with pytest.raises(TypeError, match="workers: expected a Rollouts or None, got <built-in"):
         make_fragment_sampler(ReplayBuffer(8), workers=print)
     with pytest.raises(TypeError, match="samples: expected a Samples, got None"):
-        ReadySchedule([], schedule.handler, None, batch_size=1, max_wait_s=0)
+        AsynchronousSchedule([], schedule.handler, None, batch_size=1, max_wait_s=0)
     samples = schedule.sampler.samples
     with pytest.raises(
         TypeError, match=r"environments\[0\]: expected an EnvWorker or a cage, got <"
     ):
-        ReadySchedule([object()], schedule.handler, samples, batch_size=1, max_wait_s=0)
+        AsynchronousSchedule([object()], schedule.handler, samples, batch_size=1, max_wait_s=0)
     with pytest.raises(TypeError, match="producer: expected a str, got 3"):
         FragmentCutter(2, producer=3)
     with pytest.raises(
@@ -113,7 +113,7 @@ def test_agents_of_other_environments_are_refused():
     samples = allocate_samples(cages, BatchSpec(2, len(cages)), make_handler())
     agent = RandomAgent(gym.spaces.Discrete(9), seed=0)
     with pytest.raises(ValueError, match=r"Discrete\(9\)"):
-        ReadySchedule(cages, NumpyHandler(agent), samples, batch_size=1, max_wait_s=0)
+        AsynchronousSchedule(cages, NumpyHandler(agent), samples, batch_size=1, max_wait_s=0)
     for cage in cages:
         cage.close()
 

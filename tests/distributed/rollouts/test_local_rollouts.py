@@ -15,7 +15,7 @@ from parllel.distributed.rollouts import (
     LocalRollouts,
     ReplayBuffer,
     RolloutWorker,
-    RowsSchedule,
+    SynchronousSchedule,
 )
 from parllel.errors import ClosedError, WorkerTimeoutError
 
@@ -45,7 +45,7 @@ class Build:
         place.stack.callback(sender.close, 0.0)
         self.senders.append(sender)
         worker = RolloutWorker(
-            RowsSchedule(make_sampler()),
+            SynchronousSchedule(make_sampler()),
             fragment_length=T,
             seed=0,
             producer=place.name,

@@ -9,11 +9,11 @@ from worker_setup import SEED
 from parllel import BatchSpec, Seeds
 from parllel.cages import VectorizedCage
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     FragmentSender,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
-    RowsSchedule,
+    SynchronousSchedule,
 )
 from parllel.samplers import BasicSampler
 from parllel.torch import SmallPolicyHandler, TorchHandler, agent_for
@@ -30,8 +30,8 @@ def make_schedule(kind, handler_class, batch_size=N):
     spec = BatchSpec(20 if kind == "rows" else 2, N)
     samples = allocate_samples(cages, spec, handler, next_observation=kind == "rows")
     if kind == "rows":
-        return RowsSchedule(BasicSampler(spec, cages, handler, samples))
-    return ReadySchedule(cages, handler, samples, batch_size=batch_size, max_wait_s=0.01)
+        return SynchronousSchedule(BasicSampler(spec, cages, handler, samples))
+    return AsynchronousSchedule(cages, handler, samples, batch_size=batch_size, max_wait_s=0.01)
 
 
 def collect(schedule):

@@ -22,7 +22,7 @@ def test_a_buffer_keeps_packed_fragments_as_it_keeps_others():
 
 def test_a_buffer_refuses_packed_fragments_of_a_second_producer_with_the_same_name():
     first, second = (
-        PackedFragment.of(replace(make_fragment(sequence=n), incarnation=who))
+        PackedFragment.of(replace(make_fragment(sequence=n), instance_id=who))
         for n, who in enumerate("ab")
     )
     with ReplayBuffer(capacity=4) as buffer:

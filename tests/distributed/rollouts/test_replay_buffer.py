@@ -246,7 +246,7 @@ def test_a_fragment_that_was_not_acknowledged_is_added_again():
 
 
 def test_producers_that_came_longest_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(replay_buffer, "MOST_PRODUCERS", 2)
+    monkeypatch.setattr(replay_buffer, "MAX_PRODUCERS", 2)
     running, *ended = (make_fragment(producer=f"worker {n}") for n in range(4))
     with ReplayBuffer(8) as buffer:
         for one in ended:

@@ -12,11 +12,11 @@ from remembering_transforms import Centre
 from parllel import BatchSpec, Seeds
 from parllel.cages import Cage
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     FragmentSender,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
-    RowsSchedule,
+    SynchronousSchedule,
 )
 from parllel.distributed.rollouts.fragments import batch_filler
 from parllel.distributed.rollouts.fragments.batch_filler import SeenFragments
@@ -40,13 +40,13 @@ class Source:
         if ready:
             cages = [Cage(MAKE_ENV, seed=i, index=i) for i in range(4)]
             samples = allocate_samples(cages, BatchSpec(3, 4), handler, step)
-            schedule = ReadySchedule(
+            schedule = AsynchronousSchedule(
                 cages, handler, samples, batch_size=3, max_wait_s=0.01, step_transforms=step
             )
         else:
             cages = build_cages(MAKE_ENV, 4, seeds=Seeds(0))
             sampler = build_sampler(BatchSpec(7, 4), cages, handler, step, next_observation=True)
-            schedule = RowsSchedule(sampler)
+            schedule = SynchronousSchedule(sampler)
         self.sender = stack.enter_context(FragmentSender(buffer))
         worker = RolloutWorker(schedule, fragment_length=length, seed=0, sender=self.sender)
         self.worker = stack.enter_context(worker)
@@ -209,7 +209,7 @@ def test_memory_of_fragments_is_bounded():
 
 
 def test_environments_that_came_longest_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(batch_filler, "_MOST_ENVIRONMENTS", 2)
+    monkeypatch.setattr(batch_filler, "_MAX_ENVIRONMENTS", 2)
     seen = SeenFragments()
     for start in range(3):
         assert seen.add((f"worker 1, start {start}", 0, 0, 0))

@@ -24,10 +24,10 @@ from worker_setup import (
 
 from parllel import BatchSpec
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     FragmentCutter,
     FragmentSampler,
     FragmentSender,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
 )
@@ -295,8 +295,8 @@ def test_samples_and_transforms_that_do_not_fit():
     ]:
         samples = allocate_samples(cages, BatchSpec(2, B), handler, allocated)
         with pytest.raises(ValueError, match=message):
-            ReadySchedule(cages, handler, samples, step_transforms=given, **arguments)
+            AsynchronousSchedule(cages, handler, samples, step_transforms=given, **arguments)
     with pytest.raises(TypeError, match=r"step_transforms\[0\]: expected a StepTransform"):
-        ReadySchedule(cages, handler, samples, step_transforms=["normalize"], **arguments)
+        AsynchronousSchedule(cages, handler, samples, step_transforms=["normalize"], **arguments)
     for cage in cages:
         cage.close()

@@ -12,12 +12,12 @@ from producers import MAKE_ENV, SPEC, make_agent, make_fragment_sampler
 from parllel import BatchSpec, Seeds
 from parllel.agents import weights_of
 from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
     EpisodeStatistics,
     FragmentSender,
-    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
-    RowsSchedule,
+    SynchronousSchedule,
     Trainer,
 )
 from parllel.distributed.rollouts.worker_thread import WorkerThread
@@ -37,8 +37,8 @@ def make_schedule(kind, seed):
     spec = BatchSpec(T, 4)
     samples = allocate_samples(cages, spec, handler, next_observation=kind == "rows")
     if kind == "rows":
-        return RowsSchedule(BasicSampler(spec, cages, handler, samples))
-    return ReadySchedule(cages, handler, samples, batch_size=4, max_wait_s=0.01)
+        return SynchronousSchedule(BasicSampler(spec, cages, handler, samples))
+    return AsynchronousSchedule(cages, handler, samples, batch_size=4, max_wait_s=0.01)
 
 
 def make_thread(stack, buffer, statistics=None, *, kind="rows", number=0):

@@ -14,7 +14,7 @@ from weighted_agent import weighted
 
 from parllel import BatchSpec
 from parllel.cages import ProcessCage, VectorizedCage
-from parllel.distributed.rollouts import ReadySchedule, RowsSchedule
+from parllel.distributed.rollouts import AsynchronousSchedule, SynchronousSchedule
 from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.system.processes import RestartBudget
 from parllel.testing.dummy_envs import CountingEnv
@@ -82,9 +82,11 @@ class Plan:
         samples = allocate_samples(cages, BatchSpec(self.T, n), handler, next_observation=rows)
         if rows:
             sampler = RecurrentSampler if self.recurrent else BasicSampler
-            return RowsSchedule(sampler(BatchSpec(self.T, n), cages, handler, samples)), sources
+            return SynchronousSchedule(
+                sampler(BatchSpec(self.T, n), cages, handler, samples)
+            ), sources
         batch_size = min(self.batch_size, n)
-        schedule = ReadySchedule(
+        schedule = AsynchronousSchedule(
             sources, handler, samples, batch_size=batch_size, max_wait_s=self.max_wait_s
         )
         if self.places == "real":

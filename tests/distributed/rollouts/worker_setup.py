@@ -9,7 +9,7 @@ import numpy as np
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
 from parllel.cages import Cage, ProcessCage, TrajInfo, VectorizedCage
-from parllel.distributed.rollouts import EnvWorker, ReadySchedule, RowsSchedule
+from parllel.distributed.rollouts import AsynchronousSchedule, EnvWorker, SynchronousSchedule
 from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.system.processes import RestartBudget
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
@@ -64,7 +64,7 @@ def ready(
     cages = [getattr(source, "cage", source) for source in sources]
     n = sum(cage.n for cage in cages)
     samples = allocate_samples(cages, BatchSpec(rows, n), handler, step, **options)
-    return ReadySchedule(
+    return AsynchronousSchedule(
         sources,
         handler,
         samples,
@@ -83,7 +83,7 @@ def make_sampler(handler=None, *, recurrent=False, step=(), **options):
 
 
 def rows(handler=None, **options):
-    return RowsSchedule(make_sampler(handler, **options))
+    return SynchronousSchedule(make_sampler(handler, **options))
 
 
 def digests(fragments, per_environment):

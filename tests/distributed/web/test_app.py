@@ -10,7 +10,7 @@ import time
 import pytest
 from raw_http import RawConnection, request
 
-from parllel.distributed.web import Reply, Route, WebError, build_app
+from parllel.distributed.web import Response, Route, WebError, build_app
 
 
 @pytest.mark.parametrize("path", ["/", "/loop"])
@@ -45,7 +45,7 @@ def test_a_query_has_each_field_once(serve, client):
 def test_a_handler_replies_with_bytes_and_headers(serve, client):
     def handler(call):
         assert call.header("X-Session") == "a"
-        return Reply(call.body[::-1], 201, "application/x-protobuf", ((b"x-more", b"yes"),))
+        return Response(call.body[::-1], 201, "application/x-protobuf", ((b"x-more", b"yes"),))
 
     route = Route("/", {"POST": handler}, ("application/x-protobuf",))
     http = client(serve(route))
@@ -64,7 +64,7 @@ def test_a_body_in_parts_is_sent_as_they_come(serve, n):
                 await came.wait()
 
     async def handler(call):
-        return Reply(bytes(10), parts=parts())
+        return Response(bytes(10), parts=parts())
 
     came = asyncio.Event()
 

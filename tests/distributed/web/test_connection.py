@@ -9,7 +9,7 @@ import time
 import pytest
 from raw_http import RawConnection, request
 
-from parllel.distributed.web import Reply, Route
+from parllel.distributed.web import Response, Route
 
 CHUNKED = b"Transfer-Encoding: chunked"
 
@@ -90,7 +90,7 @@ def test_a_working_connection_is_not(serve):
 
 
 def test_a_client_that_does_not_read_is_let_go(serve):
-    server = serve(Route("/", {"GET": lambda call: Reply(bytes(1 << 24))}), write_s=0.3)
+    server = serve(Route("/", {"GET": lambda call: Response(bytes(1 << 24))}), write_s=0.3)
     with RawConnection(server) as connection:
         connection.send(request(method=b"GET"))
         time.sleep(1.5)
@@ -103,7 +103,7 @@ def test_a_client_that_does_not_read_is_let_go(serve):
 
 def test_replies_that_nobody_reads_are_not_made(serve):
     called = []
-    server = serve(Route("/", {"GET": lambda call: called.append(1) or Reply(bytes(1 << 24))}))
+    server = serve(Route("/", {"GET": lambda call: called.append(1) or Response(bytes(1 << 24))}))
     with RawConnection(server) as connection:
         connection.send(*[request(method=b"GET")] * 20)
         while not called:
@@ -118,7 +118,7 @@ def test_replies_that_nobody_reads_are_not_made(serve):
 
 
 def test_a_reply_that_cannot_be_sent_is_logged_and_ends_the_connection(serve, caplog):
-    server = serve(Route("/", {"GET": lambda call: Reply(b"", headers=((b"x", b"a\r\nb"),))}))
+    server = serve(Route("/", {"GET": lambda call: Response(b"", headers=((b"x", b"a\r\nb"),))}))
     with RawConnection(server) as connection:
         connection.send(request(method=b"GET"))
         assert connection.is_closed()

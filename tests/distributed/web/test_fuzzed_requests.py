@@ -21,7 +21,7 @@ BODIES = [
         "text",
     )
 ]
-MOST_GROWTH = 50 << 20
+MAX_GROWTH = 50 << 20
 
 
 def fuzz(seed, n):
@@ -41,7 +41,7 @@ def fuzz(seed, n):
         status, out, err = served.end()
     # Nothing on standard error: each line there is a mistake that was logged.
     assert (status, out, err) == (0, "ended\n", "")
-    assert growth < MOST_GROWTH
+    assert growth < MAX_GROWTH
     return statuses
 
 

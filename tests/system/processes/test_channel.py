@@ -41,11 +41,11 @@ class InterruptError(Exception):
 
 @pytest.fixture
 def interrupt_soon() -> Iterator[Any]:
-    def raise_it(number: int, frame: Any) -> None:
+    def raise_error(number: int, frame: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise InterruptError
 
-    before = signal.signal(signal.SIGALRM, raise_it)
+    before = signal.signal(signal.SIGALRM, raise_error)
     # Again and again: a signal that comes just before a read begins to wait is seen after it.
     yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     signal.setitimer(signal.ITIMER_REAL, 0)

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 from starting import LONG_S
 
-from parllel.system.processes.several import Handles
+from parllel.system.processes.several import WaitSet
 
 
 def test_handles_are_returned_with_their_owners() -> None:
-    handles = Handles()
+    handles = WaitSet()
     with ExitStack() as stack:
         (first, to_first), (second, to_second) = pipes = [
             multiprocessing.Pipe(duplex=False) for _ in range(2)
@@ -36,7 +36,7 @@ def test_handles_are_returned_with_their_owners() -> None:
 
 
 def test_a_number_may_go_from_one_handle_to_another() -> None:
-    handles = Handles()
+    handles = WaitSet()
     reader, writer = multiprocessing.Pipe(duplex=False)
     number = handles.add(reader, "a")
     handles.remove(number, "a")

@@ -16,7 +16,7 @@ from waiting import until
 
 from parllel.system.processes.orphans import environment_mark
 from parllel.system.processes.process_table import process_entry
-from parllel.system.processes.several import Deaths, end_all
+from parllel.system.processes.several import ExitPoller, end_all
 from parllel.system.processes.watched_process import WatchedProcess
 
 Watch = Callable[..., WatchedProcess]
@@ -80,7 +80,7 @@ def test_death_of_a_program_is_noticed_with_its_reason(watch: Watch) -> None:
     until(other.died)
     assert other.exit_text() == "exited with code 7"
     assert watched.alive
-    deaths = Deaths([watched])
+    deaths = ExitPoller([watched])
     assert not deaths.any()
     os.kill(watched.pid, signal.SIGKILL)
     until(deaths.any)

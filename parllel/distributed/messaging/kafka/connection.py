@@ -43,7 +43,7 @@ _REFUSALS = (
 )
 
 
-class Connection:
+class KafkaConnection:
     """Send and receive what is framed for one session.
 
     Args:
@@ -103,8 +103,8 @@ class Connection:
             with self._noting():
                 self._producer.produce(topic, marker, partition=partition, on_delivery=delivered)
         self._until(lambda: len(offsets) == len(self._lanes), deadline, "takes no records")
-        places = [TopicPartition(*lane, offset) for lane, offset in offsets.items()]
-        self._reading().assign(places)
+        partitions = [TopicPartition(*lane, offset) for lane, offset in offsets.items()]
+        self._reading().assign(partitions)
         closed = set(offsets)
 
         def opened() -> bool:

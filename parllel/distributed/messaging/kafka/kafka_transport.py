@@ -32,12 +32,12 @@ from parllel.distributed.messaging.errors import (
     MessageTooLargeError,
 )
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
-from parllel.distributed.messaging.kafka.connection import Connection
+from parllel.distributed.messaging.kafka.connection import KafkaConnection
 from parllel.distributed.messaging.kafka.frame import SESSION_BYTES
 from parllel.distributed.messaging.kafka.run_topics import run_topics, sessions_topic
-from parllel.distributed.messaging.kafka.sessions import Sessions, session_record
+from parllel.distributed.messaging.kafka.sessions import RunSessions, session_record
 from parllel.distributed.messaging.kafka.topic_admin import LOG, TopicAdmin
-from parllel.distributed.messaging.kafka.window import Window
+from parllel.distributed.messaging.kafka.window import ReorderWindow
 from parllel.distributed.messaging.transport import Record, Transport
 from parllel.errors import ClosedError, WrongStateError
 
@@ -45,15 +45,15 @@ _SLICE_S = 0.05
 # Without anything back for so long, records are sent again; for twice as long from then on.
 _PATIENCE_S = 2.0
 _PROBE_S = 0.5
-_FIRST_ATTEMPT_S, _LONGEST_ATTEMPT_S = 1.5, 4.0
+_FIRST_ATTEMPT_S, _MAX_ATTEMPT_S = 1.5, 4.0
 _CLOSE_S = 3.0
-_MOST_PARTITIONS = 10_000
+_MAX_PARTITIONS = 10_000
 _API_VERSIONS, _CORRELATION = 18, 0x70617231
 # Servers of other protocols answer at the end of a line, and would wait for one.
 _CLIENT = b"parllel\r\n\r\n"
 # Of an answer: its length, and the number of the request.
 _HEAD_BYTES = 8
-_LONGEST_ANSWER = 1 << 20
+_MAX_ANSWER = 1 << 20
 
 
 class KafkaTransport(Transport):
@@ -99,7 +99,7 @@ class KafkaTransport(Transport):
         self._sessions_topic = sessions_topic(run)
         names = list(self._topics.values())
         self._admin = TopicAdmin(self._settings, names, partitions, self._sessions_topic)
-        self._window = Window()
+        self._window = ReorderWindow()
         self._lock = threading.Lock()
         self._receiving = threading.Lock()
         self._closed = False
@@ -118,12 +118,12 @@ class KafkaTransport(Transport):
             BrokerUnavailableError: if the client takes no more of them by the deadline.
         """
         self._check_usable()
-        places = [self._partition_of(record) for record in records]
+        partitions = [self._partition_of(record) for record in records]
         with self._lock:
             self._window.prune()
             self._deadline = deadline
             connection = self._connection
-            for record, partition in zip(records, places, strict=True):
+            for record, partition in zip(records, partitions, strict=True):
                 number = self._window.add(record, (record.kind, partition))
                 try:
                     # If it is broken, or breaks, the record goes with the next one.
@@ -170,7 +170,7 @@ class KafkaTransport(Transport):
                 if now >= end:
                     return []
 
-    def reset(self, environment: bytes, incarnation: int, epoch: int) -> None:
+    def reset(self, environment: bytes, lease: int, epoch: int) -> None:
         """Send nothing again that an environment sent before."""
         with self._lock:
             self._window.forget(environment)
@@ -210,7 +210,7 @@ class KafkaTransport(Transport):
             )
             return
         try:
-            sessions = Sessions(self._settings, self._sessions_topic, last, deadline)
+            sessions = RunSessions(self._settings, self._sessions_topic, last, deadline)
         except BrokerUnavailableError as error:
             LOG.warning("the topics of the run were not deleted: %s", error)
             return
@@ -219,7 +219,7 @@ class KafkaTransport(Transport):
         self._admin.delete(sessions.unused(), min(self._settings.timeout_s, _CLOSE_S))
 
     def _announce(
-        self, connection: Connection, deadline: float, *, leaves: bool = False
+        self, connection: KafkaConnection, deadline: float, *, leaves: bool = False
     ) -> bytes | None:
         """Tell the other sessions whether this one uses the topics; return the record, None if it failed."""
         if not self._admin.has_optional:
@@ -229,7 +229,7 @@ class KafkaTransport(Transport):
         )
         return record if connection.announce(self._sessions_topic, record, deadline) else None
 
-    def _connect(self, deadline: float) -> Connection:
+    def _connect(self, deadline: float) -> KafkaConnection:
         """Return a connection through which records come back.
 
         Raises:
@@ -240,7 +240,9 @@ class KafkaTransport(Transport):
         # A short one first: what answers may be no broker, which another look tells.
         attempt_s = min(_FIRST_ATTEMPT_S, self._settings.timeout_s / 2)
         while True:
-            connection = Connection(self._settings, self._topics, self._assigned, self._session)
+            connection = KafkaConnection(
+                self._settings, self._topics, self._assigned, self._session
+            )
             try:
                 end = min(deadline, time.monotonic() + attempt_s)
                 connection.open(self._admin, end)
@@ -265,7 +267,7 @@ class KafkaTransport(Transport):
                 )
             time.sleep(_SLICE_S)
             # One that breaks half-way, as with a broker that starts, is not waited for to the end.
-            attempt_s = min(max(2 * attempt_s, 2 * _FIRST_ATTEMPT_S), _LONGEST_ATTEMPT_S)
+            attempt_s = min(max(2 * attempt_s, 2 * _FIRST_ATTEMPT_S), _MAX_ATTEMPT_S)
 
     def _mend(self, now: float, deadline: float) -> None:
         """Replace the connection if another may bring what this one does not.
@@ -372,8 +374,8 @@ def _checked_partitions(partitions: int, assigned: Sequence[int] | None) -> tupl
     """
     if isinstance(partitions, bool) or not isinstance(partitions, int):
         raise TypeError(f"partitions: expected an int, got {partitions!r}")
-    if not 1 <= partitions <= _MOST_PARTITIONS:
-        raise ValueError(f"partitions: expected 1 to {_MOST_PARTITIONS}, got {partitions}")
+    if not 1 <= partitions <= _MAX_PARTITIONS:
+        raise ValueError(f"partitions: expected 1 to {_MAX_PARTITIONS}, got {partitions}")
     if assigned is None:
         return tuple(range(partitions))
     found = tuple(sorted({operator.index(one) for one in assigned}))
@@ -418,4 +420,4 @@ def _ask(address: tuple[str, int], timeout_s: float) -> bytes:
 
 def _is_broker(answer: bytes) -> bool:
     length, correlation = struct.unpack_from(">ii", answer)
-    return 4 <= length <= _LONGEST_ANSWER and bool(correlation == _CORRELATION)
+    return 4 <= length <= _MAX_ANSWER and bool(correlation == _CORRELATION)

@@ -55,7 +55,7 @@ class RunReader:
             BrokerRefusedError: if it has no such topics, or does not permit to read them.
         """
         deadline = self._deadline()
-        places = []
+        partitions = []
         for kind in kinds:
             name = run_topics(run)[kind]
             topic = metadata(self._consumer, self._settings, deadline, name).topics[name]
@@ -65,12 +65,12 @@ class RunReader:
                     f"broker {self._settings.bootstrap}: run {run!r}: topic {name!r}: {said}; without a run, "
                     "`parllel messaging tap` lists those there are"
                 )
-            places += [TopicPartition(name, number) for number in sorted(topic.partitions)]
-        for place in places:
+            partitions += [TopicPartition(name, number) for number in sorted(topic.partitions)]
+        for partition in partitions:
             # A moment that is the same for all: `OFFSET_END` would be whenever the first fetch is.
-            first, end = self._offsets(place, deadline)
-            place.offset = first if from_start else end
-        self._consumer.assign(places)
+            first, end = self._offsets(partition, deadline)
+            partition.offset = first if from_start else end
+        self._consumer.assign(partitions)
 
     def read(self, timeout_s: float) -> list[KafkaMessage]:
         """Return the messages that have come; if none has, wait for at most `timeout_s`."""
@@ -99,17 +99,17 @@ class RunReader:
         self.unreadable += 1
         return []
 
-    def _offsets(self, place: TopicPartition, deadline: float) -> tuple[int, int]:
+    def _offsets(self, partition: TopicPartition, deadline: float) -> tuple[int, int]:
         left = max(deadline - time.monotonic(), 0.05)
         try:
-            found = self._consumer.get_watermark_offsets(place, timeout=left)
+            found = self._consumer.get_watermark_offsets(partition, timeout=left)
         except KafkaException as error:
             raise BrokerUnavailableError(
                 f"broker {self._settings.bootstrap}: {described(error)}"
             ) from None
         if found is None:
             raise BrokerUnavailableError(
-                f"broker {self._settings.bootstrap}: no offsets of {place.topic!r} within "
+                f"broker {self._settings.bootstrap}: no offsets of {partition.topic!r} within "
                 f"{self._settings.timeout_s:g} s"
             )
         return found

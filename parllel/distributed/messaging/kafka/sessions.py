@@ -41,7 +41,7 @@ def session_record(session: str, *, leaves: bool, made: Iterable[str], keeps: bo
     return json.dumps({**said, "process": _this_process()}).encode()
 
 
-class Sessions:
+class RunSessions:
     """What the sessions of a run have said up to one record.
 
     Args:

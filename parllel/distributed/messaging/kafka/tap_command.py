@@ -24,7 +24,7 @@ _SLICE_S = 0.2
 _ANSWER_S = 10.0
 # Of a payload on a line; --json has all of it.
 _WIDTH = 80
-_MOST_NUMBERS = 8
+_MAX_NUMBERS = 8
 
 
 def tap(arguments: argparse.Namespace) -> int:
@@ -87,14 +87,14 @@ def _until(reader: RunReader, timeout_s: float | None) -> Iterator[KafkaMessage]
 
 
 def _as_line(message: KafkaMessage) -> str:
-    place = f"{message.incarnation}.{message.epoch}.{'-' if message.step is None else message.step}"
+    lease = f"{message.lease}.{message.epoch}.{'-' if message.step is None else message.step}"
     what = message.message_type.value
-    if message.channel is not None:
-        what += f" {message.channel}"
+    if message.custom_topic is not None:
+        what += f" {message.custom_topic}"
     payload = json.dumps(_plain(message.payload, whole=False), ensure_ascii=False)
     if len(payload) > _WIDTH:
         payload = payload[: _WIDTH - 3] + "..."
-    parts = (message.env_id, place, what, f"{message.sender_id} -> {message.recipient_id}", payload)
+    parts = (message.env_id, lease, what, f"{message.sender_id} -> {message.recipient_id}", payload)
     return "  ".join(_printable(part) for part in parts)
 
 
@@ -102,12 +102,12 @@ def _as_json(message: KafkaMessage) -> str:
     return json.dumps(
         {
             "env_id": message.env_id,
-            "incarnation": message.incarnation,
+            "lease": message.lease,
             "epoch": message.epoch,
             "step": message.step,
             "sequence": message.sequence,
             "kind": message.message_type.value,
-            "channel": message.channel,
+            "custom_topic": message.custom_topic,
             "sender": message.sender_id,
             "recipient": message.recipient_id,
             "timestamp": message.timestamp,
@@ -131,7 +131,7 @@ def _plain(value: Any, *, whole: bool) -> Any:
         whole: otherwise large arrays are named by dtype and shape.
     """
     if isinstance(value, np.ndarray):
-        if not whole and value.size > _MOST_NUMBERS:
+        if not whole and value.size > _MAX_NUMBERS:
             return f"{value.dtype}{list(value.shape)}"
         return _plain(value.tolist(), whole=whole)
     if isinstance(value, np.generic):

@@ -19,7 +19,7 @@ class _Sent:
         self.arrived = False
 
 
-class Window:
+class ReorderWindow:
     """Hand out what comes in the order in which it was sent, and each record once.
 
     The log of a broker may hold a record twice, and in another order than that of sending, once records were

@@ -1,6 +1,6 @@
 """Operators and games side by side, held and let go by hand.
 
-    requests, of any thread      launch, reset, step, play, stop, ...     wishes; none waits for a worker
+    requests, of any thread      launch, reset, step, play, stop, ...     requests; none waits for a worker
     a thread for each card       plays what is wished                     CardPlayer
     listeners                    snapshot, frame                          all that a page shows
 
@@ -26,7 +26,7 @@ from parllel.distributed.operators.board.watched_experiment import WatchedExperi
 from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig, MultiAgentConfig
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.errors import ClosedError, WrongStateError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _JOIN_S = 30.0
 
@@ -39,7 +39,7 @@ class UnknownCardError(KeyError):
         return str(self.args[0])
 
 
-class Board(Closing):
+class Board(Closeable):
     """Cards of operators and games; a run folder of kind "experiment" keeps what they play.
 
     Args:

@@ -25,12 +25,12 @@ from parllel.distributed.operators.experiments.results import results_as_json
 from parllel.distributed.operators.experiments.telemetry import EPISODES, read_telemetry
 from parllel.distributed.operators.protocol.multi_agent_config import AnyConfig
 from parllel.runs.run_folder import RunFolder
-from parllel.types import Closing
+from parllel.types import Closeable
 
 NAME = "board"
 
 
-class BoardFolder(Closing):
+class BoardFolder(Closeable):
     """A folder that is held until `close`.
 
     Args:
@@ -158,7 +158,7 @@ class BoardFolder(Closing):
         self._held.close()
 
 
-def is_another(operator: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+def is_different_operator(operator: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return whether two operators, JSON values, are not the same but for what is in their variables."""
     return _without_variables(operator) != _without_variables(before)
 

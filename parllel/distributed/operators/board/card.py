@@ -2,7 +2,7 @@
 
     the card's thread     begins, stepped, ended, said       what has happened
     requests              playing, permits, abandon, ...     what is wished
-    everyone              as_json                            all under the board's lock
+    any thread            as_json                            all under the board's lock
 
 new -> starting -> ready <-> thinking -> ended, failed or died;  a reset leads from each but died to starting
 """

@@ -102,7 +102,7 @@ class CardPlayer:
             **self._timeouts,
         )
 
-    # ------------------------------------------------------------------ wishes
+    # ------------------------------------------------------------------ requests
 
     def start(self, after: Sequence[threading.Thread] = ()) -> None:
         """Start the thread; others have to end before, as they have workers of the same id."""
@@ -123,7 +123,7 @@ class CardPlayer:
         """Wish for another worker, and an episode of it; within the lock."""
         card = self.card
         card.wanted, card.permits, card.playing = wanted, 0, False
-        # A count, not a flag: the thread may be about to fail, and would take the wish for an earlier one.
+        # A count, not a flag: the thread may be about to fail, and would take the request for an earlier one.
         self._n_restarts += 1
         self._give_up()
         if card.players is not None:
@@ -140,7 +140,7 @@ class CardPlayer:
         if self._gate is not None:
             self._gate.stop()
         if self._session is not None:
-            # The card's thread may be waiting for a reply, and who wishes is not to wait for the end.
+            # The card's thread may be waiting for a reply, and who requests is not to wait for the end.
             self._helpers = [one for one in self._helpers if one.is_alive()]
             helper = threading.Thread(target=self._session.close, name=f"end of {self._run_id}")
             self._helpers.append(helper)
@@ -210,7 +210,7 @@ class CardPlayer:
             run_id=self._run_id,
             # A person decides.
             restarts=RestartBudget(1_000_000, within_s=math.inf, first_pause_s=0.0),
-            onlooker=self,
+            observer=self,
             goes_on=True,
         )
         with self._condition:
@@ -222,7 +222,7 @@ class CardPlayer:
         return session
 
     def _lost(self, name: str) -> bool:
-        return self._session is not None and self._session.lost_its_worker
+        return self._session is not None and self._session.worker_died
 
     def _rounds(self, gate: CardGate) -> Iterator[tuple[int, int, None]]:
         """Yield the rounds that are wished for, as they are; raise StoppedError at the end."""

@@ -39,7 +39,7 @@ class CardViewer:
         self._pause_s = 1.0 / frames_per_s
         self._due: dict[str, float] = {}
 
-    def may_want(self, name: str) -> bool:
+    def may_view(self, name: str) -> bool:
         """Return True: somebody may look at any card, later."""
         return True
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from parllel.distributed.operators.board.board_condition import BoardCondition
-from parllel.distributed.operators.board.board_folder import BoardFolder, is_another
+from parllel.distributed.operators.board.board_folder import BoardFolder, is_different_operator
 from parllel.distributed.operators.board.card import Card
 from parllel.distributed.operators.board.card_gate import RateLimiter
 from parllel.distributed.operators.board.card_player import CardPlayer
@@ -28,7 +28,7 @@ from parllel.distributed.operators.protocol.multi_agent_config import (
     operators_of,
 )
 from parllel.errors import ParllelError, WrongStateError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _JOIN_S = 30.0
 _KEEP_S = 1.0  # between two writes of rounds that follow by themselves
@@ -66,7 +66,7 @@ class Rounds:
         return following, self.seeds[following]
 
 
-class OwnCards(Closing):
+class OwnCards(Closeable):
     """The cards of a board.
 
     Args:
@@ -265,7 +265,7 @@ class OwnCards(Closing):
             if operator_id in taken:
                 raise WrongStateError(f"there is a card {operator_id!r} already; take another id")
         before = self._folder.operators.get(config.operator_id)
-        if before is not None and is_another(config.as_json(), before):
+        if before is not None and is_different_operator(config.as_json(), before):
             raise WrongStateError(
                 f"card {config.operator_id!r}: another operator of this id has played on this board; take "
                 "another id, so that their results stay apart"

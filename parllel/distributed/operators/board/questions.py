@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from parllel.distributed.operators.protocol.choosing import Asked
+from parllel.distributed.operators.protocol.choosing import Question
 from parllel.errors import WrongStateError
 
 _LOOK_S = 1.0
@@ -35,7 +35,7 @@ class Questions:
         self._changed = changed
         self._condition = threading.Condition()
         self._last = 0
-        self._open: dict[int, Asked] = {}
+        self._open: dict[int, Question] = {}
         self._answers: dict[int, Any] = {}
         self._withdrawn: Exception | None = None
 
@@ -45,7 +45,7 @@ class Questions:
         # Without the lock: it is read within the board's, by what may be called from `changed`.
         return bool(self._open)
 
-    def ask(self, asked: Sequence[Asked], look: Callable[[], None] = lambda: None) -> list[Any]:
+    def ask(self, asked: Sequence[Question], look: Callable[[], None] = lambda: None) -> list[Any]:
         """Open questions, wait for all of their answers, and return these in the same order.
 
         Args:
@@ -144,7 +144,7 @@ class Questions:
         ]
 
 
-def _check(asked: Asked, action: Any) -> None:
+def _check(asked: Question, action: Any) -> None:
     who = "action" if asked.player_id is None else f"action of player {asked.player_id!r}"
     if asked.actions is not None and not any(
         # By type as well: true is no 1.

@@ -2,7 +2,7 @@
 
     its thread           loads the script, plays the experiment, ends it; `look` ten times a second
     threads of cards     pass CardGate, then the experiment's own gate
-    requests             stop, and what they wish of the cards; as_json
+    requests             stop, and what they request of the cards; as_json
 
 Telemetry and results are those of the same script without a board.
 """
@@ -188,9 +188,9 @@ class WatchedExperiment:
 
     def _lost(self, name: str) -> bool:
         session = self._sessions.get(name)
-        return session is not None and session.lost_its_worker
+        return session is not None and session.worker_died
 
-    def onlooker(self, name: str) -> Card:
+    def observer(self, name: str) -> Card:
         """Return a card."""
         return self.cards[name]
 

@@ -1,7 +1,7 @@
 """The dashboard's server: a board of operators as REST, WebSocket and a page.
 
 Dashboard     the server of a board: who may connect, where it listens, how it ends
-Wishes        REST: what is asked of the board, and what it refuses
+BoardRoutes   REST: commands to the board, and which it refuses
 Viewers       WebSocket: the board's state and frames, for as many pages as look at it
 
 All state is the board's. docs/operators_dashboard.md is the contract that a page, or a program, can rely on.

@@ -10,22 +10,22 @@ from pathlib import Path
 from urllib.parse import quote
 
 from parllel.distributed.operators.board.board import Board
+from parllel.distributed.operators.dashboard.board_routes import BoardRoutes
 from parllel.distributed.operators.dashboard.viewers import Viewers
-from parllel.distributed.operators.dashboard.wishes import Wishes
 from parllel.distributed.web.app import Route, build_app
-from parllel.distributed.web.call import Call, Reply
+from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.token_file import read_token
 from parllel.distributed.web.web_server import WebServer
 from parllel.distributed.web.web_socket import SocketRoute
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _PAGE = Path(__file__).parent / "page"
 _INDEX = "index.html"
 
 
-class Dashboard(Closing):
-    """A server that shows a board and takes wishes for it; bound to its address at once.
+class Dashboard(Closeable):
+    """Server of a board's page and its REST routes; bound to its address at once.
 
     It answers after `start()`, in a thread, or in `run()`, until a signal. The board is the caller's, who
     closes it after the dashboard.
@@ -58,10 +58,10 @@ class Dashboard(Closing):
         settings = replace(settings, token=token, cookie=True)
         self.token = token
         folder = str(Path(board.folder).parent if base is None else base)
-        wishes = Wishes(board, folder, trusted=trusted)
+        routes = BoardRoutes(board, folder, trusted=trusted)
         self._server = WebServer(
             build_app(
-                [*file_routes(page_files()), *wishes.routes()],
+                [*file_routes(page_files()), *routes.routes()],
                 settings,
                 sockets=[SocketRoute("/api/ws", Viewers(board).serve)],
             )
@@ -180,9 +180,9 @@ def _route(path: str, body: bytes) -> Route:
     ending = path.rpartition(".")[2] if "." in path else "html"
     if ending not in _TYPES:
         raise ValueError(f"{path}: expected a file that ends in {', '.join(_TYPES)}")
-    reply = Reply(body, 200, _TYPES[ending], _HEADERS)
+    reply = Response(body, 200, _TYPES[ending], _HEADERS)
 
-    async def show(call: Call) -> Reply:
+    async def show(request: Request) -> Response:
         return reply
 
     return Route(path, {"GET": show})

@@ -3,7 +3,7 @@
     board's threads   changed(): wakes the loop, once until it has looked
     pump              one task: at most 20 times a second, and at least every three seconds,
                       the state as text, once for all viewers
-    viewer            reads wishes to look, and what it has seen; a task of its own sends
+    viewer            reads requests to look, and what it has seen; a task of its own sends
 
     A viewer that reads slowly does not hold up the others: it gets the newest state once it has taken the
     last one, and of each card the newest frame once it has seen the last one. What is between is dropped.
@@ -33,9 +33,9 @@ from parllel.distributed.wire.wire_error import WireError
 
 _LOGGER = logging.getLogger("parllel.distributed.operators.dashboard")
 _STATES_PER_S = 20.0
-_LONGEST_SILENCE_S = 3.0
-_MOST_CARDS = 256  # that a viewer may look at
-_LIMITS = Limits(nbytes=1 << 16, depth=4, items=2 * _MOST_CARDS)
+_MAX_SILENCE_S = 3.0
+_MAX_CARDS = 256  # that a viewer may look at
+_LIMITS = Limits(nbytes=1 << 16, depth=4, items=2 * _MAX_CARDS)
 
 
 class MessageRefusedError(Exception):
@@ -112,7 +112,7 @@ class Viewers:
                 # A page that hears nothing for longer says that it is offline: the pings of WebSockets are
                 # not shown to it.
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), _LONGEST_SILENCE_S)
+                    await asyncio.wait_for(self._woken.wait(), _MAX_SILENCE_S)
                 self._woken.clear()
                 # Before the look: a change from here on wakes it again.
                 self._is_woken = False
@@ -176,8 +176,8 @@ class _Viewer:
     def _look(self, cards: Any) -> None:
         if not isinstance(cards, list) or not all(isinstance(card, str) for card in cards):
             raise MessageRefusedError(1008, "look: cards: expected a list of ids")
-        if len(cards) > _MOST_CARDS:
-            raise MessageRefusedError(1008, f"look: cards: expected at most {_MOST_CARDS}")
+        if len(cards) > _MAX_CARDS:
+            raise MessageRefusedError(1008, f"look: cards: expected at most {_MAX_CARDS}")
         before, self._cards = self._cards, frozenset(cards)
         # What was sent before it looked away may never have been painted.
         for card in (self._cards - before) | (set(self._sent) - self._cards):

@@ -30,7 +30,7 @@ _MAY_CHANGE = ("budget", "script")
 
 
 @dataclass(frozen=True)
-class EarlierPart:
+class PlayedPart:
     """What one operator or game has played.
 
     Attributes:
@@ -53,13 +53,13 @@ class EarlierPart:
     paid: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
 
-class _Step(msgspec.Struct):
+class _StepLine(msgspec.Struct):
     episode: int
     tokens: int | None = None
     calls: int | None = None
 
 
-def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: int) -> EarlierPart:
+def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: int) -> PlayedPart:
     """Return what was played of these rounds, and cut off what was not played to its end.
 
     Args:
@@ -92,7 +92,7 @@ def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: 
     ended = [own for own in episodes if all(one["status"] == "ended" for one in own)]
     last = kept[-n_players:]
     lost = [str(record.get("failure")) for record in last if record.get("lost")]
-    return EarlierPart(
+    return PlayedPart(
         n_done,
         n_done - len(ended),
         n_steps,
@@ -123,7 +123,7 @@ def _cut_steps(folder: Path, run_id: str, n_done: int) -> int:
     path = telemetry_path(folder, run_id, STEPS)
     if not path.exists():
         return 0
-    decode = msgspec.json.Decoder(_Step).decode
+    decode = msgspec.json.Decoder(_StepLine).decode
     n_steps, end = 0, None
     with open(path, "rb") as file:
         at = 0

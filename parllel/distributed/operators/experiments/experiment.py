@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from parllel.distributed.operators.experiments.earlier_part import EarlierPart, earlier_part
+from parllel.distributed.operators.experiments.earlier_part import PlayedPart, earlier_part
 from parllel.distributed.operators.experiments.episode_gate import (
     EpisodeGate,
     FreeGate,
@@ -32,8 +32,8 @@ from parllel.distributed.operators.experiments.experiment_threads import (
 from parllel.distributed.operators.experiments.film import Film
 from parllel.distributed.operators.experiments.operator_session import (
     Episodes,
-    Onlooker,
     OperatorSession,
+    SessionObserver,
 )
 from parllel.distributed.operators.experiments.results import COMPARISONS, GroupResult
 from parllel.distributed.operators.experiments.session_parts import (
@@ -42,7 +42,7 @@ from parllel.distributed.operators.experiments.session_parts import (
     launch_of,
 )
 from parllel.distributed.operators.experiments.spending import Spending, checked_budget
-from parllel.distributed.operators.games.seated_players import Notice, no_notice
+from parllel.distributed.operators.games.seated_players import Notice, ignore_notice
 from parllel.distributed.operators.operator_launcher import OperatorLauncher
 from parllel.distributed.operators.protocol.choosing import Choose
 from parllel.distributed.operators.protocol.multi_agent_config import (
@@ -58,7 +58,7 @@ MODES = ("free", "lockstep")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
-class Watching(Protocol):
+class ExperimentMonitor(Protocol):
     """What follows an experiment while it is played, and may hold it: a page, in place of a terminal.
 
     What is played, and written down, is the same without it.
@@ -71,7 +71,7 @@ class Watching(Protocol):
     def gate(self, inner: EpisodeGate) -> EpisodeGate:
         """Return the gate that operators pass in place of the experiment's own, which it has to pass on."""
 
-    def onlooker(self, name: str) -> Onlooker:
+    def observer(self, name: str) -> SessionObserver:
         """Return what follows the episodes of an operator or game."""
 
     def choose(self, name: str) -> Choose:
@@ -239,7 +239,7 @@ class Experiment:
         *,
         progress: bool = False,
         script: str | os.PathLike[str] | None = None,
-        watching: Watching | None = None,
+        watching: ExperimentMonitor | None = None,
         resume: str | os.PathLike[str] | None = None,
         say: Callable[[str], None] = _say_nothing,
     ) -> ExperimentResult:
@@ -294,7 +294,7 @@ class Experiment:
 
     def _resumed(
         self, folder: ExperimentFolder, film: Film, say: Callable[[str], None]
-    ) -> dict[str, EarlierPart]:
+    ) -> dict[str, PlayedPart]:
         earlier, n_episodes = {}, 0
         for config in self.operators:
             rounds = self._rounds(config)
@@ -309,7 +309,7 @@ class Experiment:
         say(f"resumed: {n_done} of {n_episodes} episodes were already played")
         return earlier
 
-    def _spending(self, earlier: Mapping[str, EarlierPart]) -> Spending | None:
+    def _spending(self, earlier: Mapping[str, PlayedPart]) -> Spending | None:
         if self.budget is None:
             return None
         spending = Spending(self.budget, self.operators)
@@ -323,7 +323,9 @@ class Experiment:
             return FreeGate(self.pace_s)
         return LockStepGate([config.operator_id for config in self.operators], self.pace_s)
 
-    def _episodes(self, config: AnyConfig, film: Film, watching: Watching | None) -> Episodes:
+    def _episodes(
+        self, config: AnyConfig, film: Film, watching: ExperimentMonitor | None
+    ) -> Episodes:
         name = config.operator_id
         return episodes_of(
             config,
@@ -331,7 +333,7 @@ class Experiment:
             step_timeout_s=self.step_timeout_s,
             viewers=[film] if watching is None else [film, *watching.viewers],
             choose=None if watching is None else watching.choose(name),
-            notice=no_notice if watching is None else watching.notice(name),
+            notice=ignore_notice if watching is None else watching.notice(name),
         )
 
     def _sessions(
@@ -340,8 +342,8 @@ class Experiment:
         folder: ExperimentFolder,
         launcher: OperatorLauncher,
         gate: EpisodeGate,
-        watching: Watching | None,
-        earlier: Mapping[str, EarlierPart],
+        watching: ExperimentMonitor | None,
+        earlier: Mapping[str, PlayedPart],
         spending: Spending | None,
     ) -> list[OperatorSession]:
         sessions = []
@@ -359,7 +361,7 @@ class Experiment:
                 run_id=run_id,
                 restarts=RestartBudget(self.restarts, within_s=math.inf),
                 is_success=self._is_success(config.env_id),
-                onlooker=None if watching is None else watching.onlooker(name),
+                observer=None if watching is None else watching.observer(name),
                 goes_on=part is not None,
                 earlier=part,
                 spending=spending,

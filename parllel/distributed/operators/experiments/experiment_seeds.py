@@ -12,7 +12,7 @@ from parllel.seeding import Seeds
 
 
 @dataclass(frozen=True)
-class Procedural:
+class ProceduralSeeds:
     """Another seed for each episode, derived from `entropy`: whether operators generalise."""
 
     entropy: int
@@ -26,7 +26,7 @@ class Procedural:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedSeeds:
     """The same seed for the environment of each episode, in which agents draw anew: how do they vary?"""
 
     seed: int
@@ -39,26 +39,26 @@ class Fixed:
         return [self.seed] * episodes
 
 
-SeedsLike: TypeAlias = int | Sequence[int] | Procedural | Fixed
+SeedsLike: TypeAlias = int | Sequence[int] | ProceduralSeeds | FixedSeeds
 
 
 def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
     """Return the seed of each episode.
 
     Args:
-        seeds: an int is `Procedural`; of a sequence the first are taken.
+        seeds: an int is `ProceduralSeeds`; of a sequence the first are taken.
         episodes: default as many as the sequence has.
 
     Raises:
         TypeError, ValueError: for seeds that are none, or too few, or no number of episodes.
     """
     if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
-        seeds = Procedural(int(seeds))
+        seeds = ProceduralSeeds(int(seeds))
     if episodes is not None and (
         isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 1
     ):
         raise ValueError(f"episodes: expected an int of at least 1, got {episodes!r}")
-    if isinstance(seeds, (Procedural, Fixed)):
+    if isinstance(seeds, (ProceduralSeeds, FixedSeeds)):
         if episodes is None:
             raise ValueError(
                 "episodes: expected how many, as seeds without a list say nothing of it"
@@ -81,16 +81,16 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
 
 def agent_seeds_of(seeds: SeedsLike, episodes: int) -> list[int | None]:
     """Return from which seed the agents' follow in each episode; None for the environment's."""
-    if not isinstance(seeds, Fixed):
+    if not isinstance(seeds, FixedSeeds):
         return [None] * episodes
     return [*_drawn(seeds.seed, "agents", episodes)]
 
 
 def seeds_as_json(seeds: SeedsLike) -> Any:
     """Return the seeds as an experiment's file has them."""
-    if isinstance(seeds, Procedural):
+    if isinstance(seeds, ProceduralSeeds):
         return {"procedural": seeds.entropy}
-    if isinstance(seeds, Fixed):
+    if isinstance(seeds, FixedSeeds):
         return {"fixed": seeds.seed}
     return int(seeds) if isinstance(seeds, (int, np.integer)) else [int(seed) for seed in seeds]
 
@@ -98,7 +98,7 @@ def seeds_as_json(seeds: SeedsLike) -> Any:
 def seeds_from_json(values: Any) -> Any:
     """Return the seeds that an experiment's file names; what has another form is returned as it is."""
     if isinstance(values, Mapping):
-        kinds = {"procedural": Procedural, "fixed": Fixed}
+        kinds = {"procedural": ProceduralSeeds, "fixed": FixedSeeds}
         if len(values) != 1 or not kinds.keys() >= values.keys():
             raise ValueError(
                 f"seeds: expected an int, a list, or a table with procedural or fixed, got {dict(values)}"

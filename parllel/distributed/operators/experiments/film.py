@@ -21,8 +21,8 @@ from parllel.distributed.operators.experiments.results import label_of
 
 _GAP = 4  # pixels between operators
 _TITLE = 16  # pixels above each, for its name
-_MOST_BYTES = 1 << 30  # of pictures in memory
-_MOST_PIXELS = 1 << 24  # of one picture
+_MAX_BYTES = 1 << 30  # of pictures in memory
+_MAX_PIXELS = 1 << 24  # of one picture
 Picture = NDArray[np.uint8]
 
 
@@ -49,7 +49,7 @@ class Film:
             some = "episode 0" if last == 0 else f"episodes 0 to {last}"
             self._notes[f"no video of {some}: played before the experiment was resumed"] = None
 
-    def may_want(self, name: str) -> bool:
+    def may_view(self, name: str) -> bool:
         """Return whether anything is filmed."""
         return self._episodes > 0
 
@@ -67,7 +67,7 @@ class Film:
             if not isinstance(payload, dict):
                 self._notes[f"no video of {name}: its worker sends no frames"] = None
                 return
-            if self._n_bytes > _MOST_BYTES:
+            if self._n_bytes > _MAX_BYTES:
                 self._notes["videos were cut: their frames take more than 1 GiB"] = None
                 return
             # Lists of lists of numbers, which older workers send, take far more as objects.
@@ -125,9 +125,9 @@ def _decoded(data: str | Picture) -> Picture:
         return data
     with Image.open(io.BytesIO(base64.b64decode(data))) as image:
         # Before they are made: a file of a few kilobytes can have hundreds of millions.
-        if image.width * image.height > _MOST_PIXELS:
+        if image.width * image.height > _MAX_PIXELS:
             raise ValueError(
-                f"a picture of {image.width}x{image.height} pixels, of {_MOST_PIXELS} in all that are allowed"
+                f"a picture of {image.width}x{image.height} pixels, of {_MAX_PIXELS} in all that are allowed"
             )
         return np.asarray(image.convert("RGB"))
 

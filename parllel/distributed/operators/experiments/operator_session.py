@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from parllel.distributed.operators.experiments.earlier_part import EarlierPart, note_interrupted
+from parllel.distributed.operators.experiments.earlier_part import PlayedPart, note_interrupted
 from parllel.distributed.operators.experiments.episode_gate import (
     EpisodeAbandonedError,
     EpisodeGate,
@@ -48,7 +48,7 @@ class Episodes(Protocol):
         """Close what is in this process."""
 
 
-class Onlooker(Protocol):
+class SessionObserver(Protocol):
     """What follows a session; called by its thread."""
 
     def begins(self, episode: int, seed: int) -> None:
@@ -76,7 +76,7 @@ class OperatorSession:
         run_id: of the telemetry.
         restarts: how often a worker that died or hangs is started again.
         is_success: says of a total reward whether it is one, where the worker does not; None if nothing does.
-        onlooker: is called at each episode's beginning, step and end.
+        observer: is called at each episode's beginning, step and end.
         goes_on: whether there may be telemetry of it already, which is added to.
         earlier: what was played of the rounds before; these are passed by.
         spending: adds up what is paid for, and may stop all; None if nothing is limited.
@@ -99,16 +99,16 @@ class OperatorSession:
         run_id: str,
         restarts: RestartBudget,
         is_success: Callable[[float], bool] | None = None,
-        onlooker: Onlooker | None = None,
+        observer: SessionObserver | None = None,
         goes_on: bool = False,
-        earlier: EarlierPart | None = None,
+        earlier: PlayedPart | None = None,
         spending: Spending | None = None,
     ) -> None:
         self.name = name
-        earlier = earlier or EarlierPart()
+        earlier = earlier or PlayedPart()
         self._n_earlier, self._lost = earlier.n_done, earlier.lost
         self._spending = spending
-        self._rounds, self._onlooker, self._goes_on = rounds, onlooker, goes_on
+        self._rounds, self._onlooker, self._goes_on = rounds, observer, goes_on
         self._labels, self._launch, self._episodes = labels, launch, episodes
         self._gate, self._restarts, self._is_success = gate, restarts, is_success
         self._folder, self._run_id = folder, run_id
@@ -143,7 +143,7 @@ class OperatorSession:
         return len(self._rounds) if isinstance(self._rounds, Sized) else 0
 
     @property
-    def lost_its_worker(self) -> bool:
+    def worker_died(self) -> bool:
         """Whether a worker was started and has ended by itself; of a game, one of its workers."""
         handle = self._handle
         return handle is not None and not handle.is_running

@@ -53,7 +53,7 @@ class Price(NamedTuple):
         return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1e6
 
 
-class Episode(msgspec.Struct):
+class RecordedEpisode(msgspec.Struct):
     """What results need of the record of an episode; a foreign field is ignored."""
 
     operator_id: str
@@ -86,10 +86,10 @@ class Episode(msgspec.Struct):
 
 Key = tuple[int, int]
 # The episodes that have a key in common, in the order of their numbers.
-Episodes = dict[Key, list[Episode]]
+Episodes = dict[Key, list[RecordedEpisode]]
 
 
-class _Step(msgspec.Struct):
+class _RecordedStep(msgspec.Struct):
     operator_id: str
     latency_s: float | None = None
 
@@ -308,11 +308,11 @@ def results_as_json(groups: Sequence[GroupResult]) -> list[dict[str, Any]]:
     ]
 
 
-def _episodes(folder: Path, source: Source) -> list[Episode]:
+def _episodes(folder: Path, source: Source) -> list[RecordedEpisode]:
     path = telemetry_path(folder, source.run_id, EPISODES)
     if not path.exists():
         return []
-    episodes = list(read_telemetry(path, msgspec.json.Decoder(Episode).decode))
+    episodes = list(read_telemetry(path, msgspec.json.Decoder(RecordedEpisode).decode))
     for episode in episodes:
         if episode.total_reward is None:  # JSON has no infinity and no NaN
             episode.status = "failed"
@@ -320,7 +320,7 @@ def _episodes(folder: Path, source: Source) -> list[Episode]:
     return episodes
 
 
-def _by_key(episodes: Sequence[Episode]) -> Episodes:
+def _by_key(episodes: Sequence[RecordedEpisode]) -> Episodes:
     """Return the episodes of each key in the order of their numbers."""
     # An episode that failed may have been played again under its number; both are counted, each once.
     newest = {(episode.episode, episode.status): episode for episode in episodes}
@@ -334,7 +334,7 @@ def _latencies(folder: Path, source: Source) -> dict[str, list[float]]:
     path = telemetry_path(folder, source.run_id, STEPS)
     found: dict[str, list[float]] = {}
     if path.exists():
-        for step in read_telemetry(path, msgspec.json.Decoder(_Step).decode):
+        for step in read_telemetry(path, msgspec.json.Decoder(_RecordedStep).decode):
             if step.latency_s is not None:
                 found.setdefault(step.operator_id, []).append(step.latency_s)
     return found
@@ -372,7 +372,7 @@ def _operator_result(
 
 
 def _mean(
-    episodes: Sequence[Episode], value_of: Callable[[Episode], float | None]
+    episodes: Sequence[RecordedEpisode], value_of: Callable[[RecordedEpisode], float | None]
 ) -> ConfidenceInterval | None:
     """Return the mean over the episodes that have a value; None if none has."""
     known = [(e.key, float(value)) for e in episodes if (value := value_of(e)) is not None]
@@ -382,7 +382,7 @@ def _mean(
     return mean_with_interval(values, seeds=keys)
 
 
-def _success(episodes: Sequence[Episode]) -> ConfidenceInterval | None:
+def _success(episodes: Sequence[RecordedEpisode]) -> ConfidenceInterval | None:
     known = [(e.key, e.success) for e in episodes if e.success is not None]
     if not known:
         return None
@@ -391,7 +391,7 @@ def _success(episodes: Sequence[Episode]) -> ConfidenceInterval | None:
 
 
 def _with_understood(
-    result: OperatorResult, episodes: Sequence[Episode], least: float
+    result: OperatorResult, episodes: Sequence[RecordedEpisode], least: float
 ) -> OperatorResult:
     decisions = _sum_of_known(episode.decisions for episode in episodes)
     if not decisions:
@@ -406,7 +406,7 @@ def _with_understood(
     )
 
 
-def _cost(episode: Episode, price: Price | None) -> float | None:
+def _cost(episode: RecordedEpisode, price: Price | None) -> float | None:
     return None if price is None else price.cost(episode.prompt_tokens, episode.completion_tokens)
 
 
@@ -472,7 +472,7 @@ def _level(comparisons: int) -> float:
     return 1 - (1 - LEVEL) / comparisons
 
 
-def _ended(episodes: Iterable[Episode]) -> list[Episode]:
+def _ended(episodes: Iterable[RecordedEpisode]) -> list[RecordedEpisode]:
     return [e for e in episodes if e.status == "ended"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from parllel.distributed.operators.experiments.operator_session import Episodes
 from parllel.distributed.operators.experiments.single_episodes import SingleEpisodes
 from parllel.distributed.operators.games.game_episodes import GameEpisodes
-from parllel.distributed.operators.games.seated_players import Notice, no_notice
+from parllel.distributed.operators.games.seated_players import Notice, ignore_notice
 from parllel.distributed.operators.llm.llm_settings import USED
 from parllel.distributed.operators.operator_launcher import OperatorLauncher
 from parllel.distributed.operators.protocol.choosing import Choose
@@ -26,7 +26,7 @@ def episodes_of(
     step_timeout_s: float | None,
     viewers: Sequence[Viewer],
     choose: Choose | None = None,
-    notice: Notice = no_notice,
+    notice: Notice = ignore_notice,
 ) -> Episodes:
     """Return what plays episodes; arguments and errors are those of SingleEpisodes and GameEpisodes."""
     common: dict[str, Any] = {

@@ -17,7 +17,7 @@ from parllel.distributed.operators.experiments.episode_outcome import (
     step_record,
 )
 from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
-from parllel.distributed.operators.protocol.choosing import Asked, Choose, offered_actions
+from parllel.distributed.operators.protocol.choosing import Choose, Question, offered_actions
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig, step_timeout_of
 from parllel.distributed.operators.viewers import EpisodeViewers, Viewer
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
@@ -154,7 +154,7 @@ class _AskedPerson:
     ) -> None:
         self._choose, self._handle, self._keys = choose, handle, config.settings.get("keys")
         self._names = config.settings.get("action_names")
-        self._question = Asked(None, None, None)
+        self._question = Question(None, None, None)
         self._said: str | None = None
 
     def see_ready(self, reply: Mapping[str, Any]) -> None:
@@ -163,7 +163,7 @@ class _AskedPerson:
         names = self._names or reply.get("action_names")
         actions = offered_actions(space, names=names, keys=self._keys)
         text = space.get("text") if isinstance(space, Mapping) else None
-        self._question = Asked(None, reply.get("text"), actions, text)
+        self._question = Question(None, reply.get("text"), actions, text)
 
     def see_step(self, reply: dict[str, Any]) -> None:
         """Learn from `step` what there is to read; note in it what the chosen action is called."""
@@ -323,7 +323,7 @@ class _Episode:
     def _answer(self, send: Callable[[Any, Any], None], kind: str, timeout_s: float) -> Record:
         """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
         wants = self._viewers.ask()
-        wants_last = self._viewers.asks_last
+        wants_last = self._viewers.wants_last_frame
         # The end that is known before, which is that of workers that know no such limit.
         if wants_last and self._length + 1 == self._max_steps:
             wants = True

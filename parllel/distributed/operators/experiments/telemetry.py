@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from parllel.types import Closing
+from parllel.types import Closeable
 
 STEPS, EPISODES = "steps", "episodes"
 _BLOCK = 1 << 16  # bytes that are searched for the end of a line at a time
@@ -29,7 +29,7 @@ TIMES = ("time", "latency_s", "decide_s")
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
-class Telemetry(Closing):
+class Telemetry(Closeable):
     """Write `<run_id>_steps.jsonl` and `<run_id>_episodes.jsonl` into a folder.
 
     A record begins with the run's id and ends with `time`, in seconds since 1970. Threads need an object

@@ -15,7 +15,7 @@ from parllel.distributed.operators.games.seated_players import (
     Record,
     Seat,
     SeatedPlayers,
-    no_notice,
+    ignore_notice,
 )
 from parllel.distributed.operators.protocol.choosing import Choose
 from parllel.distributed.operators.protocol.frames import can_render, frame_of
@@ -23,10 +23,10 @@ from parllel.distributed.operators.protocol.multi_agent_config import MultiAgent
 from parllel.distributed.operators.protocol.operator_config import step_timeout_of
 from parllel.distributed.operators.viewers import EpisodeViewers, Viewer
 from parllel.envs.multi_agent_game import game_of, keep_games_open, with_render_mode
-from parllel.types import Closing
+from parllel.types import Closeable
 
 
-class GameEpisodes(Closing):
+class GameEpisodes(Closeable):
     """Play episodes of one game, which is made here, with the players of a handle.
 
     Args:
@@ -53,7 +53,7 @@ class GameEpisodes(Closing):
         step_timeout_s: float | None = None,
         viewers: Sequence[Viewer] = (),
         choose: Choose | None = None,
-        notice: Notice = no_notice,
+        notice: Notice = ignore_notice,
     ) -> None:
         self._config, self._viewers = config, viewers
         self._choose, self._notice = choose, notice
@@ -61,7 +61,7 @@ class GameEpisodes(Closing):
         self._step_timeout_s = step_timeout_of(config.players.values(), step_timeout_s)
         with keep_games_open():
             self._game = game_of(
-                _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))
+                _made(config, draws=any(one.may_view(config.operator_id) for one in viewers))
             )
         self.players = self._game.players
         if set(config.players) != set(self.players):
@@ -123,7 +123,7 @@ class GameEpisodes(Closing):
         viewers = EpisodeViewers(self._viewers, config.operator_id, config.env_id, episode)
 
         def show(step: int, is_last: bool) -> None:
-            if viewers.ask() or (is_last and viewers.asks_last):
+            if viewers.ask() or (is_last and viewers.wants_last_frame):
                 payload = frame_of(env, "png") if can_render(env) else None
                 viewers.show(step, payload, is_last=is_last)
 

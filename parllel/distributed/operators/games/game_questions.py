@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators.protocol.choosing import Asked, offered_actions
+from parllel.distributed.operators.protocol.choosing import Question, offered_actions
 from parllel.distributed.operators.protocol.frames import can_render
 from parllel.distributed.operators.protocol.given_action import GivenAction
 from parllel.distributed.operators.workers.interactive_runtime import action_names
@@ -20,12 +20,12 @@ from parllel.distributed.wire.space_json import action_from_json, to_json
 from parllel.envs.multi_agent_game import MultiAgentGame
 from parllel.types import Tree
 
-_LONGEST_TEXT = 2000  # characters of an observation that people choose by
-_LONGEST_SPACE = 200
+_MAX_TEXT = 2000  # characters of an observation that people choose by
+_MAX_SPACE = 200
 _FILES = "abcdefgh"
 
 
-class Seen(NamedTuple):
+class PlayerView(NamedTuple):
     """What a player is asked with, as JSON values.
 
     legal: the actions that the game takes now; None if it does not say.
@@ -49,7 +49,7 @@ class GameQuestions:
         self._game = game
         self._readers = {name: GivenAction(space) for name, space in game.action_spaces.items()}
 
-    def seen(self, player: str) -> Seen:
+    def seen(self, player: str) -> PlayerView:
         """Return what a player who acts now is asked with; the methods below go by it until the next step."""
         game = self._game
         observation, _ = game.observe(player)
@@ -59,9 +59,9 @@ class GameQuestions:
         if position is not None:
             text, moves = position
             more = {"legal_moves": moves}
-        return Seen(to_json(game.observation_spaces[player], observation), legal, more, text)
+        return PlayerView(to_json(game.observation_spaces[player], observation), legal, more, text)
 
-    def asked(self, player: str, seen: Seen, settings: Mapping[str, Any]) -> Asked:
+    def asked(self, player: str, seen: PlayerView, settings: Mapping[str, Any]) -> Question:
         """Return what a person who plays `player` is asked.
 
         settings: of the person's operator, which may have "keys" and "action_names".
@@ -71,7 +71,7 @@ class GameQuestions:
         if isinstance(space, gym.spaces.Discrete):
             numbered = {"n": int(space.n), "start": int(space.start)}
         if text is None and not can_render(env):
-            text = str(seen.observation)[:_LONGEST_TEXT]
+            text = str(seen.observation)[:_MAX_TEXT]
         moves = seen.info.get("legal_moves")
         actions = offered_actions(
             numbered,
@@ -80,11 +80,11 @@ class GameQuestions:
             legal=seen.legal,
             legal_names=moves,
         )
-        return Asked(
+        return Question(
             player,
             text,
             actions,
-            str(space)[:_LONGEST_SPACE],
+            str(space)[:_MAX_SPACE],
             partial(self.check_action, player),
             board=_board_squares(env, seen.legal, moves),
         )

@@ -23,10 +23,10 @@ from parllel.distributed.operators.protocol.multi_agent_config import MultiAgent
 from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.seeding import Seeds
 from parllel.system.processes.several import end_all
-from parllel.types import Closing
+from parllel.types import Closeable
 
 
-class MultiAgentOperatorHandle(Closing):
+class MultiAgentOperatorHandle(Closeable):
     """The running players of a game.
 
     Args:

@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import UNSET
 
 from parllel.distributed.operators.experiments.episode_outcome import DecisionCounts
-from parllel.distributed.operators.games.game_questions import Seen
+from parllel.distributed.operators.games.game_questions import PlayerView
 from parllel.distributed.operators.games.multi_agent_operator_handle import MultiAgentOperatorHandle
-from parllel.distributed.operators.protocol.choosing import Asked, Choose
+from parllel.distributed.operators.protocol.choosing import Choose, Question
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.errors import WorkerDiedError
 
@@ -63,7 +63,7 @@ class Seat:
 Notice = Callable[[str, str, str], None]
 
 
-def no_notice(operator_id: str, seat: str, status: str) -> None:
+def ignore_notice(operator_id: str, seat: str, status: str) -> None:
     """Take no notice."""
 
 
@@ -82,7 +82,7 @@ class SeatedPlayers:
         handle: MultiAgentOperatorHandle,
         seats: Mapping[str, Seat],
         choose: Choose | None = None,
-        notice: Notice = no_notice,
+        notice: Notice = ignore_notice,
     ) -> None:
         self._handle, self._seats = handle, seats
         self._choose, self._notice = choose, notice
@@ -95,8 +95,8 @@ class SeatedPlayers:
 
     def answers(
         self,
-        seen: Mapping[str, Seen],
-        asked: Callable[[str, Mapping[str, Any]], Asked],
+        seen: Mapping[str, PlayerView],
+        asked: Callable[[str, Mapping[str, Any]], Question],
         timeout_s: float,
     ) -> dict[str, Record]:
         """Return the answers of all who act.
@@ -141,7 +141,7 @@ class SeatedPlayers:
         return self._choose is not None and self._seats[player].operator.operator_type == "human"
 
     def _ask(
-        self, seen: Mapping[str, Seen], chosen: Mapping[str, Any], timeout_s: float
+        self, seen: Mapping[str, PlayerView], chosen: Mapping[str, Any], timeout_s: float
     ) -> dict[str, Record]:
         if not seen:
             return {}

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from parllel.distributed.operators.llm.llm_error import LlmError
 
-_MOST_TOKENS = 1 << 53
+_MAX_TOKENS = 1 << 53
 _QUOTED = 200  # characters of a reply in an error
-_MOST_KEPT = 1 << 18  # characters of a message that are kept for records
+_MAX_KEPT = 1 << 18  # characters of a message that are kept for records
 _DEEPEST = 32  # lists and objects within each other that are kept
 _LARGEST = 1 << 63
 # What servers call an end at the limit of tokens.
@@ -105,10 +105,10 @@ def _whole(message: Mapping[str, Any], hide: Hide) -> dict[str, Any]:
     said.pop("role", None)
     kept: dict[str, Any] = _plain(said, hide, 0)
     text = json.dumps(kept, ensure_ascii=False)
-    if len(text) <= _MOST_KEPT:
+    if len(text) <= _MAX_KEPT:
         return kept
-    note = f"the first {_MOST_KEPT:,} of {len(text):,} characters"
-    return {"finish_reason": kept.get("finish_reason"), "kept": note, "json": text[:_MOST_KEPT]}
+    note = f"the first {_MAX_KEPT:,} of {len(text):,} characters"
+    return {"finish_reason": kept.get("finish_reason"), "kept": note, "json": text[:_MAX_KEPT]}
 
 
 def _plain(value: Any, hide: Hide, depth: int) -> Any:
@@ -148,7 +148,7 @@ def _usage(usage: Any) -> tuple[int | None, int | None]:
 def _count(value: Any) -> int | None:
     is_count = isinstance(value, int) and not isinstance(value, bool)
     # Not what records and other readers of JSON cannot hold.
-    return value if is_count and 0 <= value < _MOST_TOKENS else None
+    return value if is_count and 0 <= value < _MAX_TOKENS else None
 
 
 def _start(body: bytes) -> str:

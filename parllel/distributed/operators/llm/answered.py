@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+")
 _CLAUSE = re.compile(r"[.,;:!?()]|\b(?:but|so|then)\b")
 _LABEL_OF_JSON = re.compile(r"(?:action|answer)\W*[:=]", re.IGNORECASE)
 _BEGINNING_OF_JSON = re.compile(r"[\[{]|-?\d")
-_LONGEST_WITH_JSON = 10_000
+_MAX_WITH_JSON = 10_000
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -49,7 +49,7 @@ def answered(
     either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)") if names else None
     whole = {**{_plain(name): value for name, value in (brief or {}).items()}, **names}
-    lines = [line for line in map(_plain, without_thoughts(text).splitlines()) if line]
+    lines = [line for line in map(_plain, strip_reasoning(text).splitlines()) if line]
     if not lines:
         return None
     labelled = [match[1] for line in lines if (match := _LABEL.fullmatch(line))]
@@ -68,12 +68,12 @@ def finished_part(text: str) -> str:
     What a model was still weighing when it was cut names things as well, and is left out; so is the line that
     was cut, which may have been longer. "" if there is no such line.
     """
-    *lines, _ = without_thoughts(text).split("\n")
+    *lines, _ = strip_reasoning(text).split("\n")
     labelled = [line for line in lines if _LABEL.fullmatch(_plain(line))]
     return labelled[-1] if labelled else ""
 
 
-def without_thoughts(text: str) -> str:
+def strip_reasoning(text: str) -> str:
     """Return what an answer says after its thoughts; of a very long one, the end."""
     said = _THOUGHTS.sub("\n", text)
     # Some servers keep the mark that opens them.
@@ -85,7 +85,7 @@ def written_values(text: str) -> list[Any]:
 
     Thoughts in <think> are left out, and of a value nothing inside it is another one.
     """
-    text = without_thoughts(text)[-_LONGEST_WITH_JSON:]
+    text = strip_reasoning(text)[-_MAX_WITH_JSON:]
     labels = list(_LABEL_OF_JSON.finditer(text))
     return list(_values(text[labels[-1].end() :] if labels else text))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from parllel.distributed.operators.llm.answered import answered, finished_part, without_thoughts
+from parllel.distributed.operators.llm.answered import answered, finished_part, strip_reasoning
 
 _BOARD, _MOVES = "get board", "get legal moves"
 _COMMANDS = {
@@ -110,7 +110,7 @@ class ChessDialogue:
 
 def _command_in(text: str) -> str | None:
     """Return the one command that an answer names: a move is returned in UCI, legal or not."""
-    text = _CALL.sub("make move ", without_thoughts(text).lower())
+    text = _CALL.sub("make move ", strip_reasoning(text).lower())
     moves = {match[0]: "".join(match.groups()) for match in _UCI.finditer(text)}
     commands = {**_COMMANDS, **{f"make move {name}": move for name, move in moves.items()}}
     return answered(text, commands, moves)

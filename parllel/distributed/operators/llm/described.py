@@ -14,8 +14,8 @@ import numpy as np
 from gymnasium import spaces
 
 _LISTED = 64  # numbers of a vector that are named one by one, with their bounds
-_MOST_NUMBERS = 1000  # of an array that is shown
-_MOST_CHARACTERS = 6000
+_MAX_NUMBERS = 1000  # of an array that is shown
+_MAX_CHARACTERS = 6000
 # What terminals mark with colours, such as the place of the player.
 _MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -29,12 +29,12 @@ def described(space: gym.Space[Any] | None, observation: Any) -> str:
 
     space: None where it is not known; then JSON values, or what else came, as Python writes it.
     """
-    return "\n".join(_lines(space, observation, ""))[:_MOST_CHARACTERS]
+    return "\n".join(_lines(space, observation, ""))[:_MAX_CHARACTERS]
 
 
 def shown_text(text: str) -> str:
     """Return what an environment draws as text, with brackets around what terminals would colour."""
-    return _ESCAPES.sub("", _MARKED.sub(r"[\1]", text)).strip("\n")[:_MOST_CHARACTERS]
+    return _ESCAPES.sub("", _MARKED.sub(r"[\1]", text)).strip("\n")[:_MAX_CHARACTERS]
 
 
 def documentation(env: gym.Env[Any, Any]) -> str:
@@ -46,7 +46,7 @@ def documentation(env: gym.Env[Any, Any]) -> str:
     known = [
         f"{name}: {said.strip()}" for name, said in sections.items() if name.lower() in _SECTIONS
     ]
-    return ("\n\n".join(known) or text)[:_MOST_CHARACTERS]
+    return ("\n\n".join(known) or text)[:_MAX_CHARACTERS]
 
 
 def described_actions(space: gym.Space[Any] | None) -> str:
@@ -105,7 +105,7 @@ def _array(space: gym.Space[Any] | None, value: np.ndarray[Any, Any], name: str)
         return [
             f"{name}[{i}]: {_number(x)}{_between(*ends)}" for i, (x, *ends) in enumerate(bounds)
         ]
-    if value.size > _MOST_NUMBERS:
+    if value.size > _MAX_NUMBERS:
         return [f"{name}: an array of shape {list(value.shape)}, too large to be shown as text"]
     text = np.array2string(
         value,

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators.llm.answered import answered, without_thoughts, written_values
+from parllel.distributed.operators.llm.answered import answered, strip_reasoning, written_values
 from parllel.distributed.operators.llm.described import (
     described,
     described_actions,
@@ -29,8 +29,8 @@ _NUMBERED = re.compile(
 )
 # What makes the first of several numbers, or of a fraction.
 _GOES_ON = re.compile(r"[\d.,/\s-]*\d|\s*(?:or|and|to|/|-)\b", re.IGNORECASE)
-_MOST_LISTED = 400  # actions that are named in a message
-_MOST_NAMED = 5000  # numbers of actions that are looked for in prose
+_MAX_LISTED = 400  # actions that are named in a message
+_MAX_NAMED = 5000  # numbers of actions that are looked for in prose
 _FIRST_NUMBER = re.compile(r"[\s*_`\"'(]*(-?\d+)[\s*_`\"')]*[:=)]\s*(.*)")
 _OF_ACTIONS = re.compile(
     r"\baction space:(.*?)(?=\n\n(?:description|observation space|rewards):|\Z)",
@@ -121,7 +121,7 @@ class EnvAgent(TextAgent):
         else:
             shown = shown_text(text)
         legal = info.get("legal_actions") or []
-        if not 0 < len(legal) <= _MOST_LISTED:
+        if not 0 < len(legal) <= _MAX_LISTED:
             return shown
         return f"{shown}\nLegal actions: {', '.join(map(self.name_of, legal))}"
 
@@ -138,9 +138,9 @@ class EnvAgent(TextAgent):
     def correction(self, text: str, info: Mapping[str, Any]) -> str:
         """Return what was expected."""
         legal = info.get("legal_actions") or ()
-        names = [self.name_of(action) for action in legal[:_MOST_LISTED]] or self._names
+        names = [self.name_of(action) for action in legal[:_MAX_LISTED]] or self._names
         expected = described_actions(self.action_space)
-        if names is not None and len(legal) <= _MOST_LISTED:
+        if names is not None and len(legal) <= _MAX_LISTED:
             expected = f"Answer with one of: {', '.join(names)}."
         return f"That does not name exactly one legal action. {expected}"
 
@@ -164,12 +164,12 @@ class EnvAgent(TextAgent):
 
         A number, or what is short for a name, is a whole answer, or follows "action". Both have to agree.
         """
-        numbers = {str(action): action for action in actions[:_MOST_NAMED]}
-        named = {f"action {action}": action for action in actions[:_MOST_LISTED]}
+        numbers = {str(action): action for action in actions[:_MAX_NAMED]}
+        named = {f"action {action}": action for action in actions[:_MAX_LISTED]}
         named.update((label, action) for action, label in self._labels.items())
         words = {short: action for short, action in self._short.items() if " " not in short}
         found = answered(text, named, {**self._short, **numbers}, words)
-        text = without_thoughts(text)
+        text = strip_reasoning(text)
         labelled = _NUMBERED.findall(text)
         if found is None and self._names is None and labelled:
             # "Action: 2 (to the right)", where prose has no name to go by.

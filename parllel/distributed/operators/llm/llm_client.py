@@ -27,13 +27,13 @@ from parllel.distributed.operators.llm.llm_error import BudgetError, LlmError
 from parllel.distributed.operators.llm.llm_options import check_options, checked_url
 from parllel.distributed.operators.llm.provider import provider_named
 from parllel.distributed.operators.local_url import is_local
-from parllel.distributed.web.http_client import HttpClient, HttpError, HttpReply
+from parllel.distributed.web.http_client import HttpClient, HttpError, HttpResponse
 from parllel.errors import ClosedError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 Message = Mapping[str, str]
 _MAX_BYTES = 4 << 20  # of a reply
-_LONGEST_WAIT_S = 60.0  # that a server may ask for
+_MAX_WAIT_S = 60.0  # that a server may ask for
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 8.0  # where it does not ask
 _QUOTED = 300  # characters of what a server says of a refusal
 # Shorter keys are no secrets, but what servers without keys are sent ("EMPTY", "ollama"): hidden wherever
@@ -41,7 +41,7 @@ _QUOTED = 300  # characters of what a server says of a refusal
 _SHORTEST_SECRET = 8
 
 
-class LlmClient(Closing):
+class LlmClient(Closeable):
     """Ask one model. Threads may share it.
 
     Args:
@@ -138,7 +138,7 @@ class LlmClient(Closing):
         self._closed = True
         self._client.cancel()
 
-    def _reply(self, body: bytes) -> HttpReply:
+    def _reply(self, body: bytes) -> HttpResponse:
         """Return a reply of status 200."""
         said, status = "", None
         for attempt in range(self._retries + 1):
@@ -162,21 +162,21 @@ class LlmClient(Closing):
                 delay = asked_delay(reply.headers.get("Retry-After", ""))
             if attempt == self._retries:
                 break
-            if delay is not None and delay > _LONGEST_WAIT_S:
-                most = f"more than {_LONGEST_WAIT_S:.0f} s"
+            if delay is not None and delay > _MAX_WAIT_S:
+                most = f"more than {_MAX_WAIT_S:.0f} s"
                 raise self._error(f"{said}; it asks to wait {delay:.0f} s, {most}", status)
             time.sleep(own_delay(attempt) if delay is None else delay)
         attempts = f"{self._retries + 1} attempts" if self._retries else "1 attempt"
         raise self._error(f"{said}; after {attempts}", status)
 
-    def _refusal(self, reply: HttpReply) -> str:
+    def _refusal(self, reply: HttpResponse) -> str:
         if 300 <= reply.status < 400:
             return f"status {reply.status}: a redirect, which is not followed; correct base_url"
         # Hidden before it is cut: half a key is a secret too.
         said = self._hidden(_said(reply.body))[:_QUOTED]
         return f"status {reply.status}: {said}" if said else f"status {reply.status}"
 
-    def _answer(self, reply: HttpReply) -> Answer:
+    def _answer(self, reply: HttpResponse) -> Answer:
         body = reply.body
         for secret in self._secrets:
             # What a server repeats of a request must not get into telemetry.

@@ -14,10 +14,12 @@ from parllel.distributed.operators.llm.llm_settings import (
     client_of,
 )
 from parllel.distributed.operators.llm_routing import OWN_SETTINGS
-from parllel.distributed.operators.workers.worker_main import EnvFactory, Load, Loaded
+from parllel.distributed.operators.workers.worker_main import EnvFactory, Load, LoadedWorker
 
 # Makes what is served, given a client, the settings, the arguments, and what makes the environment.
-MakeServed = Callable[[LlmClient, dict[str, Any], argparse.Namespace, EnvFactory | None], Loaded]
+MakeServed = Callable[
+    [LlmClient, dict[str, Any], argparse.Namespace, EnvFactory | None], LoadedWorker
+]
 
 
 def llm_load(worker: str, make: MakeServed) -> Load:
@@ -31,7 +33,7 @@ def llm_load(worker: str, make: MakeServed) -> Load:
 
     def load(
         given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
-    ) -> Loaded:
+    ) -> LoadedWorker:
         if given.policy is not None:
             raise ValueError(
                 f"--policy: expected none, as settings name the model, got {given.policy!r}"

@@ -11,7 +11,7 @@ _ENTRY = re.compile(r"(?:[\s*+`('\"]|-\s)*(-?\d+)[\s*`)'\"]*[:=]+[\s*`'\"]*([^\W
 # The rest explains: "south (down)", "do nothing, which costs 1".
 _EXPLAINED = re.compile(r"[(\[;:.]")
 _LONGEST, _MOST = 4, 400  # words of a short name; labels
-_MOST_LED = 32  # labels that are understood after "go to the" as well
+_MAX_LED = 32  # labels that are understood after "go to the" as well
 # Words that say nothing by themselves, and those that turn what a label says.
 _EMPTY = re.compile(
     r"a|an|the|to|of|in|on|at|by|for|from|with|and|is|it|you|your|do|go|move", re.IGNORECASE
@@ -78,7 +78,7 @@ def short_names(labels: Mapping[int, str]) -> dict[str, int]:
     for phrase, numbers in owners.items():
         if len(numbers) == 1 and not (numbers & turned) and _says_something(phrase):
             short[phrase] = next(iter(numbers))
-    if len(labels) <= _MOST_LED:
+    if len(labels) <= _MAX_LED:
         for phrase, number in list(short.items()):
             for lead in _LEADS:
                 if owners.get(lead + phrase, {number}) == {number}:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parllel.distributed.web.app import App, Route
-from parllel.distributed.web.call import Call, Reply
+from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.web_error import WebError
 from parllel.distributed.web.web_server import WebServer
 from parllel.distributed.wire.json_text import json_bytes
-from parllel.types import Closing
+from parllel.types import Closeable
 
 Messages = Sequence[Mapping[str, str]]
 _PATH = "/v1/chat/completions"
@@ -91,7 +91,7 @@ class ScriptedRequest:
         return messages
 
 
-class ScriptedServer(Closing):
+class ScriptedServer(Closeable):
     """Serve on 127.0.0.1 from the beginning until `close`.
 
     Args:
@@ -126,15 +126,15 @@ class ScriptedServer(Closing):
         """End the server; may be called twice."""
         self._server.close()
 
-    async def _answer(self, call: Call) -> Reply:
-        body = call.json()
+    async def _answer(self, request: Request) -> Response:
+        body = request.json()
         try:
             messages = body["messages"]
             _ = [message["role"] + message["content"] for message in messages]
             model = body["model"]
         except (KeyError, TypeError):
             raise WebError(400, "expected a model, and messages of role and content") from None
-        key = call.header("authorization")
+        key = request.header("authorization")
         with self._lock:
             self.requests.append(ScriptedRequest(body, key))
             rule = self._rule(messages)
@@ -149,7 +149,7 @@ class ScriptedServer(Closing):
         raise WebError(404, "no rule fits")
 
 
-def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Reply:
+def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Response:
     text = rule.text(messages) if callable(rule.text) else rule.text
     if rule.echoes_key:
         text = f"{text or ''} {key}"
@@ -171,7 +171,7 @@ def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Reply:
                 counts = (asked, len((text or "").split()))
             value["usage"] = {"prompt_tokens": counts[0], "completion_tokens": counts[1]}
     body = json_bytes(value) if rule.body is None else rule.body
-    return Reply(body, rule.status, headers=headers)
+    return Response(body, rule.status, headers=headers)
 
 
 # Of the request whose task this is: a reply says what is to be sent, but not how.
@@ -182,10 +182,10 @@ class _ScriptedApp(App):
     """Send replies late, slowly, or in part."""
 
     async def answer(
-        self, call: Call, read_body: Callable[[], Awaitable[bytes | None]]
-    ) -> Reply | None:
+        self, request: Request, read_body: Callable[[], Awaitable[bytes | None]]
+    ) -> Response | None:
         _MANNER.set(None)
-        reply = await super().answer(call, read_body)
+        reply = await super().answer(request, read_body)
         rule = _MANNER.get()
         if rule is None or reply is None:
             return reply

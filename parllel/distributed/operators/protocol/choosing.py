@@ -39,7 +39,7 @@ def action_keys(n: int, start: int = 0, names: Sequence[str] | None = None) -> d
     return keys
 
 
-class Offered(NamedTuple):
+class OfferedAction(NamedTuple):
     """An action that can be chosen by a button.
 
     Attributes:
@@ -53,7 +53,7 @@ class Offered(NamedTuple):
     keys: list[str]
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """A question to a person.
 
     Attributes:
@@ -68,7 +68,7 @@ class Asked(NamedTuple):
 
     player_id: str | None
     text: str | None
-    actions: list[Offered] | None
+    actions: list[OfferedAction] | None
     space: str | None = None
     check: Callable[[Any], None] | None = None
     message: str | None = None
@@ -83,7 +83,7 @@ class Asked(NamedTuple):
 
 # Asks all of these questions at once, and returns the answers, JSON values, in order. It takes as long
 # as people do: the second argument is called about once a second meanwhile, and may raise to end the wait.
-Choose = Callable[[Sequence[Asked], Callable[[], None]], list[Any]]
+Choose = Callable[[Sequence[Question], Callable[[], None]], list[Any]]
 
 
 def offered_actions(
@@ -93,7 +93,7 @@ def offered_actions(
     keys: Mapping[str, int] | None = None,
     legal: Sequence[Any] | None = None,
     legal_names: Sequence[str] | None = None,
-) -> list[Offered] | None:
+) -> list[OfferedAction] | None:
     """Return the actions that a person is offered; None if they are not discrete, or too many to show.
 
     space: "n" and "start" of a Discrete space, as `ready` has them; others have neither.
@@ -120,5 +120,5 @@ def offered_actions(
             name = legal_names[i]
         elif 0 <= action - start < len(names):
             name = names[action - start]
-        found.append(Offered(action, name, by_action.get(action, [])))
+        found.append(OfferedAction(action, name, by_action.get(action, [])))
     return found

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import UNSET
 
 from parllel.distributed.operators.protocol.messages import (
-    AgentReady,
+    AgentReadyReply,
     AnyCommand,
     AnyReply,
     Command,
-    EpisodeEnd,
+    EpisodeEndReply,
 )
 from parllel.errors import ParllelError
 
@@ -37,11 +37,11 @@ class MessageError(ParllelError, ValueError):
         self.id = message_id
 
 
-class _EpisodeDone(EpisodeEnd, tag="episode_done"):
+class _EpisodeDone(EpisodeEndReply, tag="episode_done"):
     pass
 
 
-class _AgentInitialized(AgentReady, tag="agent_initialized"):
+class _AgentInitialized(AgentReadyReply, tag="agent_initialized"):
     pass
 
 

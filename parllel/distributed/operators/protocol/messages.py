@@ -36,7 +36,7 @@ class Command(msgspec.Struct, tag_field="cmd", kw_only=True):
     id: Id = UNSET
 
 
-class Reset(Command, tag="reset"):
+class ResetCommand(Command, tag="reset"):
     """Begin an episode; answered by `ready`.
 
     Attributes:
@@ -52,7 +52,7 @@ class Reset(Command, tag="reset"):
     frame: Frame = UNSET
 
 
-class Step(Command, tag="step"):
+class StepCommand(Command, tag="step"):
     """Let the agent choose an action and take it; answered by `step`, at an episode's end also `episode_end`.
 
     Attributes:
@@ -66,15 +66,15 @@ class Step(Command, tag="step"):
     action: Any = UNSET
 
 
-class Stop(Command, tag="stop"):
+class StopCommand(Command, tag="stop"):
     """End the worker; answered by `stopped`."""
 
 
-class Ping(Command, tag="ping"):
+class PingCommand(Command, tag="ping"):
     """Ask for `pong`."""
 
 
-class InitAgent(Command, tag="init_agent"):
+class InitAgentCommand(Command, tag="init_agent"):
     """Become a player of a game that runs elsewhere; answered by `agent_ready`."""
 
     game_name: str
@@ -84,7 +84,7 @@ class InitAgent(Command, tag="init_agent"):
     env_kwargs: dict[str, Any] | UnsetType | None = UNSET
 
 
-class SelectAction(Command, tag="select_action"):
+class SelectActionCommand(Command, tag="select_action"):
     """Choose a player's action; answered by `action_selected`.
 
     Attributes:
@@ -102,7 +102,9 @@ class SelectAction(Command, tag="select_action"):
     action: Any = UNSET
 
 
-AnyCommand = Reset | Step | Stop | Ping | InitAgent | SelectAction
+AnyCommand = (
+    ResetCommand | StepCommand | StopCommand | PingCommand | InitAgentCommand | SelectActionCommand
+)
 
 
 # ---------------------------------------------------------------------- replies
@@ -114,7 +116,7 @@ class Reply(msgspec.Struct, tag_field="type", kw_only=True):
     id: Id = UNSET
 
 
-class Ready(Reply, tag="ready"):
+class ReadyReply(Reply, tag="ready"):
     """An episode has begun.
 
     Attributes:
@@ -175,7 +177,7 @@ class StepReply(_Decided, tag="step"):
     rgb_array: Any = UNSET  # read only
 
 
-class EpisodeEnd(Reply, tag="episode_end"):
+class EpisodeEndReply(Reply, tag="episode_end"):
     """The episode ended with the `step` before."""
 
     total_reward: float
@@ -185,7 +187,7 @@ class EpisodeEnd(Reply, tag="episode_end"):
     success: bool | UnsetType | None = UNSET
 
 
-class Error(_Decided, tag="error"):
+class ErrorReply(_Decided, tag="error"):
     """A command failed; the worker lives on unless it could not be started.
 
     What had been decided, or answered by a language model, before it failed is in the fields of a `step`.
@@ -194,21 +196,21 @@ class Error(_Decided, tag="error"):
     message: str
 
 
-class Stopped(Reply, tag="stopped"):
+class StoppedReply(Reply, tag="stopped"):
     """The worker ends."""
 
 
-class Pong(Reply, tag="pong"):
+class PongReply(Reply, tag="pong"):
     """The worker lives."""
 
 
-class AgentReady(Reply, tag="agent_ready"):
+class AgentReadyReply(Reply, tag="agent_ready"):
     """A player can be asked."""
 
     player_id: str | UnsetType = UNSET
 
 
-class ActionSelected(_Decided, tag="action_selected"):
+class ActionSelectedReply(_Decided, tag="action_selected"):
     """A player's action."""
 
     action: Any
@@ -216,4 +218,13 @@ class ActionSelected(_Decided, tag="action_selected"):
     decide_s: OptionalFloat = UNSET
 
 
-AnyReply = Ready | StepReply | EpisodeEnd | Error | Stopped | Pong | AgentReady | ActionSelected
+AnyReply = (
+    ReadyReply
+    | StepReply
+    | EpisodeEndReply
+    | ErrorReply
+    | StoppedReply
+    | PongReply
+    | AgentReadyReply
+    | ActionSelectedReply
+)

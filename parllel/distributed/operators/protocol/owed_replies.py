@@ -1,7 +1,7 @@
 """Which command a reply belongs to.
 
-    send    owe(command)        the newest command's replies are wanted; those of earlier ones are left out
-    read    match(reply)        whose is it: by its `id`, or, of a worker that repeats none, by counting
+    send    expect_reply_to(command)   only replies to the newest command are wanted
+    read    match(reply)               finds the command: by `id`, or by counting if the worker repeats none
 
 Every command is owed one reply: that of `_ANSWERS`, or an `error`. A `step` that ends an episode is owed an
 `episode_end` as well. A worker answers in order, so a reply to one command means that earlier ones get none.
@@ -62,7 +62,7 @@ class OwedReplies:
         """Return the id for the next command."""
         return self._n_sent + 1
 
-    def owe(self, command: str) -> None:
+    def expect_reply_to(self, command: str) -> None:
         """Note that a command with `next_id` was sent."""
         self._n_sent += 1
         self._newest = _Owed(self._n_sent, command)

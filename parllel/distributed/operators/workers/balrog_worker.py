@@ -15,7 +15,7 @@ from parllel.distributed.operators.llm.llm_worker import llm_load, llm_setting_n
 from parllel.distributed.operators.llm.minigrid_agent import MiniGridAgent
 from parllel.distributed.operators.workers.worker_main import (
     EnvFactory,
-    Loaded,
+    LoadedWorker,
     run_worker,
     worker_parser,
 )
@@ -28,9 +28,9 @@ def make(
     settings: dict[str, Any],
     given: argparse.Namespace,
     env_factory: EnvFactory | None,
-) -> Loaded:
+) -> LoadedWorker:
     """Return what asks the model."""
-    return Loaded(MiniGridAgent(client, settings), env_factory)
+    return LoadedWorker(MiniGridAgent(client, settings), env_factory)
 
 
 def main(name: str = _WORKER) -> int:

@@ -17,7 +17,7 @@ from parllel.envs.space_elements import draw_actions, zero_of
 from parllel.seeding import Seeds
 
 
-class RandomAgent(WorkerAgent):
+class RandomWorkerAgent(WorkerAgent):
     """Draw each action from the action space, as `RandomPolicy` does in the episode of the same seed.
 
     A player draws from the legal actions, where the game names them.
@@ -49,7 +49,7 @@ class RandomAgent(WorkerAgent):
         return Decision(draw_actions(_known(self._space, "random"), self._generator, ()))
 
 
-class NoopAgent(WorkerAgent):
+class NoopWorkerAgent(WorkerAgent):
     """Choose zeros, or the numbers of the action space that are nearest to them.
 
     A player chooses the first legal action where that one is not legal.

@@ -25,11 +25,11 @@ from parllel.distributed.operators.experiments.episode_outcome import (
 )
 from parllel.distributed.operators.experiments.telemetry import Telemetry
 from parllel.distributed.operators.protocol.message_lines import read_reply, write_command
-from parllel.distributed.operators.protocol.messages import AnyCommand, Reset, Step
+from parllel.distributed.operators.protocol.messages import AnyCommand, ResetCommand, StepCommand
 from parllel.distributed.operators.protocol.protocol_streams import take_streams
 from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime, error_text
 from parllel.distributed.operators.workers.serving import run_loaded
-from parllel.distributed.operators.workers.terminated import Terminated
+from parllel.distributed.operators.workers.termination_signal import TerminationSignal
 
 TELEMETRY_DIR = "var/operators/telemetry"  # as launchers have it
 Record = dict[str, Any]
@@ -76,7 +76,7 @@ def play_batch(
             print(f"telemetry: {error}", file=sys.stderr)
             return 1
         with telemetry:
-            return _Batch(runtime, telemetry, env_id, came).play(seeds, min_understood)
+            return _EpisodeBatch(runtime, telemetry, env_id, came).play(seeds, min_understood)
 
     return run_loaded(agent, arguments, batch_failed, play)
 
@@ -87,7 +87,7 @@ def batch_failed(error: BaseException, what: str = "policy") -> int:
     return 1
 
 
-class _Batch:
+class _EpisodeBatch:
     """Episodes, one after the other."""
 
     def __init__(
@@ -124,7 +124,7 @@ class _Batch:
         """Play an episode; return its record."""
         found: Record = {"status": "failed", "total_reward": 0.0, "episode_length": 0}
         found.update(terminated=False, truncated=False, success=None, restarts=0, latency_s=0.0)
-        (reply,) = self._ask(Reset(seed=seed))
+        (reply,) = self._ask(ResetCommand(seed=seed))
         self._env_id = reply.get("env_id", self._env_id)  # unless the reset failed
         counts = DecisionCounts()
         labels: Record = {"operator_id": self._operator_id, "env_id": self._env_id}
@@ -136,7 +136,7 @@ class _Batch:
                 reply = {"message": f"no end within {MAX_STEPS:,} steps; give --max-steps"}
                 break
             begun = time.perf_counter()
-            reply, *end = self._ask(Step())
+            reply, *end = self._ask(StepCommand())
             if reply["type"] == "step":
                 self._add(labels, found, counts, reply, time.perf_counter() - begun)
                 found.update(counts.sums)
@@ -176,7 +176,7 @@ class _Batch:
 
     def _ask(self, command: AnyCommand) -> list[Record]:
         if self._came:  # while the agent or the environment caught all exceptions
-            raise Terminated
+            raise TerminationSignal
         lines = self._runtime.answer(write_command(command))
         return [read_reply(line) for line in lines.splitlines()]
 

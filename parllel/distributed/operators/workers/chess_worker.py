@@ -22,11 +22,11 @@ import gymnasium as gym
 
 from parllel.distributed.operators.llm.llm_settings import LLM_SETTINGS
 from parllel.distributed.operators.llm_routing import OWN_SETTINGS
-from parllel.distributed.operators.workers.baseline_agents import RandomAgent
+from parllel.distributed.operators.workers.baseline_agents import RandomWorkerAgent
 from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
 from parllel.distributed.operators.workers.worker_main import (
     EnvFactory,
-    Loaded,
+    LoadedWorker,
     run_worker,
     worker_parser,
 )
@@ -68,7 +68,7 @@ class ChessAgent(WorkerAgent):
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
-) -> Loaded:
+) -> LoadedWorker:
     """Return what chooses moves: the model that the settings name, else what `--policy` names.
 
     Raises:
@@ -84,7 +84,7 @@ def load(
         from parllel.distributed.operators.llm.llm_worker import llm_load
 
         return llm_load(_WORKER, _model)(given, settings, env_factory)
-    return Loaded(_agent(given.policy), None if given.interactive else against_random)
+    return LoadedWorker(_agent(given.policy), None if given.interactive else against_random)
 
 
 def against_random() -> gym.Env[Any, Any]:
@@ -98,7 +98,7 @@ def against_random() -> gym.Env[Any, Any]:
 
 def _agent(policy: str | None) -> WorkerAgent:
     if policy == "random":
-        return RandomAgent()
+        return RandomWorkerAgent()
     match = _FILE.fullmatch(policy or "")
     if match is None:
         raise ValueError(
@@ -116,13 +116,13 @@ def _model(
     settings: dict[str, Any],
     given: argparse.Namespace,
     env_factory: EnvFactory | None,
-) -> Loaded:
+) -> LoadedWorker:
     from parllel.distributed.operators.llm.chess_agent import ChessModelAgent
 
     if given.interactive:
         # What is illegal is left to the rule of the game.
-        return Loaded(ChessModelAgent(client, settings), None)
-    return Loaded(ChessModelAgent(client, settings, "random"), against_random)
+        return LoadedWorker(ChessModelAgent(client, settings), None)
+    return LoadedWorker(ChessModelAgent(client, settings, "random"), against_random)
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from parllel.distributed.operators.workers.terminal import Terminal, TerminalErr
 from parllel.distributed.operators.workers.text_view import TextView
 from parllel.distributed.operators.workers.worker_main import (
     EnvFactory,
-    Loaded,
+    LoadedWorker,
     run_worker,
     worker_parser,
 )
@@ -29,7 +29,7 @@ from parllel.distributed.operators.workers.worker_main import (
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
-) -> Loaded:
+) -> LoadedWorker:
     """Return the person at the terminal.
 
     Raises:
@@ -53,9 +53,9 @@ def load(
         return Terminal(given.tty, driver)
 
     if env_factory is None:
-        return Loaded(HumanAgent(open_terminal, keys, names=names), None)
+        return LoadedWorker(HumanAgent(open_terminal, keys, names=names), None)
     shown = TextView(env_factory, given.env_id, given.env_kwargs, prefers_text=given.terminal)
-    return Loaded(HumanAgent(open_terminal, keys, shown.view, names), shown.make)
+    return LoadedWorker(HumanAgent(open_terminal, keys, shown.view, names), shown.make)
 
 
 def _check_keys(keys: Any) -> None:

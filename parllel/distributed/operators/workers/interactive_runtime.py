@@ -34,25 +34,25 @@ from parllel.distributed.operators.protocol.message_lines import (
 )
 from parllel.distributed.operators.protocol.messages import (
     PROTOCOL,
-    EpisodeEnd,
-    Error,
-    InitAgent,
-    Ping,
-    Pong,
-    Ready,
-    Reset,
-    SelectAction,
-    Step,
+    EpisodeEndReply,
+    ErrorReply,
+    InitAgentCommand,
+    PingCommand,
+    PongReply,
+    ReadyReply,
+    ResetCommand,
+    SelectActionCommand,
+    StepCommand,
     StepReply,
-    Stop,
-    Stopped,
+    StopCommand,
+    StoppedReply,
 )
 from parllel.distributed.operators.workers.player_runtime import (
     PlayerRuntime,
     agent_seed,
     show_decision,
 )
-from parllel.distributed.operators.workers.terminated import Terminated
+from parllel.distributed.operators.workers.termination_signal import TerminationSignal
 from parllel.distributed.operators.workers.worker_agent import (
     Decision,
     checked_decision,
@@ -95,12 +95,12 @@ class InteractiveRuntime:
         self._decided: Decision | None = None  # while it is played
         self._why_not = "step: send reset first"
         self._handlers: dict[type, Callable[[Any], Any]] = {
-            Step: self._step,
-            Reset: self._reset,
-            Stop: self._stop,
-            Ping: lambda command: Pong(),
-            InitAgent: self._player.init_agent,
-            SelectAction: self._player.select_action,
+            StepCommand: self._step,
+            ResetCommand: self._reset,
+            StopCommand: self._stop,
+            PingCommand: lambda command: PongReply(),
+            InitAgentCommand: self._player.init_agent,
+            SelectActionCommand: self._player.select_action,
         }
         self._env_factory = env_factory
 
@@ -135,7 +135,7 @@ class InteractiveRuntime:
                 return write_reply(first) + write_reply(last)
             replies.id = message_id
             return write_reply(replies)
-        except (KeyboardInterrupt, Terminated):
+        except (KeyboardInterrupt, TerminationSignal):
             raise
         # An environment or agent that calls `exit` has failed, no more; and what is written in Rust may raise
         # a BaseException of its own.
@@ -148,7 +148,7 @@ class InteractiveRuntime:
         """Return the line that reports an error; the traceback of what was executed goes to the log."""
         if not isinstance(error, MessageError):
             print_traceback(error)
-        reply = Error(message=error_text(error), id=message_id)
+        reply = ErrorReply(message=error_text(error), id=message_id)
         # What a language model was paid for, although nothing came of it.
         decision = getattr(error, "decision", None) or self._decided
         if isinstance(decision, Decision):
@@ -157,7 +157,7 @@ class InteractiveRuntime:
         self._decided = None
         return write_reply(reply)
 
-    def _reset(self, command: Reset) -> Ready:
+    def _reset(self, command: ResetCommand) -> ReadyReply:
         env = self._environment("reset")
         seed = command.seed if isinstance(command.seed, int) else None
         limit = command.max_steps if isinstance(command.max_steps, int) else self._max_steps
@@ -167,7 +167,7 @@ class InteractiveRuntime:
         self._observation, self._info = env.reset(seed=seed)
         own = command.agent_seed
         self._agent.reset(agent_seed(own if isinstance(own, int) else seed))
-        ready = Ready(
+        ready = ReadyReply(
             run_id=self._run_id,
             env_id=self._env_id,
             seed=seed,
@@ -186,7 +186,7 @@ class InteractiveRuntime:
         self._playing = True
         return ready
 
-    def _step(self, command: Step) -> StepReply | tuple[StepReply, EpisodeEnd]:
+    def _step(self, command: StepCommand) -> StepReply | tuple[StepReply, EpisodeEndReply]:
         if not self._playing:
             self._environment("step")
             raise MessageError(self._why_not)
@@ -236,7 +236,7 @@ class InteractiveRuntime:
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
 
-    def _caption(self, env: gym.Env[Any, Any], reply: Ready | StepReply) -> None:
+    def _caption(self, env: gym.Env[Any, Any], reply: ReadyReply | StepReply) -> None:
         # What MiniGrid asks for, which its pictures do not show.
         mission = getattr(env.unwrapped, "mission", None) if self._agent.takes_actions else None
         if isinstance(mission, str):
@@ -257,8 +257,8 @@ class InteractiveRuntime:
         except ValueError as error:
             raise MessageError(f"step: action: {error}") from None
 
-    def _episode_end(self, terminated: bool, truncated: bool) -> EpisodeEnd:
-        end = EpisodeEnd(
+    def _episode_end(self, terminated: bool, truncated: bool) -> EpisodeEndReply:
+        end = EpisodeEndReply(
             total_reward=self._total,
             episode_length=self._n,
             terminated=terminated,
@@ -270,9 +270,9 @@ class InteractiveRuntime:
                 end.success = bool(said)
         return end
 
-    def _stop(self, command: Stop) -> Stopped:
+    def _stop(self, command: StopCommand) -> StoppedReply:
         self.ended = True
-        return Stopped()
+        return StoppedReply()
 
     def _environment(self, doing: str) -> gym.Env[Any, Any]:
         if self._env is None:

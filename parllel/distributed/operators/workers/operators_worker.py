@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from parllel.distributed.operators.llm.llm_settings import LLM_SETTINGS
 from parllel.distributed.operators.llm_routing import OWN_SETTINGS
-from parllel.distributed.operators.workers.baseline_agents import NoopAgent, RandomAgent
+from parllel.distributed.operators.workers.baseline_agents import NoopWorkerAgent, RandomWorkerAgent
 from parllel.distributed.operators.workers.worker_main import (
     EnvFactory,
-    Loaded,
+    LoadedWorker,
     run_worker,
     worker_parser,
 )
@@ -33,7 +33,7 @@ _FILE = re.compile(r".+\.py(:\w+)?")
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
-) -> Loaded:
+) -> LoadedWorker:
     """Return the baseline that `--policy` names, or the language model of the settings.
 
     Raises:
@@ -46,9 +46,9 @@ def load(
 
         return llm_load("operators_worker", _model)(given, settings, env_factory)
     if policy == "random":
-        return Loaded(RandomAgent(), env_factory)
+        return LoadedWorker(RandomWorkerAgent(), env_factory)
     if policy == "noop":
-        return Loaded(NoopAgent(), env_factory)
+        return LoadedWorker(NoopWorkerAgent(), env_factory)
     if policy is None or not _FILE.fullmatch(policy):
         raise ValueError(
             f"--policy: expected random, noop, file.py or file.py:name, got {policy!r}; policy_worker takes "
@@ -57,7 +57,7 @@ def load(
     # Here, as it imports three times as much as random actions need.
     from parllel.distributed.operators.workers.policy_worker import specified_agent
 
-    return Loaded(specified_agent(policy), env_factory)
+    return LoadedWorker(specified_agent(policy), env_factory)
 
 
 def _model(
@@ -65,14 +65,14 @@ def _model(
     settings: dict[str, Any],
     given: argparse.Namespace,
     env_factory: EnvFactory | None,
-) -> Loaded:
+) -> LoadedWorker:
     from parllel.distributed.operators.llm.env_agent import EnvAgent
     from parllel.distributed.operators.workers.text_view import TextView
 
     if env_factory is None:
-        return Loaded(EnvAgent(client, settings), None)
+        return LoadedWorker(EnvAgent(client, settings), None)
     view = TextView(env_factory, given.env_id, given.env_kwargs, prefers_text=True)
-    return Loaded(EnvAgent(client, settings, view), view.make)
+    return LoadedWorker(EnvAgent(client, settings, view), view.make)
 
 
 def main() -> int:

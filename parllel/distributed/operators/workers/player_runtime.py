@@ -12,11 +12,11 @@ from msgspec import UNSET
 from parllel.distributed.operators.protocol.given_action import GivenAction
 from parllel.distributed.operators.protocol.message_lines import MessageError
 from parllel.distributed.operators.protocol.messages import (
-    ActionSelected,
-    AgentReady,
-    Error,
-    InitAgent,
-    SelectAction,
+    ActionSelectedReply,
+    AgentReadyReply,
+    ErrorReply,
+    InitAgentCommand,
+    SelectActionCommand,
     StepReply,
 )
 from parllel.distributed.operators.workers.worker_agent import (
@@ -45,7 +45,7 @@ class PlayerRuntime:
         self._given: GivenAction | None = None
         self._known: dict[str, Spaces] = {}
 
-    def init_agent(self, command: InitAgent) -> AgentReady:
+    def init_agent(self, command: InitAgentCommand) -> AgentReadyReply:
         """Begin an episode of a game."""
         self._player_id = None  # until this has worked
         self._spaces = self._spaces_of(command)
@@ -54,9 +54,9 @@ class PlayerRuntime:
         seed = command.seed if isinstance(command.seed, int) else None
         self._agent.reset(agent_seed(seed))
         self._player_id = command.player_id
-        return AgentReady(player_id=command.player_id)
+        return AgentReadyReply(player_id=command.player_id)
 
-    def _spaces_of(self, command: InitAgent) -> Spaces | None:
+    def _spaces_of(self, command: InitAgentCommand) -> Spaces | None:
         if not isinstance(command.env_id, str):
             return None
         kwargs = command.env_kwargs if isinstance(command.env_kwargs, dict) else {}
@@ -69,7 +69,7 @@ class PlayerRuntime:
             self._known[key] = player_spaces(command.env_id, kwargs, command.player_id)
         return self._known[key]
 
-    def select_action(self, command: SelectAction) -> ActionSelected:
+    def select_action(self, command: SelectActionCommand) -> ActionSelectedReply:
         """Let the agent choose, unless a person has."""
         if self._player_id is None:
             raise MessageError("select_action: send init_agent first")
@@ -80,7 +80,7 @@ class PlayerRuntime:
             )
         if command.action is not UNSET:
             action = self._action_brought(command.action)
-            return ActionSelected(player_id=command.player_id, action=action)
+            return ActionSelectedReply(player_id=command.player_id, action=action)
         observation = command.observation
         if self._spaces is not None:
             from parllel.distributed.wire.space_json import from_json
@@ -95,7 +95,7 @@ class PlayerRuntime:
         decision = checked_decision(self._agent.decide(observation, info))
         took = time.perf_counter() - begun
         action = self._action_json(decision.action)
-        reply = ActionSelected(player_id=command.player_id, action=action, decide_s=took)
+        reply = ActionSelectedReply(player_id=command.player_id, action=action, decide_s=took)
         show_decision(decision, reply)
         return reply
 
@@ -120,7 +120,7 @@ class PlayerRuntime:
         return action.tolist() if hasattr(action, "tolist") else action
 
 
-def show_decision(decision: Decision, reply: StepReply | ActionSelected | Error) -> None:
+def show_decision(decision: Decision, reply: StepReply | ActionSelectedReply | ErrorReply) -> None:
     """Say in a reply how an action came about."""
     for name, value in zip(Decision._fields[1:], decision[1:], strict=True):
         if value is not None:

@@ -16,7 +16,7 @@ import gymnasium as gym
 from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
 from parllel.distributed.operators.workers.worker_main import (
     EnvFactory,
-    Loaded,
+    LoadedWorker,
     run_worker,
     worker_parser,
 )
@@ -87,7 +87,7 @@ def _check_spaces(policy: Policy, spaces: Mapping[str, _AnySpace]) -> None:
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
-) -> Loaded:
+) -> LoadedWorker:
     """Return the policy that `--policy` specifies; that of a run is loaded here.
 
     Raises: as `policy_of` does.
@@ -96,7 +96,7 @@ def load(
         raise ValueError("--policy: expected a specification of what decides, got none")
     code = code_of(given.policy)
     if code is None or not code.is_dir():
-        return Loaded(specified_agent(given.policy), env_factory)
+        return LoadedWorker(specified_agent(given.policy), env_factory)
     policy = policy_of(given.policy)
     assert isinstance(policy, RunPolicy)
     return loaded_run(policy, given, env_factory)
@@ -109,11 +109,11 @@ def specified_agent(spec: str) -> PolicyWorkerAgent:
 
 def loaded_run(
     policy: RunPolicy, given: argparse.Namespace, env_factory: EnvFactory | None
-) -> Loaded:
+) -> LoadedWorker:
     """Return the policy of a run; a batch without an environment plays that of the run's evaluation."""
     if env_factory is None and not given.interactive:
         env_factory = policy.make_env
-    return Loaded(PolicyWorkerAgent(lambda observation, action: policy), env_factory)
+    return LoadedWorker(PolicyWorkerAgent(lambda observation, action: policy), env_factory)
 
 
 def main() -> int:

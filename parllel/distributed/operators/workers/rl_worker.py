@@ -25,7 +25,7 @@ from parllel.distributed.operators.workers.cleanrl_policy import CleanRlPolicy, 
 from parllel.distributed.operators.workers.policy_worker import PolicyWorkerAgent, loaded_run
 from parllel.distributed.operators.workers.worker_main import (
     EnvFactory,
-    Loaded,
+    LoadedWorker,
     run_worker,
     worker_parser,
 )
@@ -37,7 +37,7 @@ _BOUND = 10.0  # of normalised observations, in ppo_continuous_action.py
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
-) -> Loaded:
+) -> LoadedWorker:
     """Return the policy of a run or file.
 
     Raises:
@@ -58,7 +58,9 @@ def load(
     return _loaded_model(path, settings, env_factory)
 
 
-def _loaded_model(path: Path, settings: dict[str, Any], env_factory: EnvFactory | None) -> Loaded:
+def _loaded_model(
+    path: Path, settings: dict[str, Any], env_factory: EnvFactory | None
+) -> LoadedWorker:
     # Here, as the folder of a run may need no torch.
     from parllel.torch.state_dict_file import read_state_dict
 
@@ -71,8 +73,8 @@ def _loaded_model(path: Path, settings: dict[str, Any], env_factory: EnvFactory 
 
     if env_factory is not None and settings.get("normalize", is_continuous):
         make_env = env_factory
-        return Loaded(PolicyWorkerAgent(make_policy), lambda: normalized(make_env()))
-    return Loaded(PolicyWorkerAgent(make_policy), env_factory)
+        return LoadedWorker(PolicyWorkerAgent(make_policy), lambda: normalized(make_env()))
+    return LoadedWorker(PolicyWorkerAgent(make_policy), env_factory)
 
 
 def normalized(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

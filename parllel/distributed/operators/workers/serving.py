@@ -11,14 +11,17 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.distributed.operators.protocol.message_lines import MessageError, write_reply
-from parllel.distributed.operators.protocol.messages import Error
+from parllel.distributed.operators.protocol.messages import ErrorReply
 from parllel.distributed.operators.protocol.protocol_streams import ProtocolStreams, take_streams
 from parllel.distributed.operators.workers.interactive_runtime import (
     InteractiveRuntime,
     error_text,
     print_traceback,
 )
-from parllel.distributed.operators.workers.terminated import Terminated, sigterm_raises
+from parllel.distributed.operators.workers.termination_signal import (
+    TerminationSignal,
+    sigterm_raises,
+)
 
 
 def serve(
@@ -63,7 +66,7 @@ def load_failed(error: BaseException, what: str = "policy") -> int:
     print_traceback(error)
     message = f"Failed to load {what}: {error_text(error)}"
     with suppress(BrokenPipeError):
-        take_streams().write(write_reply(Error(message=message)))
+        take_streams().write(write_reply(ErrorReply(message=message)))
     return 1
 
 
@@ -109,7 +112,7 @@ def run_loaded(
                     return failed(error, what)
             status = work(runtime, came)
             return 128 + signal.SIGTERM if came else status
-    except Terminated:
+    except TerminationSignal:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

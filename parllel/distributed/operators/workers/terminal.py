@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from parllel.errors import ParllelError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _SLICE_MS = 1000
 _ESCAPE_MS = 50  # between the bytes of one key
@@ -47,7 +47,7 @@ class TerminalError(ParllelError, OSError):
     """There is no terminal, or its user has left."""
 
 
-class Terminal(Closing):
+class Terminal(Closeable):
     """Ask a person by text and keys.
 
     Args:

@@ -24,7 +24,7 @@ from parllel.system.start_program import start_program
 EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 
-class Loaded(NamedTuple):
+class LoadedWorker(NamedTuple):
     """What a worker serves.
 
     Attributes:
@@ -37,7 +37,7 @@ class Loaded(NamedTuple):
 
 
 # Loads what a worker serves, given its arguments, its settings, and what makes the environment.
-Load = Callable[[argparse.Namespace, dict[str, Any], EnvFactory | None], Loaded]
+Load = Callable[[argparse.Namespace, dict[str, Any], EnvFactory | None], LoadedWorker]
 
 
 def worker_parser(name: str, description: str) -> argparse.ArgumentParser:

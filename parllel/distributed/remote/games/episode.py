@@ -17,7 +17,7 @@ from parllel.errors import WrongStateError, add_note
 Row: TypeAlias = "list[dict[str, Any]]"
 
 
-class Episode:
+class GameEpisode:
     """Let a game change its position, step by step.
 
     Args:

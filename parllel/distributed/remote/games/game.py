@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.distributed.remote.games.position import Position
-from parllel.types import Closing
+from parllel.types import Closeable
 
 # An SVG document, or uint8 [H, W, 3].
 Picture: TypeAlias = "str | NDArray[np.uint8]"
 
 
-class Game(Closing):
+class Game(Closeable):
     """One game of one `Environment`; derive from it, and hand the class to `register`.
 
     Attributes:

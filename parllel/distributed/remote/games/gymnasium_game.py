@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.distributed.remote.games.game import Game
-from parllel.distributed.remote.games.position import Position, Seat
+from parllel.distributed.remote.games.position import PlayerState, Position
 from parllel.distributed.remote.games.space_schema import (
     action_schema,
     check_mask,
@@ -25,7 +25,7 @@ from parllel.policies.env_names import env_named, file_of, takes_render_mode
 from parllel.types import Tree
 
 _STEPS = 10_000  # where the environment does not say
-_MOST_STEPS = 99_999  # of any game
+_MAX_STEPS = 99_999  # of any game
 
 
 class GymnasiumGame(Game):
@@ -61,7 +61,7 @@ class GymnasiumGame(Game):
             "description": f"{env_id} of gymnasium.",
             "version": "1.0.0",
             "agents": [1],
-            "configuration": {"episodeSteps": {"default": min(limit or _STEPS, _MOST_STEPS) + 1}},
+            "configuration": {"episodeSteps": {"default": min(limit or _STEPS, _MAX_STEPS) + 1}},
             "observation": {
                 "observation": space_schema(self._observation_space),
                 "action_mask": {"type": "array"},
@@ -105,7 +105,7 @@ class GymnasiumGame(Game):
         self._action = action_from_json(self._action_space, action, clip=True)
         check_mask(self._action_space, self._mask, action)
 
-    def _see(self, seat: Seat, observation: Tree, info: dict[str, Any]) -> None:
+    def _see(self, seat: PlayerState, observation: Tree, info: dict[str, Any]) -> None:
         seat.observation["observation"] = to_json(self._observation_space, observation)
         self._mask = action_mask_of(info)
         if self._mask is not None:

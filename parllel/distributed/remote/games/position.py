@@ -14,7 +14,7 @@ STATUSES = (ACTIVE, INACTIVE, DONE, *FAILED)
 
 
 @dataclass
-class Seat:
+class PlayerState:
     """What one agent sees and has.
 
     Attributes:
@@ -42,7 +42,7 @@ class Position:
         shared: fields of the observation that all agents see; `step` is one of them.
     """
 
-    seats: list[Seat]
+    seats: list[PlayerState]
     shared: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -108,7 +108,7 @@ class Position:
         """
         first = row[0]["observation"]
         seats = [
-            Seat(
+            PlayerState(
                 # Also of the others, as a state from elsewhere may show them what the first sees.
                 {k: plain(v) for k, v in state["observation"].items() if k not in shared},
                 plain(state["action"]),

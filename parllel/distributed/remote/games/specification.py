@@ -11,7 +11,7 @@ import jsonschema
 
 from parllel.distributed.remote.games.game import Game
 from parllel.distributed.remote.games.marks import hidden_fields
-from parllel.distributed.remote.games.position import STATUSES, Position, Seat
+from parllel.distributed.remote.games.position import STATUSES, PlayerState, Position
 from parllel.distributed.remote.plain_values import plain
 
 # What is added to every game that does not say otherwise.
@@ -164,7 +164,7 @@ class Specification:
             own = {f: _default(observation[f], number) for f in observation if f not in self.shared}
             own["remainingOverageTime"] = configuration["agentTimeout"]
             seats.append(
-                Seat(
+                PlayerState(
                     {field: value for field, value in own.items() if value is not _NONE},
                     self.default_action(number),
                     _or_none(_default(self.values["reward"], number)),

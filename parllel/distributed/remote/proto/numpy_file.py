@@ -12,11 +12,11 @@ import numpy as np
 from parllel.distributed.wire.limits import n_nested
 from parllel.distributed.wire.wire_error import WireError
 
-_MOST_HEADER = 4096
+_MAX_HEADER = 4096
 _KINDS = "biufcmMSU"  # of numbers, times and text
-_MOST_DIMENSIONS = 32
-_MOST_ROWS, _MOST_MISSING = 1 << 20, 1 << 31
-_MOST_ITEM = 1 << 16  # bytes of an element, where there are none
+_MAX_DIMENSIONS = 32
+_MAX_ROWS, _MAX_MISSING = 1 << 20, 1 << 31
+_MAX_ITEM = 1 << 16  # bytes of an element, where there are none
 
 
 def array_bytes(array: np.ndarray[Any, Any]) -> bytes:
@@ -42,7 +42,7 @@ def read_array(data: bytes) -> np.ndarray[Any, Any]:
     shape, is_fortran, dtype = _header(file)
     if dtype.kind not in _KINDS:
         raise WireError(f"expected an array of numbers or text, got one of {dtype}")
-    if len(shape) > _MOST_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
+    if len(shape) > _MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
         raise WireError("expected a file of np.save, got one with a shape that is none")
     n_items = math.prod(shape)
     # Before memory is taken: the header alone would say how much.
@@ -74,7 +74,7 @@ def _header(file: io.BytesIO) -> tuple[Any, bool, np.dtype[Any]]:
             if version == (1, 0)
             else np.lib.format.read_array_header_2_0
         )
-        return read(file, max_header_size=_MOST_HEADER)
+        return read(file, max_header_size=_MAX_HEADER)
     except WireError:
         raise
     # Headers are Python, which literal_eval and np.dtype refuse in many ways.
@@ -85,12 +85,12 @@ def _header(file: io.BytesIO) -> tuple[Any, bool, np.dtype[Any]]:
 def _check_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Check an array without elements as `wire` does: it takes a few bytes whatever its shape is."""
     n_missing = math.prod(length or 1 for length in shape)
-    if n_nested(shape) > _MOST_ROWS or n_missing > _MOST_MISSING:
+    if n_nested(shape) > _MAX_ROWS or n_missing > _MAX_MISSING:
         raise WireError(
-            f"an array of shape {reprlib.repr(shape)} without elements: expected at most {_MOST_ROWS} rows, "
-            f"and lengths beside 0 whose product is at most {_MOST_MISSING}"
+            f"an array of shape {reprlib.repr(shape)} without elements: expected at most {_MAX_ROWS} rows, "
+            f"and lengths beside 0 whose product is at most {_MAX_MISSING}"
         )
-    if dtype.itemsize > _MOST_ITEM:
+    if dtype.itemsize > _MAX_ITEM:
         raise WireError(
             f"expected a file of np.save, got one without elements of {dtype.itemsize} bytes each"
         )

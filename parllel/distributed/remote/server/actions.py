@@ -22,11 +22,11 @@ from parllel.distributed.remote.games.registry import environments
 from parllel.distributed.remote.server.arguments import Arguments
 from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.remote.server.session import Session, SessionContext
-from parllel.distributed.remote.server.sessions import DEFAULT, Sessions
+from parllel.distributed.remote.server.sessions import DEFAULT, SessionStore
 from parllel.distributed.web.web_error import WebError
 from parllel.distributed.wire.json_text import json_bytes
 from parllel.errors import ClosedError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
 # Of a request, by action: a misspelled field would be a default in disguise. What `debug` says, which clients
@@ -46,10 +46,10 @@ _FIELDS = {
         "step": (*_POSITION, "actions", "agents"),
     }.items()
 }
-_MOST_EPISODES = 10_000  # of one request
+_MAX_EPISODES = 10_000  # of one request
 
 
-class Actions(Closing):
+class Actions(Closeable):
     """The actions that clients of a server of agents can ask for, by name.
 
     Each takes the fields of the request as a dict and returns JSON values, or text. Safe in several threads.
@@ -78,7 +78,7 @@ class Actions(Closing):
     ) -> None:
         self._logs = logs
         self._permissions = permissions or Permissions()
-        self._sessions = Sessions(sessions, idle_s)
+        self._sessions = SessionStore(sessions, idle_s)
         self._episodes = threading.BoundedSemaphore(episodes)
         self._playing: set[Agent] = set()
         self._closed = False
@@ -147,7 +147,7 @@ class Actions(Closing):
     def action_evaluate(self, args: dict[str, Any]) -> Any:
         """Return the rewards of each episode; with `statuses`, a dict of both for each."""
         given = Arguments(args)
-        episodes = given.integer("episodes", 1, 1, _MOST_EPISODES)
+        episodes = given.integer("episodes", 1, 1, _MAX_EPISODES)
         with self._environment(given) as environment, self._refusing():
             return evaluate(
                 given.environment(),
@@ -157,7 +157,7 @@ class Actions(Closing):
                 steps=given.steps(),
                 debug=self._debug,
                 statuses=given.flag("statuses"),
-                on_episode=self._go_on,
+                on_episode=self._check_not_abandoned,
                 settings=self._settings,
             )
 
@@ -168,7 +168,7 @@ class Actions(Closing):
             mode = given.render_mode()
             agents = environment.initialize_agents(self._allowed_agents(given, environment))
             with self._playing_with(agents):
-                environment.run(agents, on_step=self._go_on)
+                environment.run(agents, on_step=self._check_not_abandoned)
             if mode == "json" and self._logs:
                 return json_bytes({**environment.to_json(), "logs": environment.logs}).decode()
             return environment.render(mode)
@@ -299,15 +299,15 @@ class Actions(Closing):
         # Before it looks for the end, which `close` sets before it looks at these: one sees the other.
         self._playing |= playing
         try:
-            self._go_on()
+            self._check_not_abandoned()
             yield
         except ClosedError:
-            self._go_on()  # `close` came between two acts
+            self._check_not_abandoned()  # `close` came between two acts
             raise
         finally:
             self._playing -= playing
 
-    def _go_on(self, *_: Any) -> None:
+    def _check_not_abandoned(self, *_: Any) -> None:
         """End an episode whose server ends."""
         if self._closed:
             raise WebError(503, "the server is ending")

@@ -8,7 +8,7 @@ from parllel.distributed.remote.plain_values import plain
 from parllel.distributed.remote.proto.messages import read_request, response_bytes
 from parllel.distributed.remote.server.actions import Actions
 from parllel.distributed.web.app import App, Route, build_app
-from parllel.distributed.web.call import Call, Reply
+from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.web_error import WebError
 from parllel.distributed.wire.wire_error import WireError
@@ -38,45 +38,48 @@ class _Wire:
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
 
-    def get(self, call: Call) -> Any:
+    def get(self, request: Request) -> Any:
         """Answer `list`, the only action without effects."""
-        if call.query.get("action", "list") != "list":
+        if request.query.get("action", "list") != "list":
             raise WebError(405, "GET answers the action list alone; use POST")
         return self._actions.action_list({})
 
-    def post(self, call: Call) -> Reply:
+    def post(self, request: Request) -> Response:
         """Answer one action."""
-        if call.content_type == PROTOBUF:
+        if request.content_type == PROTOBUF:
             try:
-                return self._proto(call)
+                return self._proto(request)
             except WebError as error:
                 return _proto_reply({"error": str(error)}, error.status)
-        args = call.json()
+        args = request.json()
         if not isinstance(args, dict):
             raise WebError(400, "expected a JSON object with the field action")
-        for field, value in (("session", call.header(SESSION)), ("agents", _agents_of_query(call))):
+        for field, value in (
+            ("session", request.header(SESSION)),
+            ("agents", _agents_of_query(request)),
+        ):
             if value is not None and args.setdefault(field, value) != value:
                 if args[field] is not None:
                     raise WebError(400, f"{_OTHER_PLACE[field]}: the body has another in {field}")
                 args[field] = value
         return _json_reply(self._actions.handle(args), args)
 
-    def _proto(self, call: Call) -> Reply:
+    def _proto(self, request: Request) -> Response:
         """Answer a turn; whatever is wrong with it, the reply is protobuf too."""
         try:
-            return _proto_reply(self._turn(call))
+            return _proto_reply(self._turn(request))
         except WebError as error:
             return _proto_reply({"error": str(error)}, error.status)
         except WireError as error:
             return _proto_reply({"error": str(error)}, 400)
 
-    def _turn(self, call: Call) -> dict[str, Any]:
-        if _agents_of_query(call) is not None:
+    def _turn(self, request: Request) -> dict[str, Any]:
+        if _agents_of_query(request) is not None:
             message = (
                 f"{_AGENTS}: a turn names no environment; name the agent by the JSON action act"
             )
             raise WebError(400, message)
-        name, values, named = read_request(call.body, call.limits)
+        name, values, named = read_request(request.body, request.limits)
         if name != _ENDPOINT:
             raise WebError(404, f"expected the endpoint {_ENDPOINT}")
         given = dict(zip(("observation", "configuration"), values, strict=False))
@@ -90,42 +93,42 @@ class _Wire:
         args: dict[str, Any] = {
             "state": {"observation": given.get("observation")},
             "configuration": configuration,
-            "session": call.header(SESSION),
+            "session": request.header(SESSION),
         }
         return self._actions.action_act(args)
 
 
-def _agents_of_query(call: Call) -> list[str] | None:
+def _agents_of_query(request: Request) -> list[str] | None:
     """Return what the query names as kaggle-environments reads it, the only field that a POST may have there.
 
     Raises:
         WebError: 400 for any other: the agent would answer as if it were not there.
     """
-    for name in call.query:
+    for name in request.query:
         if name != _AGENTS:
             raise WebError(
                 400,
                 f"query: {name[:80]}: expected no field but {_AGENTS}; put others into the body",
             )
-    return [call.query[_AGENTS]] if call.query else None
+    return [request.query[_AGENTS]] if request.query else None
 
 
 _FIELDS = {"observation", "configuration"}
 
 
-def _json_reply(value: Any, args: dict[str, Any]) -> Reply:
+def _json_reply(value: Any, args: dict[str, Any]) -> Response:
     if isinstance(value, str):  # of dispose, or an episode that is rendered
         mode = (args.get("render") or {}).get("mode", "json")
         if args["action"] == "dispose":
-            return Reply(value.encode(), content_type=_TEXT)
+            return Response(value.encode(), content_type=_TEXT)
         kinds = {"json": "application/json", "ansi": _TEXT, "html": _HTML}
-        return Reply(value.encode("utf-8", "replace"), content_type=kinds[mode])
-    return Reply.of(value)
+        return Response(value.encode("utf-8", "replace"), content_type=kinds[mode])
+    return Response.of(value)
 
 
-def _proto_reply(value: dict[str, Any], status: int = 200) -> Reply:
+def _proto_reply(value: dict[str, Any], status: int = 200) -> Response:
     try:
         body = response_bytes(value)
     except WireError as error:  # an action that JSON has and protobuf has not
         body = response_bytes({"error": f"the reply has no protobuf: {error}"})
-    return Reply(body, status, PROTOBUF)
+    return Response(body, status, PROTOBUF)

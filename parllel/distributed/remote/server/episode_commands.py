@@ -1,4 +1,4 @@
-"""`parllel run`, `evaluate`, `step`, `load` and `list`: episodes between agents."""
+"""`parllel remote run`, `evaluate`, `step`, `load` and `list`: episodes between agents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         failed = any(state["status"] in _FAILED for state in environment.state)
         stopped = environment.info.get("stopped")
     if stopped:
-        _say(f"parllel run: the episode was stopped {stopped}: it has no result")
+        _say(f"parllel remote run: the episode was stopped {stopped}: it has no result")
     return AGENT_FAILED if failed or stopped else 0
 
 
@@ -66,8 +66,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     stopped = [one["stopped"] for one in results if "stopped" in one]
     if stopped:
         _say(
-            f"parllel evaluate: {len(stopped)} of {len(results)} episodes were stopped {stopped[0]}: their "
-            "rewards are null"
+            f"parllel remote evaluate: {len(stopped)} of {len(results)} episodes were stopped "
+            f"{stopped[0]}: their rewards are null"
         )
     return AGENT_FAILED if failed or stopped else 0
 
@@ -114,7 +114,7 @@ def _environment(arguments: argparse.Namespace) -> Environment:
     if path is not None:
         found = read_json_file(path, "--in")
         if not isinstance(found, dict):
-            raise ValueError(f"--in {path}: expected an episode that `parllel run` wrote")
+            raise ValueError(f"--in {path}: expected an episode that `parllel remote run` wrote")
     steps = json_value(arguments.steps, "--steps", list)
     state = json_value(getattr(arguments, "state", None), "--state", list)
     if state is not None:

@@ -13,7 +13,7 @@ from parllel.distributed.remote.build_agent import kind_of
 from parllel.distributed.web.web_error import WebError
 from parllel.runs.run_folder import RunFolder
 
-_LONGEST_LINE = 4096  # characters of a specification
+_MAX_LINE = 4096  # characters of a specification
 _NAMED = re.compile(r"(?P<path>.+\.py)(?P<name>:\w+)", re.DOTALL)
 
 
@@ -46,9 +46,9 @@ class Permissions:
         Raises:
             WebError: 403 with the flag that would allow it, 404 for a file that is not there.
         """
-        if isinstance(raw, str) and len(raw) > _LONGEST_LINE and "\n" not in raw:
+        if isinstance(raw, str) and len(raw) > _MAX_LINE and "\n" not in raw:
             # Neither a path nor what a person writes; to find out whether it is Python would mean parsing it.
-            raise WebError(400, f"agents: expected at most {_LONGEST_LINE:,} characters in a line")
+            raise WebError(400, f"agents: expected at most {_MAX_LINE:,} characters in a line")
         kind = kind_of(raw, environment)
         if kind in ("builtin", "constant"):
             return raw

@@ -1,4 +1,4 @@
-"""`parllel http-server`: serve agents, and episodes between them, until a signal."""
+"""`parllel remote serve`: serve agents, and episodes between them, until a signal."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from parllel.distributed.remote.agent import Agent
 from parllel.distributed.web.web_error import WebError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 # Requests that one agent may have in threads at a time: all but one wait for it. Without a limit, the clients
 # of one slow agent would take the threads of all others.
-MOST_ACTS = 8
+MAX_ACTS = 8
 
 
 class SessionContext:
@@ -38,7 +38,7 @@ class SessionContext:
         self.debug = debug
 
 
-class Session(Closing):
+class Session(Closeable):
     """An agent, the environment that it was made for, and when it was last used.
 
     Args:
@@ -65,8 +65,8 @@ class Session(Closing):
             WebError: 429, if all are taken.
         """
         with self._lock:
-            if self._acts >= MOST_ACTS:
-                message = f"the agent has {MOST_ACTS} requests to answer already; try again later"
+            if self._acts >= MAX_ACTS:
+                message = f"the agent has {MAX_ACTS} requests to answer already; try again later"
                 raise WebError(429, message, ((b"retry-after", b"1"),))
             self._acts += 1
         try:

@@ -13,11 +13,11 @@ import threading
 
 from parllel.distributed.remote.server.session import Session
 from parllel.distributed.web.web_error import WebError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 DEFAULT = "default"  # the session of requests that name none
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_MOST_REAPS_PER_IDLE = 4
+_MAX_REAPS_PER_IDLE = 4
 
 
 def checked_name(name: object) -> str:
@@ -33,7 +33,7 @@ def checked_name(name: object) -> str:
     return name
 
 
-class Sessions(Closing):
+class SessionStore(Closeable):
     """A bounded number of agents by name; those that are not used end.
 
     Args:
@@ -120,7 +120,7 @@ class Sessions(Closing):
 
     def _reap(self) -> None:
         # A wait for the end, and no sleep, so that `close` has not to wait for a turn.
-        while not self._end.wait(self._idle_s / _MOST_REAPS_PER_IDLE):
+        while not self._end.wait(self._idle_s / _MAX_REAPS_PER_IDLE):
             self.end_idle()
 
     def close(self) -> None:

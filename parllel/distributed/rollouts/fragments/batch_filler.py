@@ -28,9 +28,9 @@ _BEFORE: _Number = (0, -1)
 _AFTER: _Number = (float("inf"), 0)
 # Of one environment. As many fragments of it have to be in a storage that hands them out at random before
 # one of them may be forgotten.
-_MOST_GAPS = 4096
+_MAX_GAPS = 4096
 # Each start of a worker adds its own.
-_MOST_ENVIRONMENTS = 2**16
+_MAX_ENVIRONMENTS = 2**16
 
 
 class BatchFiller:
@@ -62,7 +62,7 @@ class BatchFiller:
     ) -> None:
         self._batch = FragmentBatch(samples, batch_spec)
         self.samples = self._batch.samples
-        self._T, self._everyone = batch_spec.T, slice(0, batch_spec.B)
+        self._T, self._all_envs = batch_spec.T, slice(0, batch_spec.B)
         self._handler = handler
         self._steps, self._transforms = list(step_transforms), list(transforms)
         check_fields(self.samples, transforms)
@@ -97,9 +97,9 @@ class BatchFiller:
         if self._steps:
             for t in range(self._T + 1):
                 self._transform_row(t)
-            self._batch.put_seen(fragments)
+            self._batch.write_seen_observations(fragments)
         if not self._handler.agent.recurrent:
-            self._handler.bootstrap_value(self._T, self._everyone)
+            self._handler.bootstrap_value(self._T, self._all_envs)
         # Only rows of cuts are written, and the batch before has left its own.
         for final_value in self._final_values:
             final_value[...] = 0
@@ -114,7 +114,7 @@ class BatchFiller:
     def _transform_row(self, t: int) -> None:
         for transform in self._steps:
             try:
-                transform.transform_step(self.samples, t, self._everyone)
+                transform.transform_step(self.samples, t, self._all_envs)
             except Exception as error:
                 note_transform(error, transform, f"transform_step, row {t}")
                 raise
@@ -151,7 +151,7 @@ class BatchFiller:
         # Nothing continues in a column whose last rows are padding.
         self._keys = [one.key if one.n_steps == self._T else None for one in fragments]
 
-    def begin_anew(self) -> None:
+    def forget_columns(self) -> None:
         """Forget which fragments the columns had: those to come do not continue them."""
         self._keys = [None] * len(self._keys)
 
@@ -174,7 +174,7 @@ class SeenFragments:
         producer, environment, epoch, sequence = key
         gaps = self._gaps.pop((producer, environment), None) or [(_BEFORE, _AFTER)]
         self._gaps[producer, environment] = gaps
-        if len(self._gaps) > _MOST_ENVIRONMENTS:
+        if len(self._gaps) > _MAX_ENVIRONMENTS:
             del self._gaps[next(iter(self._gaps))]
         number = epoch, sequence
         # The last gap that begins before the number.
@@ -185,7 +185,7 @@ class SeenFragments:
         parts = [(begin, number), (number, end)]
         gaps[at : at + 1] = [gap for gap in parts if not _is_empty(*gap)]
         # The oldest first: they were dropped by the storage, most likely.
-        del gaps[: max(0, len(gaps) - _MOST_GAPS)]
+        del gaps[: max(0, len(gaps) - _MAX_GAPS)]
         return True
 
 

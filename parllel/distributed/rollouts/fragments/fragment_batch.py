@@ -173,7 +173,7 @@ class FragmentBatch:
             cuts.append(Cut(last, column, fragment.next_observation))
         return cuts
 
-    def put_seen(self, fragments: Sequence[SampleFragment]) -> None:
+    def write_seen_observations(self, fragments: Sequence[SampleFragment]) -> None:
         """Write what the agents of the workers saw, in place of what it looks like by present statistics.
 
         Their log probabilities and values are of that. Call it after the transforms.

@@ -48,7 +48,7 @@ class FragmentCutter:
         fragment_length: steps in a fragment.
         producer: name of the worker, unlike that of all others that fill the same buffer.
         recurrent: whether the agent has a recurrent state, and batches are those of RecurrentSampler.
-        incarnation: of the producer, see `SampleFragment`.
+        instance_id: of the producer, see `SampleFragment`.
 
     Raises:
         TypeError: if the length is no whole number, or the name no text.
@@ -61,14 +61,14 @@ class FragmentCutter:
         *,
         producer: str = "local",
         recurrent: bool = False,
-        incarnation: str = "",
+        instance_id: str = "",
     ) -> None:
         check_kind("producer", producer, str)
         if not producer:
             raise ValueError("producer: expected a name, got ''")
         self.fragment_length = check_count("fragment_length", fragment_length)
         self.producer = producer
-        self.incarnation = incarnation
+        self.instance_id = instance_id
         self.recurrent = recurrent
         # Of the first step: all others must be like it.
         self._layout: FragmentLayout | None = None
@@ -269,7 +269,7 @@ class FragmentCutter:
     ) -> SampleFragment:
         assert stream.running is not None
         key = (self.producer, environment, stream.epoch, stream.sequence)
-        fragment = stream.running.finish(key, aborted=aborted, incarnation=self.incarnation)
+        fragment = stream.running.finish(key, aborted=aborted, instance_id=self.instance_id)
         stream.running = None
         stream.sequence += 1
         return fragment

@@ -27,19 +27,19 @@ from parllel.distributed.rollouts.fragments.replay_buffer_interface import Repla
 from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.logging.ledger import Ledger
-from parllel.types import Closing
+from parllel.types import Closeable
 
 # Between two additions that were of no use.
 _PAUSE_S = 0.001
 # Each addition to a storage elsewhere costs a message, whatever is in it; more would only grow the message.
-_MOST_AT_ONCE = 64
+_MAX_AT_ONCE = 64
 # Everything that changes wakes those who wait; with a limit, no wake that is lost can be for ever.
-_LONGEST_WAIT_S = 1.0
+_MAX_WAIT_S = 1.0
 # How long the storage may take for an addition beyond the time that it was given.
 _LATE_S = 5.0
 
 
-class FragmentSender(Closing):
+class FragmentSender(Closeable):
     """Hand fragments to a storage in a thread, so that environments do not wait for it.
 
     The storage is not closed with the sender: others may use it. A sender that is not closed lives as long as
@@ -129,7 +129,7 @@ class FragmentSender(Closing):
                 left_s = deadline - monotonic()
                 if left_s <= 0:
                     return False
-                self._changed.wait(min(left_s, _LONGEST_WAIT_S))
+                self._changed.wait(min(left_s, _MAX_WAIT_S))
 
     @property
     def queued(self) -> int:
@@ -192,14 +192,14 @@ class FragmentSender(Closing):
                 if close_by is not None and (not self._queue or monotonic() >= close_by):
                     return []
                 # Up to the first that is too old, as they leave the queue in order.
-                self._sent = list(islice(takewhile(self._is_fresh, self._queue), _MOST_AT_ONCE))
+                self._sent = list(islice(takewhile(self._is_fresh, self._queue), _MAX_AT_ONCE))
                 if self._sent:
                     return self._sent
                 if self._queue:
                     self._done("stale", 1)
                     continue
                 if close_by is None:
-                    self._changed.wait(_LONGEST_WAIT_S)
+                    self._changed.wait(_MAX_WAIT_S)
 
     def _is_fresh(self, fragment: SampleFragment) -> bool:
         return self.max_staleness is None or not self.is_stale(fragment.oldest_version)
@@ -234,7 +234,7 @@ class FragmentSender(Closing):
                 self._changed.notify_all()
             # Not `join` alone: in Python below 3.13, one that Ctrl-C interrupts takes the thread for ended.
             while not self._ended and (left_s := deadline + _LATE_S - monotonic()) > 0:
-                self._changed.wait(min(left_s, _LONGEST_WAIT_S))
+                self._changed.wait(min(left_s, _MAX_WAIT_S))
         if not self._ended:
             raise WorkerTimeoutError(
                 f"FragmentSender: {type(self.storage).__name__}.add did not return within {_LATE_S:g} s; "

@@ -37,10 +37,10 @@ from parllel.logging.ledger import Ledger
 
 Order = Literal["oldest", "newest", "random"]
 # The longest single wait: the system's calls do not take any number of seconds.
-_LONGEST_WAIT_S = 3600.0
+_MAX_WAIT_S = 3600.0
 # A worker that is started again has a new name. Those that run are far fewer, and an earlier one whose
 # fragments are still on their way was heard of more lately than this many others.
-MOST_PRODUCERS = 10_000
+MAX_PRODUCERS = 10_000
 
 
 @dataclass
@@ -200,7 +200,7 @@ class ReplayBuffer(ReplayBufferInterface):
         for fragment in fragments:
             producer = fragment.key[0]
             # The fragments of a second one would be taken for the first one's, added again.
-            if not self._known.hear_of(producer, fragment.incarnation):
+            if not self._known.register_producer(producer, fragment.instance_id):
                 raise ValueError(
                     f"ReplayBuffer: add: expected fragments of one producer named {producer!r}, got those of "
                     "another, which has the same numbers; give each RolloutWorker a producer name of its own "
@@ -217,13 +217,13 @@ class ReplayBuffer(ReplayBufferInterface):
         # Looked at before the wait, as one of zero seconds would still let others have the lock.
         if left_s <= 0:
             return False
-        self._changed.wait(min(left_s, _LONGEST_WAIT_S))
+        self._changed.wait(min(left_s, _MAX_WAIT_S))
         self._check_open(doing)
         return True
 
     def _take_in(self, fragment: SampleFragment) -> bool:
         """Be done with a fragment, unless there is no room for it."""
-        if self._known.has_come(fragment.key):
+        if self._known.has_arrived(fragment.key):
             self.duplicates += 1
             return True
         oldest_version = fragment.oldest_version
@@ -283,7 +283,7 @@ class ReplayBuffer(ReplayBufferInterface):
 
 @dataclass
 class _Producer:
-    incarnation: str
+    instance_id: str
     # The last fragment of each environment as (epoch, sequence): all before it came earlier. Memory of all
     # keys would grow with the run.
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -299,15 +299,15 @@ class KnownProducers:
         # The one that was heard of last comes last.
         self._producers: dict[str, _Producer] = {}
 
-    def hear_of(self, name: str, incarnation: str) -> bool:
+    def register_producer(self, name: str, instance_id: str) -> bool:
         """Remember a producer; return False if another one has its name."""
-        producer = self._producers.pop(name, None) or _Producer(incarnation)
+        producer = self._producers.pop(name, None) or _Producer(instance_id)
         self._producers[name] = producer
-        if len(self._producers) > MOST_PRODUCERS:
+        if len(self._producers) > MAX_PRODUCERS:
             del self._producers[next(iter(self._producers))]
-        return producer.incarnation == incarnation
+        return producer.instance_id == instance_id
 
-    def has_come(self, key: FragmentKey) -> bool:
+    def has_arrived(self, key: FragmentKey) -> bool:
         """Return whether a fragment, or a later one of its environment, was noted."""
         name, environment, epoch, sequence = key
         producer = self._producers.get(name)

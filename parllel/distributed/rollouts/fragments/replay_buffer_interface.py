@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
-from parllel.types import Closing
+from parllel.types import Closeable
 
 
-class ReplayBufferInterface(Closing, ABC):
+class ReplayBufferInterface(Closeable, ABC):
     """A storage that workers add fragments to and the trainer fetches them from.
 
     The fragments of one environment are added in order, by one sender at a time, which repeats what was not

@@ -284,10 +284,10 @@ class RunningFragment:
         self._first[begin:end] = first[others]
         self._version[begin:end] = version
 
-    def finish(self, key: FragmentKey, *, aborted: bool, incarnation: str = "") -> SampleFragment:
+    def finish(self, key: FragmentKey, *, aborted: bool, instance_id: str = "") -> SampleFragment:
         """Return the fragment, to which the memory belongs from now on.
 
-        aborted: whether the episode broke off after the last row.  incarnation: of the producer.
+        aborted: whether the episode broke off after the last row.  instance_id: of the producer.
         """
         n, layout = self.rows, self._layout
         kept = layout.length if self._padded else n
@@ -318,7 +318,7 @@ class RunningFragment:
             layout.observation(after),
             *key,
             final_observations=self.final_observations,
-            incarnation=incarnation,
+            instance_id=instance_id,
         )
 
 

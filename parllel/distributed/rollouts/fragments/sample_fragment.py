@@ -49,7 +49,7 @@ class SampleFragment:
         sequence: number of the fragment since the last gap.
         final_observations: last observations [...] of episodes that were truncated, by the row of the end.
             For recurrent agents `next_observation` is the only one.
-        incarnation: of the producer, random text by which two of one name are told apart; "" if it has none.
+        instance_id: of the producer, random text by which two of one name are told apart; "" if it has none.
 
     Raises:
         ValueError: if there is no step in it.
@@ -63,7 +63,7 @@ class SampleFragment:
     epoch: int
     sequence: int
     final_observations: Mapping[int, Tree] = field(default_factory=dict)
-    incarnation: str = ""
+    instance_id: str = ""
 
     def __post_init__(self) -> None:
         if self.n_steps < 1:
@@ -150,14 +150,14 @@ class PackedFragment:
 
     key: FragmentKey
     oldest_version: int
-    incarnation: str
+    instance_id: str
     content: bytes = field(repr=False)
 
     @classmethod
     def of(cls, fragment: SampleFragment) -> PackedFragment:
         """Pack a fragment."""
         content = pickle.dumps(fragment, protocol=5)
-        return cls(fragment.key, fragment.oldest_version, fragment.incarnation, content)
+        return cls(fragment.key, fragment.oldest_version, fragment.instance_id, content)
 
     def unpack(self) -> SampleFragment:
         """Return the fragment; its arrays own their memory."""

@@ -14,7 +14,7 @@ LATE_S = 30.0
 # How long one may take to start, on a machine that has much else to do.
 START_S = 120.0
 # Of what Ray says of a death, which goes on for a page.
-_MOST_CHARACTERS = 600
+_MAX_CHARACTERS = 600
 _CAUSE = "The actor is dead because "
 
 
@@ -48,4 +48,4 @@ def why(error: BaseException) -> str:
     """Return in one line what Ray says of a death, or of whatever else went wrong."""
     said = " ".join(str(error).split()) or type(error).__name__
     # Before it are the numbers of the actor, by which it is not known here.
-    return said[max(said.find(_CAUSE), 0) :][:_MOST_CHARACTERS]
+    return said[max(said.find(_CAUSE), 0) :][:_MAX_CHARACTERS]

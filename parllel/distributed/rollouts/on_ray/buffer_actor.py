@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
-from parllel.distributed.rollouts.fragments.replay_buffer import MOST_PRODUCERS, ReplayBuffer
+from parllel.distributed.rollouts.fragments.replay_buffer import MAX_PRODUCERS, ReplayBuffer
 from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 
@@ -55,7 +55,7 @@ class BufferActor:
     def _count(self, producer: str, added: int) -> None:
         counts = self._added_by
         counts[producer] = counts.pop(producer, 0) + added
-        if len(counts) > MOST_PRODUCERS:
+        if len(counts) > MAX_PRODUCERS:
             oldest = next(name for name in counts if name != EARLIER)
             counts[EARLIER] = counts.pop(EARLIER, 0) + counts.pop(oldest)
 

@@ -12,11 +12,11 @@ import ray
 from parllel.cages.traj_info import TrajInfo
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.on_ray.answers import answer
-from parllel.distributed.rollouts.on_ray.ray_tie import RayTie
+from parllel.distributed.rollouts.on_ray.ray_connection import RayConnection
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
 from parllel.errors import WorkerDiedError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 
 class StatisticsActor:
@@ -37,7 +37,7 @@ class StatisticsActor:
         return waiting
 
 
-class RayEpisodeStatistics(EpisodeStatistics, Closing):
+class RayEpisodeStatistics(EpisodeStatistics, Closeable):
     """EpisodeStatistics of the trainer, which gets the episodes of workers in other processes.
 
     They come through an actor on the node of the process that makes this; `drain` waits for nothing. If the
@@ -52,7 +52,7 @@ class RayEpisodeStatistics(EpisodeStatistics, Closing):
 
     def __init__(self, capacity: int = 100_000) -> None:
         super().__init__(capacity)
-        self._tie = RayTie()
+        self._tie = RayConnection()
         self.actor: Any = start_actor(
             StatisticsActor, capacity, num_cpus=0, max_restarts=-1, scheduling_strategy=here()
         )

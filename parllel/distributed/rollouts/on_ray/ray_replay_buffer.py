@@ -13,14 +13,14 @@ from parllel.distributed.rollouts.fragments.replay_buffer_interface import Repla
 from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment, SampleFragment
 from parllel.distributed.rollouts.on_ray.answers import LATE_S, START_S, answer
 from parllel.distributed.rollouts.on_ray.buffer_actor import BufferActor
-from parllel.distributed.rollouts.on_ray.ray_tie import RayTie
+from parllel.distributed.rollouts.on_ray.ray_connection import RayConnection
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
 from parllel.errors import ClosedError, WorkerTimeoutError
 
 # Calls that the actor has at once: one of each worker that waits for room, and those of the trainer.
-_MOST_CALLS = 10_000
+_MAX_CALLS = 10_000
 # Of fragments in one message.
-_MOST_BYTES = 4 * 2**20
+_MAX_BYTES = 4 * 2**20
 
 
 class RayReplayBuffer(ReplayBufferInterface):
@@ -51,7 +51,7 @@ class RayReplayBuffer(ReplayBufferInterface):
             BufferActor,
             {"capacity": capacity, **arguments},
             num_cpus=0,
-            max_concurrency=_MOST_CALLS,
+            max_concurrency=_MAX_CALLS,
             scheduling_strategy=here(),
         )
         self._begin(owner=True)
@@ -63,7 +63,7 @@ class RayReplayBuffer(ReplayBufferInterface):
 
     def _begin(self, *, owner: bool) -> None:
         self._owner, self._closed, self._full = owner, False, False
-        self._tie = RayTie()
+        self._tie = RayConnection()
         # A question for fragments that was not waited for, and those that came of it and are left.
         self._unanswered: Any = None
         self._left: list[SampleFragment] = []
@@ -87,7 +87,7 @@ class RayReplayBuffer(ReplayBufferInterface):
             packed.append(PackedFragment.of(fragment))
             size += len(packed[-1].content)
             # Each message is in the object store of its node, which spills to disk what is too much for it.
-            if size >= _MOST_BYTES:
+            if size >= _MAX_BYTES:
                 break
         done: int = self._ask("add", packed, timeout_s, wait_s=timeout_s)
         self._full = done < len(packed)

@@ -13,9 +13,9 @@ import ray
 
 from parllel.distributed.rollouts.on_ray.answers import LATE_S, START_S, answer
 from parllel.distributed.rollouts.on_ray.publication import fingerprint_of
+from parllel.distributed.rollouts.on_ray.ray_connection import RayConnection
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
-from parllel.distributed.rollouts.on_ray.ray_tie import RayTie
 from parllel.distributed.rollouts.on_ray.rollout_manager import Failure, RolloutManager
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
 from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
@@ -68,7 +68,7 @@ class RayRollouts(Rollouts):
         self._asked: Any = None
         self._statuses: list[WorkerStatus] = []
         self._n_news, self._closed = 0, False
-        self._tie = RayTie()
+        self._tie = RayConnection()
         self._manager: Any = start_actor(
             RolloutManager,
             # The empty name stands for the present folder, which is another where workers are.

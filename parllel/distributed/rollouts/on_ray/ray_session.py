@@ -14,14 +14,14 @@ from ray.exceptions import RayError
 
 from parllel.distributed.rollouts.on_ray.answers import why
 from parllel.errors import InsufficientMemoryError
-from parllel.types import Closing
+from parllel.types import Closeable
 
 _SHARED_MEMORY = "/dev/shm"
 _CONNECT_S = 5.0
 _ATTEMPTS = 2
 
 
-class RaySession(Closing):
+class RaySession(Closeable):
     """Use the Ray that there is, or start one on this machine and end it afterwards.
 
     A Ray that this process is connected with already stays as it is, and goes on after `close`. So does a

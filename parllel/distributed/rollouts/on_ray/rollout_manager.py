@@ -37,11 +37,11 @@ from parllel.types import State
 
 # Each costs the event loop some milliseconds: of a thousand workers, each reports every ten seconds.
 _REPORTS_PER_S = 100.0
-_LONGEST_REPORT_S = 10.0
+_MAX_REPORT_S = 10.0
 # How long an actor may take to say how it is.
 _ANSWER_S = 2.0
 # Of starts that are over, all that are described each by itself: a run of weeks may have thousands.
-_MOST_ENDS = 300
+_MAX_ENDS = 300
 
 
 class Failure(NamedTuple):
@@ -127,7 +127,7 @@ class RolloutManager:
         settled = [_settled(one, self._added.get(name, 0)) for name, one in self._statuses.items()]
         earlier = [] if self._earlier is None else [self._earlier]
         # Their last fragments have arrived or are lost by now, so that the sum stays as it is.
-        for one in [one for one in settled if one.phase == "died"][:-_MOST_ENDS]:
+        for one in [one for one in settled if one.phase == "died"][:-_MAX_ENDS]:
             del self._statuses[one.name]
             self._earlier = one if self._earlier is None else self._earlier.plus(one)
         return [*earlier, *settled]
@@ -160,7 +160,7 @@ class RolloutManager:
 
         wait_s: for how long at the least; longer, if there are many workers.
         """
-        wait_s = max(wait_s, min(self._n_workers / _REPORTS_PER_S, _LONGEST_REPORT_S))
+        wait_s = max(wait_s, min(self._n_workers / _REPORTS_PER_S, _MAX_REPORT_S))
         self._note(status)
         if layout is not None and self._layout is None:
             self._layout = layout

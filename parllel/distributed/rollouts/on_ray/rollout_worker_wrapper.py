@@ -27,7 +27,7 @@ from parllel.distributed.rollouts.on_ray.ray_episode_statistics import EpisodeRe
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
-from parllel.distributed.rollouts.rollout_worker import BuildWorker, RolloutWorker, WorkerPlace
+from parllel.distributed.rollouts.rollout_worker import BuildWorker, RolloutWorker, WorkerContext
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 
 # How long the manager keeps a report waiting for newer weights, so how old its picture of a worker can be.
@@ -81,15 +81,15 @@ class RolloutWorkerWrapper:
         return None if self._error is None else WorkerEnd.of(self._error, built=True)
 
     def _built(self, stack: ExitStack) -> RolloutWorker:
-        place = WorkerPlace(self._name, self._buffer, self._episodes, stack)
+        context = WorkerContext(self._name, self._buffer, self._episodes, stack)
         # Unpacked here, so that what its modules raise is reported as an error of the worker.
-        worker = _unpacked(self._build)(place)
+        worker = _unpacked(self._build)(context)
         check_kind("RayRollouts: build: its result", worker, RolloutWorker)
         stack.enter_context(worker)
         # What is known of a worker, and what arrived of it, are brought together by the name.
         if (found := worker.status().name) != self._name:
             raise ValueError(
-                f"RayRollouts: build: expected a worker with producer=place.name, {self._name!r}, got "
+                f"RayRollouts: build: expected a worker with producer=context.name, {self._name!r}, got "
                 f"{found!r}"
             )
         return worker

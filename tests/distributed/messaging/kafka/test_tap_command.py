@@ -66,12 +66,12 @@ def test_json_has_all_of_a_message(broker, run, tap):
     assert status == 0
     assert json.loads(line) == {
         "env_id": "b",
-        "incarnation": found.incarnation,
+        "lease": found.lease,
         "epoch": found.epoch,
         "step": None,
         "sequence": 0,
         "kind": "action",
-        "channel": None,
+        "custom_topic": None,
         "sender": "grid",
         "recipient": "device",
         "timestamp": 0.5,

@@ -3,13 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.distributed.messaging.kafka.window import Window
+from parllel.distributed.messaging.kafka.window import ReorderWindow
 from parllel.distributed.messaging.transport import Record
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.data())
 def test_each_comes_once_and_in_order_whatever_the_log_holds(partitions, data):
-    window = Window()
+    window = ReorderWindow()
     sent = [Record("info", b"%d" % index, b"%d" % index) for index in range(len(partitions))]
     numbers = [
         window.add(record, ("info", partition))
@@ -31,7 +31,7 @@ def test_each_comes_once_and_in_order_whatever_the_log_holds(partitions, data):
 
 
 def test_content_that_was_not_sent_is_no_answer():
-    window = Window()
+    window = ReorderWindow()
     record = Record("info", b"e", b"mine")
     number = window.add(record, ("info", 0))
     window.arrive(number, b"yours")
@@ -44,7 +44,7 @@ def test_content_that_was_not_sent_is_no_answer():
 
 
 def test_what_is_given_up_holds_nothing_back():
-    window = Window()
+    window = ReorderWindow()
     first, second = (Record("action", b"e", content) for content in (b"1", b"2"))
     lost = window.add(first, ("action", 0))
     window.arrive(window.add(second, ("action", 0)), b"2")
@@ -56,7 +56,7 @@ def test_what_is_given_up_holds_nothing_back():
 
 
 def test_what_was_sent_before_a_reset_is_given_up():
-    window = Window()
+    window = ReorderWindow()
     for content in (b"1", b"2"):
         for environment in (b"a", b"b"):
             window.add(Record("info", environment, content), ("info", 0))

@@ -1,4 +1,4 @@
-"""Random wishes, against a plain model of what the cards of a board are after each of them."""
+"""Random requests, against a plain model of what the cards of a board are after each of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ("a", "b", "c")
 LENGTH = 5  # of all episodes of held_worker.py
 chosen = st.none() | st.lists(st.sampled_from(NAMES), unique=True, min_size=1).map(tuple)
 names = st.sampled_from(NAMES)
-wishes = st.one_of(
+requests = st.one_of(
     st.tuples(st.just("reset"), st.none() | st.integers(0, 9), chosen),
     st.tuples(st.just("step"), chosen),
     st.tuples(st.just("step"), chosen),
@@ -157,7 +157,7 @@ def wish(board, held, model, name, *arguments):
 @settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.lists(wishes, min_size=4, max_size=12))
+@given(st.lists(requests, min_size=4, max_size=12))
 def test_cards_are_what_a_model_says_after_each_wish(tmp_path, script):
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
     held, model = Held(folder), BoardModel()
@@ -176,7 +176,7 @@ def test_cards_are_what_a_model_says_after_each_wish(tmp_path, script):
 @settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(st.lists(wishes, min_size=5, max_size=20))
+@given(st.lists(requests, min_size=5, max_size=20))
 def test_wishes_that_nobody_waits_for_leave_a_board_that_can_be_reset(tmp_path, script):
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
     held = Held(folder)

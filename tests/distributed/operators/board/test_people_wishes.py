@@ -1,4 +1,4 @@
-"""Random wishes to cards that people play: each is done or refused, and no thread waits for ever."""
+"""Random requests to cards that people play: each is done or refused, and no thread waits for ever."""
 
 from __future__ import annotations
 

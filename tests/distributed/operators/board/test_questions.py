@@ -7,12 +7,14 @@ from contextlib import contextmanager
 import pytest
 
 from parllel.distributed.operators.board.questions import Questions
-from parllel.distributed.operators.protocol.choosing import Asked, Offered
+from parllel.distributed.operators.protocol.choosing import OfferedAction, Question
 from parllel.errors import WrongStateError
 
 LONG_S = 20.0
-COINS = Asked("a", None, [Offered(0, "heads", ["0"]), Offered(1, "tails", ["1"])], "Discrete(2)")
-NUMBER = Asked("b", "how many?", None, "Box(1,)")
+COINS = Question(
+    "a", None, [OfferedAction(0, "heads", ["0"]), OfferedAction(1, "tails", ["1"])], "Discrete(2)"
+)
+NUMBER = Question("b", "how many?", None, "Box(1,)")
 
 
 class Asking:

@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("PARLLEL_SOAK_S", "600"))
 CARDS = [f"card-{number}" for number in range(8)]
 ENV = f"{Path(__file__).parent / 'drawn_env.py'}:make"
 PER_S = 10.0
-MOST_GROWTH = 4 << 20
+MAX_GROWTH = 4 << 20
 SLOW_PAUSE_S = 0.5
 
 
@@ -143,7 +143,7 @@ def test_eight_cards_at_ten_frames_a_second(tmp_path):
         assert served.terminate()[0] == 0
     if slow.error is not None:
         raise slow.error
-    assert growth < MOST_GROWTH
+    assert growth < MAX_GROWTH
     # Of its two messages a second some are frames; one more may wait in its library.
     assert median(behind_s) < 10 * SLOW_PAUSE_S
     # The slow page skips, and what it gets is the newest: the quick one keeps up beside it.

@@ -15,7 +15,7 @@ from private_memory import private_memory
 from rest_and_socket import BASELINE, FrameReader, RestServer
 from websockets.exceptions import ConnectionClosed
 
-MOST_GROWTH = 8 << 20
+MAX_GROWTH = 8 << 20
 OWN, AFTER = ("a", "b"), ("after-1", "after-2")
 WISHES = {
     "cards": {"operator": {**BASELINE, "operator_id": "c", "settings": {}, "max_steps": 9}},
@@ -149,7 +149,7 @@ def fuzz(folder, seed, n):
     print(dict(statuses), dict(codes), f"{growth / 2**20:+.2f} MiB")
     # Nothing on standard error: each line there is a mistake that was logged.
     assert (status, errors) == (0, "")
-    assert growth < MOST_GROWTH
+    assert growth < MAX_GROWTH
     return statuses, codes
 
 

@@ -26,7 +26,7 @@ def test_a_reload_and_a_second_page_show_the_same(shown, pages, server):
     other = ShownBoard(pages.open(server.url))
     other.expect("a", status="ready", step=1, seed=7)
     assert (other.picture("a", 1) == drawn).all()
-    # What one wishes, both see.
+    # What one requests, both see.
     other.page.click("#step-all")
     for one in (shown, other):
         one.expect("a", step=2)

@@ -23,7 +23,7 @@ def printed(capsys):
     """Return what runs a command and returns its exit status, its result, and what it said beside it."""
 
     def printed(*argv):
-        status = main([str(argument) for argument in argv])
+        status = main(["remote", *map(str, argv)])
         said = capsys.readouterr()
         return status, said.out, said.err
 
@@ -114,7 +114,7 @@ def test_environments_are_listed_with_those_of_a_module(printed, tmp_path):
     assert status == 0
     assert {"rps", "connectx"} <= set(json.loads(out))
     assert "my-rps" not in out
-    command = [sys.executable, "-m", "parllel.cli", "list", "--import", str(module)]
+    command = [sys.executable, "-m", "parllel.cli", "remote", "list", "--import", str(module)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50)
     assert "my-rps" in json.loads(done.stdout)
 

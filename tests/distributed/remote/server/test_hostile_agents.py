@@ -120,9 +120,7 @@ def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, conf
         asked = {"action": "initialize_agents", "environment": "rps", "agents": ["agent.py"]}
         assert post(url, asked).status == 200
         (server,) = [
-            entry.pid
-            for entry in descendants(os.getpid())
-            if "http-server" in command_of(entry.pid)
+            entry.pid for entry in descendants(os.getpid()) if "serve" in command_of(entry.pid)
         ]
 
         def ask(do, secret):
@@ -146,7 +144,7 @@ def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, conf
 
 
 def test_the_operator_is_told_what_confines_agents(tmp_path):
-    command = [sys.executable, "-m", "parllel.cli", "http-server", "--port", "0"]
+    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", "--port", "0"]
     with subprocess.Popen(
         [*command, "--agent-root", tmp_path],
         stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ from parllel.testing import Service
 
 pytestmark = pytest.mark.timeout(120)
 
-COMMAND = [sys.executable, "-m", "parllel.cli", "http-server"]
+COMMAND = [sys.executable, "-m", "parllel.cli", "remote", "serve"]
 ACT = {"action": "act", "state": {"observation": {"step": 1, "remainingOverageTime": 60}}}
 
 
@@ -34,7 +34,7 @@ def server(shared_agents, tmp_path_factory):
     )
     flags = ["--host", "0.0.0.0", "--import", folder / "games_of_mine.py", "--environment", "rps"]
     flags += ["--agent", shared_agents / "configured.py", "--configuration", '{"episodeSteps": 7}']
-    with Service("http-server") as service, (folder / "said").open("w") as said:
+    with Service("remote serve") as service, (folder / "said").open("w") as said:
         variables = {**service.environment, "PARLLEL_TOKEN": TOKEN}
         with http_server(*flags, stderr=said, **variables) as url:
             service.adopt_new()
@@ -90,7 +90,7 @@ def test_mistakes_are_one_sentence(agents, flags, message, capsys):
         told = [flag.format(agents=agents, taken=port) for flag in flags]
         if "--port" not in told:
             told += ["--port", "0"]
-        status = main(["http-server", *told])
+        status = main(["remote", "serve", *told])
     said = capsys.readouterr()
     assert (status, said.out) == (2, "")
     assert said.err.startswith("parllel: ")

@@ -84,7 +84,7 @@ def test_a_newer_version_makes_room_for_who_waits(make_actor):
 def test_producers_that_came_longest_ago_are_counted_together(make_actor, monkeypatch):
     from parllel.distributed.rollouts.on_ray import buffer_actor
 
-    monkeypatch.setattr(buffer_actor, "MOST_PRODUCERS", 3)
+    monkeypatch.setattr(buffer_actor, "MAX_PRODUCERS", 3)
 
     async def run():
         actor = make_actor(16)

@@ -25,7 +25,7 @@ from ray_setup import (
 )
 from weighted_agent import WeightedAgent
 
-from parllel.distributed.rollouts import EpisodeStatistics, ReplayBuffer, WorkerPlace
+from parllel.distributed.rollouts import EpisodeStatistics, ReplayBuffer, WorkerContext
 from parllel.distributed.rollouts.on_ray import WorkerOptions
 from parllel.errors import RestartsUsedUpError, WorkerDiedError
 from parllel.testing.dummy_envs import CountingEnv
@@ -120,8 +120,8 @@ def check_fragments(counts, fragments):
 def local_digests(n):
     """Return the digests of the first fragments of each environment, made in this process."""
     with ReplayBuffer(10_000) as buffer, ExitStack() as stack:
-        place = WorkerPlace("local", buffer, EpisodeStatistics(), stack)
-        with build_ready(place, make_env=CountingEnv) as worker:
+        context = WorkerContext("local", buffer, EpisodeStatistics(), stack)
+        with build_ready(context, make_env=CountingEnv) as worker:
             worker.load_weights(WeightedAgent.weights(1), 1)
             worker.run(2 * n * LENGTH + 20)
             assert worker.sender.flush(20)
@@ -170,9 +170,9 @@ def test_a_worker_that_dies_again_and_again(ray_here):
         check_ledgers(workers.ask_statuses(), buffer)
 
 
-def build_deadly(place):
+def build_deadly(context):
     """Put a worker together that dies in its tenth step."""
-    return build_ready(place, progress_handler=partial(die, []))
+    return build_ready(context, progress_handler=partial(die, []))
 
 
 def die(steps, step):

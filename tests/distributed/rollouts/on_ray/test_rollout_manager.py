@@ -28,7 +28,7 @@ class Buffer:
 @pytest.fixture
 def manager(monkeypatch):
     monkeypatch.setattr(rollout_manager, "end_with_raylet", lambda: None)
-    monkeypatch.setattr(rollout_manager, "_MOST_ENDS", 2)
+    monkeypatch.setattr(rollout_manager, "_MAX_ENDS", 2)
     options = WorkerOptions(restarts=3)
     return rollout_manager.RolloutManager(b"", 1, options, Buffer(), None)
 

@@ -5,12 +5,12 @@ import { element, setData, setText, show } from "./dom.js";
 const at = (id) => document.getElementById(id);
 
 export class Bar {
-  /** wish: takes a path of the server and its body. */
-  constructor(wish) {
+  /** request: takes a path of the server and its body. */
+  constructor(request) {
     const commands = {
-      play: () => wish(at("play").dataset.pauses === undefined ? "api/play" : "api/stop"),
-      "step-all": () => wish("api/step"),
-      "reset-all": () => wish("api/reset", seedOf(at("seed"))),
+      play: () => request(at("play").dataset.pauses === undefined ? "api/play" : "api/stop"),
+      "step-all": () => request("api/step"),
+      "reset-all": () => request("api/reset", seedOf(at("seed"))),
     };
     for (const [id, command] of Object.entries(commands)) at(id).addEventListener("click", command);
     at("bar").addEventListener("submit", (event) => {
@@ -19,10 +19,10 @@ export class Bar {
       if (!at("reset-all").disabled) commands["reset-all"]();
     });
     at("speed").addEventListener("change", ({ target }) => {
-      wish("api/speed", { steps_per_s: target.value === "max" ? null : Number(target.value) });
+      request("api/speed", { steps_per_s: target.value === "max" ? null : Number(target.value) });
     });
     // Without cards: it says what Play will do, and plays nothing yet.
-    at("go-on").addEventListener("change", ({ target }) => wish("api/play", { cards: [], autoplay: target.checked }));
+    at("autoplay").addEventListener("change", ({ target }) => request("api/play", { cards: [], autoplay: target.checked }));
   }
 
   /** Show a state; without a connection it is an old one, and nothing can be wished for. */
@@ -35,15 +35,15 @@ export class Bar {
     at("play").disabled = !isOnline || !isReady;
     at("step-all").disabled = at("play").disabled || isPlaying;
     for (const id of ["reset-all", "seed"]) at(id).disabled = !isOnline || !hasCards || isWatched;
-    for (const id of ["speed", "go-on", "add"]) at(id).disabled = !isOnline;
+    for (const id of ["speed", "autoplay", "add"]) at(id).disabled = !isOnline;
     // Of steps of all that wait for a slow operator, those that have not begun can be taken back.
     showPlay(at("play"), isPlaying || state.steps_left > 1);
     show(at("add"), !isWatched);
-    show(at("go-on").parentElement, !isWatched);
+    show(at("autoplay").parentElement, !isWatched);
     setData(at("phase"), "phase", isOnline ? state.phase : "unknown");
     setText(at("phase"), isOnline ? phaseText(state) : "Unknown");
     at("seed").placeholder = state.seed === null ? "0" : String(state.seed + 1);
-    at("go-on").checked = state.autoplay;
+    at("autoplay").checked = state.autoplay;
     showSpeed(at("speed"), state.speed);
   }
 }

@@ -20,13 +20,13 @@ export class Card {
   #state = null;
   #isOnline = true;
 
-  /** wish: takes a path of the server and its body, such as ("api/step", {"cards": [id]}). */
-  constructor(id, wish) {
+  /** request: takes a path of the server and its body, such as ("api/step", {"cards": [id]}). */
+  constructor(id, request) {
     this.node.dataset.card = id;
     this.node.setAttribute("aria-label", id);
     this.node.querySelector("summary").setAttribute("aria-label", `Menu of ${id}`);
     this.#last = new LastAction(this.node.querySelector(".last"), id);
-    this.#panels = new Panels(id, wish);
+    this.#panels = new Panels(id, request);
     this.#squares = new Squares(this.node.querySelector(".picture"));
     const one = { cards: [id] };
     const bodies = { step: one, reset: one, restart: { card: id }, remove: { card: id } };
@@ -34,7 +34,7 @@ export class Card {
       const wanted = target.closest("[data-do]")?.dataset.do;
       if (!(wanted in bodies)) return;
       this.node.querySelector(".menu").open = false;
-      wish(`api/${wanted}`, bodies[wanted]);
+      request(`api/${wanted}`, bodies[wanted]);
     });
   }
 

@@ -16,12 +16,12 @@ export class ExperimentPanel {
   #scripts = document.getElementById("scripts");
   #listed = "";
 
-  /** wish: takes a path of the server and its body. */
-  constructor(wish) {
+  /** request: takes a path of the server and its body. */
+  constructor(request) {
     this.#scripts.addEventListener("click", ({ target }) => {
-      if (target.dataset.script) wish("api/watch", { script: target.dataset.script });
+      if (target.dataset.script) request("api/watch", { script: target.dataset.script });
     });
-    document.getElementById("unwatch").addEventListener("click", () => wish("api/unwatch"));
+    document.getElementById("unwatch").addEventListener("click", () => request("api/unwatch"));
   }
 
   update({ scripts, experiment, phase }) {

@@ -69,7 +69,7 @@ function paint(canvas, picture, header) {
 }
 
 /** Which cards are on the screen: of those alone the server asks for pictures. */
-export class Looking {
+export class VisibleCards {
   #onScreen = new Set();
   #said = null;
   #say;

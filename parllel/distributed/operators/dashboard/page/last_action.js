@@ -4,7 +4,7 @@ import { Fields, copyOf, rememberOpen, show } from "./dom.js";
 import { numberText, secondsText, valueText } from "./words.js";
 
 const NAMED = new Set(["human", "chess"]);
-const LONGEST_NAME = 20;
+const MAX_NAME = 20;
 
 export class LastAction {
   #place;
@@ -23,7 +23,7 @@ export class LastAction {
     this.#fields ??= this.#build();
     const [raw, action] = [last.raw ?? "", valueText(last.action)];
     // A move by its name, where that says more than the number, and there is nothing else to read.
-    const isName = NAMED.has(type) && raw.length <= LONGEST_NAME;
+    const isName = NAMED.has(type) && raw.length <= MAX_NAME;
     const hasAnswer = raw !== "" && !isName;
     this.#fields.write({
       action,

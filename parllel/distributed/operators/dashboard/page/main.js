@@ -1,11 +1,11 @@
-// The page: all state is the server's; this shows its snapshots and sends wishes.
+// The page: all state is the server's; this shows its snapshots and sends requests.
 
 import { AddDialog } from "./add_dialog.js";
 import { Bar } from "./bar.js";
 import { Card } from "./card.js";
 import { arrange, setData, setText, show } from "./dom.js";
 import { ExperimentPanel } from "./experiment.js";
-import { Frames, Looking } from "./frames.js";
+import { Frames, VisibleCards } from "./frames.js";
 import { densityChoice, themeButton } from "./looks.js";
 import { listenToKeys } from "./questions.js";
 import { ResultsView } from "./results.js";
@@ -19,13 +19,13 @@ const cards = new Map();
 let state = null;
 let isOnline = false;
 
-const looking = new Looking((ids) => connection.send({ type: "look", cards: ids }));
+const looking = new VisibleCards((ids) => connection.send({ type: "look", cards: ids }));
 const frames = new Frames(
   (id) => cards.get(id)?.canvas() ?? null,
   (card, number) => connection.send({ type: "seen", card, number }),
 );
-const bar = new Bar(wish);
-const experiment = new ExperimentPanel(wish);
+const bar = new Bar(request);
+const experiment = new ExperimentPanel(request);
 const dialog = new AddDialog(apply);
 const results = new ResultsView(say);
 const connection = new Connection({
@@ -49,8 +49,8 @@ const connection = new Connection({
   refused: (error) => error.status !== null && say(error.message),
 });
 
-/** Send a wish, and show what came of it. With `isThrown` the caller says why it was refused. */
-async function wish(path, body, isThrown = false) {
+/** Send a request, and show what came of it. With `isThrown` the caller says why it was refused. */
+async function request(path, body, isThrown = false) {
   try {
     apply(await post(path, body));
     say(null);
@@ -66,7 +66,7 @@ function say(sentence) {
 }
 
 function apply(snapshot) {
-  // The reply to a wish and the WebSocket may overtake each other.
+  // The reply to a request and the WebSocket may overtake each other.
   if (state !== null && snapshot.version < state.version) return;
   state = snapshot;
   bar.update(state, isOnline);
@@ -81,7 +81,7 @@ function apply(snapshot) {
   }
   for (const one of state.cards) {
     if (!cards.has(one.id)) {
-      cards.set(one.id, new Card(one.id, wish));
+      cards.set(one.id, new Card(one.id, request));
       looking.add(cards.get(one.id).node);
     }
     cards.get(one.id).update(one, state);

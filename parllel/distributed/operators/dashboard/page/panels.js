@@ -9,11 +9,11 @@ export class Panels {
   #panels = new Map();
   #episode = null;
   #id;
-  #wish;
+  #request;
 
-  constructor(id, wish) {
+  constructor(id, request) {
     this.#id = id;
-    this.#wish = wish;
+    this.#request = request;
   }
 
   update(card, place, players) {
@@ -45,6 +45,6 @@ export class Panels {
 
   #panel() {
     const card = this.#id;
-    return new QuestionPanel((number, action) => this.#wish("api/act", { card, number, action }, true));
+    return new QuestionPanel((number, action) => this.#request("api/act", { card, number, action }, true));
   }
 }

@@ -9,8 +9,8 @@ import { writeTerminalText } from "./terminal_text.js";
 import { valueText } from "./words.js";
 
 // More are a list to filter; actions with keys are pressed rather than read.
-const MOST_WITH_KEYS = 24;
-const MOST_WITHOUT = 8;
+const MAX_WITH_KEYS = 24;
+const MAX_WITHOUT = 8;
 const KEYS = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", " ": "space" };
 
 export class QuestionPanel {
@@ -87,7 +87,7 @@ export class QuestionPanel {
   #showActions(question, shown) {
     this.#shownActions = shown;
     const actions = question.actions;
-    const most = actions?.some((one) => one.keys.length) ? MOST_WITH_KEYS : MOST_WITHOUT;
+    const most = actions?.some((one) => one.keys.length) ? MAX_WITH_KEYS : MAX_WITHOUT;
     this.#isList = actions !== null && actions.length > most;
     show(this.#free, this.#isList || actions === null);
     show(this.form.querySelector("[data-do=act]"), actions === null);

@@ -1,11 +1,11 @@
 // What goes to the server and comes back: commands by REST, states and frames by one WebSocket.
 
 const ANSWER_S = 15;
-const LONGEST_PAUSE_S = 2;
+const MAX_PAUSE_S = 2;
 // The server says something every three seconds; one that is silent has stopped, or the network between.
-const LONGEST_SILENCE_S = 9;
+const MAX_SILENCE_S = 9;
 
-/** A wish that the server refused, or did not hear; its message is one sentence for people. */
+/** A request that the server refused, or did not hear; its message is one sentence for people. */
 export class RefusedError extends Error {
   /** status: of HTTP; null if there was no answer. */
   constructor(message, status = null) {
@@ -83,7 +83,7 @@ export class Connection {
   }
 
   #listen() {
-    if (this.#socket !== null && Date.now() - this.#heard_ms > 1000 * LONGEST_SILENCE_S) this.#lost();
+    if (this.#socket !== null && Date.now() - this.#heard_ms > 1000 * MAX_SILENCE_S) this.#lost();
   }
 
   #lost() {
@@ -93,7 +93,7 @@ export class Connection {
     if (socket === null) return;
     socket.close();
     this.#handlers.changed("reconnecting");
-    this.#pause_s = Math.min(LONGEST_PAUSE_S, Math.max(0.1, 2 * this.#pause_s));
+    this.#pause_s = Math.min(MAX_PAUSE_S, Math.max(0.1, 2 * this.#pause_s));
     setTimeout(() => this.#open(), 1000 * this.#pause_s);
     // A browser keeps from the page why a WebSocket was refused; REST says it.
     if (this.#isFirst) get("api/state").catch((error) => this.#handlers.refused(error));

@@ -1,7 +1,7 @@
 // How values are written for people.
 
 const SOON_S = 0.5; // a step that takes less is not worth a change of words
-const MOST_PARTS = 3;
+const MAX_PARTS = 3;
 const STATUS = {
   new: "Not started",
   starting: "Starting",
@@ -30,7 +30,7 @@ export function valueText(value) {
 /** Return a name with no more than the last two parts of a long path. */
 export function shortName(name) {
   const parts = name.split("/");
-  return parts.length <= MOST_PARTS || name.includes("://") ? name : `…/${parts.slice(-2).join("/")}`;
+  return parts.length <= MAX_PARTS || name.includes("://") ? name : `…/${parts.slice(-2).join("/")}`;
 }
 
 export function secondsText(seconds) {

@@ -1,4 +1,4 @@
-"""Environments that are stepped together, what they are doing, and how an agent acts for them."""
+"""Environments that are stepped together, what they are phase, and how an agent acts for them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from parllel.distributed.rollouts.step_collector import StepCollector
 from parllel.types import Tree
 
 
-class Doing(enum.Enum):
-    """What the environments of a unit are doing."""
+class GroupPhase(enum.Enum):
+    """What the environments of a group are phase."""
 
     MAKING = "its construction"
     RESETTING = "a reset"
@@ -31,7 +31,7 @@ class Doing(enum.Enum):
     PARKED = "nothing any more"
 
 
-class EnvUnit:
+class CageGroup:
     """A cage, or the worker that has it, and the columns of its environments.
 
     Attributes:
@@ -39,7 +39,7 @@ class EnvUnit:
         numbers: of the environments, which are their columns.
         n: how many there are.
         worker: what starts the process again when it dies; None for a plain cage, whose errors are raised.
-        doing: what the environments do now.
+        phase: what the environments do now.
         t: the row of the present observation.
         version: of the weights that chose the last action.
         states: recurrent states before the present step, by column.
@@ -54,7 +54,7 @@ class EnvUnit:
         self.n = len(self.numbers)
         self.worker = source if isinstance(source, EnvWorker) else None
         self._cage = source if isinstance(source, CageInterface) else None
-        self.doing = Doing.MAKING
+        self.phase = GroupPhase.MAKING
         self.t = self.version = 0
         self.states: dict[int, Tree] = {}
         self.since_s = self.due_s = 0.0
@@ -69,14 +69,14 @@ class EnvUnit:
 
 
 # Those that are made or parked may take for ever.
-_ALIVE = (Doing.WAITING, Doing.STEPPING, Doing.RESETTING)
+_ALIVE = (GroupPhase.WAITING, GroupPhase.STEPPING, GroupPhase.RESETTING)
 
 
-class WaitingUnits:
-    """Keep the units that wait for an action until there are enough of them.
+class WaitingGroups:
+    """Keep the groups that wait for an action until there are enough of them.
 
     Args:
-        units: all that there are.
+        groups: all that there are.
         batch_size: how many environments are enough.
         max_wait_s: how long the first that has answered waits for the others.
 
@@ -84,8 +84,8 @@ class WaitingUnits:
         TypeError, ValueError: for numbers that make no sense.
     """
 
-    def __init__(self, units: Sequence[EnvUnit], batch_size: int, max_wait_s: float) -> None:
-        n_environments = sum(unit.n for unit in units)
+    def __init__(self, groups: Sequence[CageGroup], batch_size: int, max_wait_s: float) -> None:
+        n_environments = sum(group.n for group in groups)
         if not 1 <= check_integer("batch_size", batch_size) <= n_environments:
             raise ValueError(
                 f"batch_size: expected 1 to {n_environments}, the number of environments, got "
@@ -93,19 +93,19 @@ class WaitingUnits:
             )
         if check_seconds("max_wait_s", max_wait_s) < 0:
             raise ValueError(f"max_wait_s: expected 0 or more seconds, got {max_wait_s}")
-        self._units = units
+        self._groups = groups
         self._batch_size, self._max_wait_s = batch_size, max_wait_s
-        self._waiting: list[EnvUnit] = []
+        self._waiting: list[CageGroup] = []
         self._first_answer = 0.0
 
-    def add(self, unit: EnvUnit) -> None:
-        """Take in a unit that has answered."""
-        unit.doing = Doing.WAITING
+    def add(self, group: CageGroup) -> None:
+        """Take in a group that has answered."""
+        group.phase = GroupPhase.WAITING
         if not self._waiting:
             self._first_answer = time.monotonic()
-        self._waiting.append(unit)
+        self._waiting.append(group)
 
-    def take(self) -> list[EnvUnit]:
+    def take(self) -> list[CageGroup]:
         """Return all, in the order of their answers, and forget them."""
         taken, self._waiting = self._waiting, []
         return taken
@@ -114,22 +114,22 @@ class WaitingUnits:
         """Return how long it is worth waiting for more: 0 if it is time to act, infinity if none waits."""
         if not self._waiting:
             return math.inf
-        ready = sum(unit.n for unit in self._waiting)
+        ready = sum(group.n for group in self._waiting)
         if ready >= self._batch_size:
             return 0.0
         left_s = self._first_answer + self._max_wait_s - time.monotonic()
         if left_s <= 0:
             return 0.0
-        everyone = ready == sum(unit.n for unit in self._units if unit.doing in _ALIVE)
-        return 0.0 if everyone else left_s
+        all_waiting = ready == sum(group.n for group in self._groups if group.phase in _ALIVE)
+        return 0.0 if all_waiting else left_s
 
 
 # PyTorch rounds products of 1 to 3 rows otherwise than those of 4 or more, and the last N % 4 of these.
 _ROWS_TOGETHER = 4
 
 
-class UnitActor:
-    """Write an agent's answers for any number of units.
+class GroupActor:
+    """Write an agent's answers for any number of groups.
 
     Args:
         handler: of the agent.
@@ -146,22 +146,22 @@ class UnitActor:
         self._handler, self._rows = handler, rows
         self._recurrent = handler.agent.recurrent
 
-    def act(self, units: Sequence[EnvUnit], collector: StepCollector) -> None:
-        """Act for all environments of some units, each at the row of its unit.
+    def act(self, groups: Sequence[CageGroup], collector: StepCollector) -> None:
+        """Act for all environments of some groups, each at the row of its group.
 
         collector: says which noise belongs to the next step of each.
         """
         # Not when the observation came, as the statistics may be those of newer weights by now.
-        for unit in units:
-            self._rows.transform(unit.t, unit.columns)
-        places = [(unit.t, column) for unit in units for column in unit.numbers]
+        for group in groups:
+            self._rows.transform(group.t, group.columns)
+        places = [(group.t, column) for group in groups for column in group.numbers]
         for i in range(0, len(places), self.block):
-            self._decide(places[i : i + self.block], units, collector)
+            self._decide(places[i : i + self.block], groups, collector)
 
     def _decide(
         self,
         places: Sequence[tuple[int, int]],
-        units: Sequence[EnvUnit],
+        groups: Sequence[CageGroup],
         collector: StepCollector,
     ) -> None:
         """Write the agent's answers for at most `block` environments, given as row and column."""
@@ -172,18 +172,18 @@ class UnitActor:
         if self._recurrent:
             # An agent remembers the copies too, which must not be one of the environments.
             numbers[n:] = self._rows.B + np.arange(spare)
-            self._keep_states(columns, units)
+            self._keep_states(columns, groups)
         noise_places = [collector.place(column) for column in columns.tolist()]
         noise = collector.noise.of_steps([noise_places[i] for i in padded])
         seen = self._rows.gather(rows[padded], columns[padded])
         action, agent_info = self._handler.decide(seen, numbers, noise)
         self._rows.write(rows, columns, action, agent_info)
 
-    def _keep_states(self, columns: NDArray[np.intp], units: Sequence[EnvUnit]) -> None:
+    def _keep_states(self, columns: NDArray[np.intp], groups: Sequence[CageGroup]) -> None:
         """Keep the recurrent states before the step, which is all of them that a fragment may begin with."""
         state = buffer_map(self._handler.to_numpy, self._handler.agent.initial_rnn_state(columns))
         state = self._rows.states(state)
-        for unit in units:
+        for group in groups:
             for i, column in enumerate(columns.tolist()):
-                if column in unit.numbers:
-                    unit.states[column] = buffer_map(lambda leaf, i=i: leaf[i], state)
+                if column in group.numbers:
+                    group.states[column] = buffer_map(lambda leaf, i=i: leaf[i], state)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Terminated(BaseException):
+class TerminationSignal(BaseException):
     """SIGTERM came. No Exception, so that agents and environments let it pass."""
 
 
@@ -24,15 +24,15 @@ def sigterm_raises() -> Iterator[list[int]]:
         yield came
         return
 
-    def raise_it(number: int, frame: Any) -> None:
+    def raise_error(number: int, frame: Any) -> None:
         # Once: the environment is closed then, and must not be interrupted.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         came.append(number)
-        raise Terminated
+        raise TerminationSignal
 
-    before = signal.signal(signal.SIGTERM, raise_it)
+    before = signal.signal(signal.SIGTERM, raise_error)
     try:
         yield came
     finally:
-        if signal.getsignal(signal.SIGTERM) is raise_it:
+        if signal.getsignal(signal.SIGTERM) is raise_error:
             signal.signal(signal.SIGTERM, before)

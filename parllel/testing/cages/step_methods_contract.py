@@ -36,7 +36,7 @@ PLAIN_CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
 )
 
 
-class PlainFaceContract(SingleCageHooks):
+class StepMethodsContract(SingleCageHooks):
     """Tests of `step_async` and `await_step`, and of methods that are called as if they were the cage's."""
 
     def with_outs(self, env_factory: Any, **options: Any) -> tuple[Any, dict[str, Any]]:

@@ -13,11 +13,11 @@ from parllel.distributed.wire.json_text import json_bytes, parse_json
 from parllel.distributed.wire.limits import Limits
 
 JSON = "application/json"
-_MOST_FIELDS = 100  # of a query
+_MAX_FIELDS = 100  # of a query
 
 
 @dataclass(frozen=True)
-class Reply:
+class Response:
     """A status, bytes and their media type.
 
     Attributes:
@@ -32,7 +32,7 @@ class Reply:
     parts: AsyncIterator[bytes] | None = None
 
     @classmethod
-    def of(cls, value: Any, status: int = 200) -> Reply:
+    def of(cls, value: Any, status: int = 200) -> Response:
         """Return JSON values as a reply.
 
         Raises:
@@ -42,7 +42,7 @@ class Reply:
 
 
 @dataclass
-class Call:
+class Request:
     """A request; a handler gets it once it has passed all checks.
 
     Attributes:
@@ -83,10 +83,10 @@ class Call:
                 self.query_string.decode("ascii"),
                 keep_blank_values=True,
                 errors="strict",
-                max_num_fields=_MOST_FIELDS,
+                max_num_fields=_MAX_FIELDS,
             )
         except ValueError as error:
-            raise WebError(400, f"expected at most {_MOST_FIELDS} query fields in UTF-8") from error
+            raise WebError(400, f"expected at most {_MAX_FIELDS} query fields in UTF-8") from error
         fields = dict(pairs)
         if len(fields) < len(pairs):
             raise WebError(400, "a query field occurs twice")

@@ -1,7 +1,7 @@
 """REST: what is asked of a board.
 
-Each POST is a wish: it is checked, handed to the board, and answered with the board's state right after that.
-No answer waits for a worker; what comes of a wish is seen in later states.
+Each POST is a command: it is checked, handed to the board, and answered with the board's state right after.
+No answer waits for a worker; the outcome of a command is seen in later states.
 
     status   200 taken   400 wrong fields   404 no such card or run   409 the wrong moment   503 closed
 """
@@ -24,7 +24,7 @@ from parllel.distributed.operators.protocol.multi_agent_config import MultiAgent
 from parllel.distributed.operators.protocol.operator_kinds import kinds_as_json
 from parllel.distributed.operators.trusted_runs import check_runs
 from parllel.distributed.web.app import Route
-from parllel.distributed.web.call import Call, Reply
+from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.web_error import WebError
 from parllel.errors import ClosedError, WrongStateError
 
@@ -40,7 +40,7 @@ _TYPES = {
 }
 
 
-def fields_of(call: Call, **expected: str) -> dict[str, Any]:
+def fields_of(request: Request, **expected: str) -> dict[str, Any]:
     """Return the fields of a body that is a JSON object; those that are absent are left out.
 
     expected: what each field has to be, one of "a boolean", "a list of ids", "a number", "an object",
@@ -49,7 +49,7 @@ def fields_of(call: Call, **expected: str) -> dict[str, Any]:
     Raises:
         WebError: 400, for a field that is unknown, missing or of another type.
     """
-    values = call.json() if call.body else {}
+    values = request.json() if request.body else {}
     if not isinstance(values, dict):
         raise WebError(400, f"expected an object with {_listed(expected)}, got {_shown(values)}")
     for name in values:
@@ -87,7 +87,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-Wish = Callable[[dict[str, Any]], object]
+Command = Callable[[dict[str, Any]], object]
 # Fields of the bodies, as `fields_of` reads them.
 _FIELDS: dict[str, dict[str, str]] = {
     "cards": {"operator": "an object?", "game": "an object?"},
@@ -104,7 +104,7 @@ _FIELDS: dict[str, dict[str, str]] = {
 }
 
 
-class Wishes:
+class BoardRoutes:
     """The routes of REST for a board.
 
     Args:
@@ -123,12 +123,12 @@ class Wishes:
         asked = {
             "state": self._state,
             "frame": self._frame,
-            "kinds": lambda call: kinds_as_json(),
+            "kinds": lambda request: kinds_as_json(),
             "experiments": self._experiments,
             "results": self._results,
         }
         board = self._board
-        wishes: dict[str, Wish] = {
+        commands: dict[str, Command] = {
             "cards": self._launch,
             "remove": lambda given: board.remove(given["card"]),
             "restart": lambda given: board.restart(given["card"]),
@@ -144,19 +144,19 @@ class Wishes:
         return [
             *(Route(f"/api/{name}", {"GET": answer}) for name, answer in asked.items()),
             *(
-                Route(f"/api/{name}", {"POST": partial(self._take, name, wish)})
-                for name, wish in wishes.items()
+                Route(f"/api/{name}", {"POST": partial(self._take, name, command)})
+                for name, command in commands.items()
             ),
         ]
 
-    def _take(self, name: str, wish: Wish, call: Call) -> Reply:
-        given = fields_of(call, **_FIELDS[name])
+    def _take(self, name: str, command: Command, request: Request) -> Response:
+        given = fields_of(request, **_FIELDS[name])
         with refused():
-            wish(given)
-        return self._state(call)
+            command(given)
+        return self._state(request)
 
-    def _state(self, call: Call) -> Reply:
-        return Reply(state_bytes(self._board.snapshot()))
+    def _state(self, request: Request) -> Response:
+        return Response(state_bytes(self._board.snapshot()))
 
     def _launch(self, given: dict[str, Any]) -> None:
         if len(given) != 1:
@@ -168,28 +168,28 @@ class Wishes:
         check_runs([config], trusted=self._trusted)
         self._board.launch(config)
 
-    def _frame(self, call: Call) -> Reply:
-        card = _asked(call, "card")
+    def _frame(self, request: Request) -> Response:
+        card = _asked(request, "card")
         with refused():
             frame = self._board.frame(card)
         if frame is None:
             raise WebError(404, f"card {card[:64]!r} has no frame: none was drawn yet")
-        return Reply(frame.png, content_type="image/png")
+        return Response(frame.png, content_type="image/png")
 
-    def _experiments(self, call: Call) -> dict[str, Any]:
+    def _experiments(self, request: Request) -> dict[str, Any]:
         with refused():
             return {"experiments": list_experiments(self._base)}
 
-    def _results(self, call: Call) -> Reply:
-        run = _asked(call, "run")
+    def _results(self, request: Request) -> Response:
+        run = _asked(request, "run")
         with refused():
-            return Reply(state_bytes(experiment_results(self._base, run)))
+            return Response(state_bytes(experiment_results(self._base, run)))
 
 
-def _asked(call: Call, name: str) -> str:
-    if set(call.query) != {name}:
+def _asked(request: Request, name: str) -> str:
+    if set(request.query) != {name}:
         raise WebError(400, f"expected the query ?{name}=...")
-    return call.query[name]
+    return request.query[name]
 
 
 @contextmanager

@@ -1,17 +1,17 @@
-"""Where one environment stands among its resets and steps."""
+"""The lease of an environment's id: its number, resets and steps."""
 
 from __future__ import annotations
 
 from parllel.distributed.messaging.errors import MessagingError
 
 
-class Place:
-    """One taking of an environment's id.
+class Lease:
+    """The right of one environment to an id, from `join` to `leave`.
 
     Attributes:
         environment: the id.
         key: the id as bytes; those of different ids differ.
-        incarnation: number of this taking.
+        number: of the lease, never used again.
         joined: whether `join` took the id, rather than a message that was published before.
         left: whether the id was given up.
         epoch: number of resets.
@@ -19,13 +19,13 @@ class Place:
         fault: what was found to be lost since the reset.
     """
 
-    __slots__ = ("environment", "epoch", "fault", "incarnation", "joined", "key", "left", "step")
+    __slots__ = ("environment", "epoch", "fault", "joined", "key", "left", "number", "step")
 
-    def __init__(self, environment: str, incarnation: int) -> None:
+    def __init__(self, environment: str, number: int) -> None:
         self.environment = environment
         # Half of a surrogate pair is a legal part of an id too.
         self.key = environment.encode("utf-8", "surrogatepass")
-        self.incarnation = incarnation
+        self.number = number
         self.joined = False
         self.left = False
         self.epoch = 0

@@ -1,4 +1,4 @@
-"""The way from one agent to another."""
+"""The channel from one agent to another."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from parllel.types import State
 _OVERHEAD = 32
 
 
-class EdgeKey(NamedTuple):
-    """What tells the edges of an environment apart. `channel` is None for those of topics."""
+class ChannelKey(NamedTuple):
+    """Identifies a channel within an environment. `custom_topic` is None for channels of a `Topic`."""
 
-    channel: str | None
+    custom_topic: str | None
     kind: str
     sender: str
     recipient: str
 
 
-class Edge:
-    """The messages from one agent to another, first in, first out; `KafkaBroker.edge` returns it.
+class Channel:
+    """The messages from one agent to another, first in, first out; `KafkaBroker.channel` returns it.
 
     It stays valid over resets, until the environment leaves. All counters are of this epoch.
 
     Attributes:
-        key: channel, kind, sender and recipient.
-        place: the environment, with its epoch and step.
+        key: custom topic, kind, sender and recipient.
+        lease: the environment, with its epoch and step.
         names: sender and recipient as they are in records.
         latest: whether a message replaces those before it that were not consumed.
         queue: for each message that has arrived step, sequence number, time and payload.
@@ -66,14 +66,14 @@ class Edge:
             "key",
             "kind",
         ),
-        *("late", "latest", "names", "overwritten", "place", "queue", "received", "sent"),
+        *("late", "latest", "names", "overwritten", "lease", "queue", "received", "sent"),
         *("subscriptions", "taken"),
     )
 
-    def __init__(self, exchange: Exchange, outbox: Outbox, key: EdgeKey) -> None:
+    def __init__(self, exchange: Exchange, outbox: Outbox, key: ChannelKey) -> None:
         self._exchange = exchange
         self._outbox = outbox
-        self.place = outbox.place
+        self.lease = outbox.lease
         self.key = key
         self.kind = MessageType(key.kind)
         self.latest = False
@@ -92,7 +92,7 @@ class Edge:
         self._acted: int | None = None
         self._action: Any = None
 
-    def make_latest(self) -> None:
+    def keep_latest_only(self) -> None:
         """Let each message replace those before it that were not consumed."""
         self.latest, self._once = True, False
 
@@ -111,10 +111,12 @@ class Edge:
             MessageTooLargeError: if the transport cannot carry it.
             ClosedError: if the environment has left.
         """
-        exchange, place = self._exchange, self.place
+        exchange, lease = self._exchange, self.lease
         with exchange.lock:
-            if place.left:
-                raise ClosedError(f"{self}: the environment has left; join it again for new edges")
+            if lease.left:
+                raise ClosedError(
+                    f"{self}: the environment has left; join it again for new channels"
+                )
             if type(payload) is not dict:
                 raise TypeError(f"{self}: payload: expected a dict, got {payload!r}")
             if type(timestamp) is not float:
@@ -128,7 +130,7 @@ class Edge:
                     raise error.under("payload") from None
                 if len(part) > self._most:
                     raise self._too_large(part)
-            step, number = place.step, self.sent
+            step, number = lease.step, self.sent
             once = self._once and step is not None
             if once and self._acted == step:
                 self._drop_same(part)
@@ -148,8 +150,8 @@ class Edge:
         return MessageTooLargeError(
             f"{self}: payload: expected at most {self._most} bytes (max_bytes of the transport), "
             f"got {len(part)}; send where the data is instead, such as a path",
-            environment=self.place.environment,
-            step=self.place.step,
+            environment=self.lease.environment,
+            step=self.lease.step,
         )
 
     def _drop_same(self, part: Any) -> None:
@@ -157,8 +159,8 @@ class Edge:
             raise DuplicateActionError(
                 f"{self}: a second action in one step, unlike the first; begin the next step, or make the "
                 "topic with create_topic(topic, latest=True)",
-                environment=self.place.environment,
-                step=self.place.step,
+                environment=self.lease.environment,
+                step=self.lease.step,
             )
         self._exchange.duplicates += 1
 
@@ -166,8 +168,8 @@ class Edge:
         return QueueOverflowError(
             f"{self}: {self._exchange.capacity} messages were not consumed (capacity of the broker); "
             "consume them, clear the environment, or make the topic with create_topic(topic, latest=True)",
-            environment=self.place.environment,
-            step=self.place.step,
+            environment=self.lease.environment,
+            step=self.lease.step,
         )
 
     def arrive(self, item: tuple[int | None, int, float, Any]) -> None:
@@ -179,14 +181,14 @@ class Edge:
         queue.append(item)
         self.received += 1
         if self.subscriptions or self._exchange.watchers.taps:
-            self._exchange.watchers.saw(self.message_of(item), self.subscriptions, self.place)
+            self._exchange.watchers.notify(self.message_of(item), self.subscriptions, self.lease)
             if not self.key.recipient:  # it was for callbacks alone
                 queue.clear()
                 self.taken += 1
 
     def ready(self) -> bool:
         """Return whether this step's message is here, after dropping those of steps before."""
-        queue, step = self.queue, self.place.step
+        queue, step = self.queue, self.lease.step
         while queue and step is not None and queue[0][0] != step:
             queue.pop(0)
             self.late += 1
@@ -209,11 +211,13 @@ class Edge:
             return payload
 
     def _next(self) -> tuple[int | None, int, float, Any]:
-        queue, step = self.queue, self.place.step
+        queue, step = self.queue, self.lease.step
         # The usual case first: this is called for every message.
         if (not queue or (queue[0][0] != step and step is not None)) and not self.ready():
-            if self.place.left:
-                raise ClosedError(f"{self}: the environment has left; join it again for new edges")
+            if self.lease.left:
+                raise ClosedError(
+                    f"{self}: the environment has left; join it again for new channels"
+                )
             raise self.missing("call await_messages first")
         self.taken += 1
         return queue.pop(0)
@@ -231,22 +235,26 @@ class Edge:
     def message_of(self, item: tuple[int | None, int, float, Any]) -> KafkaMessage:
         """Return what is in the queue as a message."""
         step, number, timestamp, payload = item
-        channel, _, sender, recipient = self.key
-        place = self.place
+        custom_topic, _, sender, recipient = self.key
+        lease = self.lease
         return KafkaMessage(
-            *(place.environment, sender, recipient, timestamp, self.kind, payload),
-            *(place.incarnation, place.epoch, step, number, SCHEMA, channel),
+            *(lease.environment, sender, recipient, timestamp, self.kind, payload),
+            *(lease.number, lease.epoch, step, number, SCHEMA, custom_topic),
         )
 
     def stamp(self, message: KafkaMessage) -> None:
         """Write into a message what it was sent with; the caller holds the lock since `put`."""
-        place = self.place
-        message.incarnation, message.epoch, message.step = (
-            place.incarnation,
-            place.epoch,
-            place.step,
+        lease = self.lease
+        message.lease, message.epoch, message.step = (
+            lease.number,
+            lease.epoch,
+            lease.step,
         )
-        message.sequence, message.schema, message.channel = self.sent - 1, SCHEMA, self.key.channel
+        message.sequence, message.schema, message.custom_topic = (
+            self.sent - 1,
+            SCHEMA,
+            self.key.custom_topic,
+        )
 
     def state(self) -> State:
         """Return the counters and what waits; all that was sent has arrived."""
@@ -261,7 +269,7 @@ class Edge:
     def load_state(self, state: State) -> None:
         """Go on from what `state` returned."""
         if state["latest"]:
-            self.make_latest()
+            self.keep_latest_only()
         self.sent, self.taken, self.late, self.overwritten = state["counts"]
         self.received = self.sent
         self.queue = [
@@ -272,17 +280,17 @@ class Edge:
         """Return the error for a message that is not here."""
         return MissingMessageError(
             f"{self}: expected message {self.received}, which has not come; {what}",
-            environment=self.place.environment,
-            step=self.place.step,
+            environment=self.lease.environment,
+            step=self.lease.step,
         )
 
     def __str__(self) -> str:
         """Name the environment, the agents and the step, as errors do."""
-        channel, kind, sender, recipient = self.key
-        step = "" if self.place.step is None else f", step {self.place.step}"
-        via = "" if channel is None else f" over {channel!r}"
+        custom_topic, kind, sender, recipient = self.key
+        step = "" if self.lease.step is None else f", step {self.lease.step}"
+        via = "" if custom_topic is None else f" over {custom_topic!r}"
         return (
-            f"environment {self.place.environment!r}, {kind} {sender!r} -> {recipient!r}{via}{step}"
+            f"environment {self.lease.environment!r}, {kind} {sender!r} -> {recipient!r}{via}{step}"
         )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parllel.distributed.messaging.edge import Edge
+from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.exchange import Callback, Exchange, Subscription
-from parllel.distributed.messaging.place import Place
-from parllel.distributed.messaging.room import Room
+from parllel.distributed.messaging.lease import Lease
+from parllel.distributed.messaging.namespace import Namespace
 from parllel.distributed.messaging.topic import Topic
 from parllel.errors import WrongStateError
 from parllel.logging.ledger import Ledger
@@ -16,89 +16,91 @@ from parllel.types import State
 _COUNTS = ("published", "consumed", "late", "overwritten", "queued")
 
 
-class Rooms:
+class Namespaces:
     """Give ids to environments, and keep what each of them has; the caller holds the broker's lock.
 
     Attributes:
-        by_id: the rooms of those that have joined, or were written to.
+        by_id: the namespaces of those that have joined, or were written to.
     """
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self.by_id: dict[str, Room] = {}
-        self._next_incarnation = 1
+        self.by_id: dict[str, Namespace] = {}
+        self._next_lease_number = 1
 
-    def get(self, env_id: str) -> Room:
-        """Return the room of an id; who writes before joining makes it."""
-        room = self.by_id.get(env_id)
-        if room is None:
-            room = Room(self._exchange, Place(env_id, self._new_incarnation()))
-            self.by_id[env_id] = room
-        return room
+    def get(self, env_id: str) -> Namespace:
+        """Return the namespace of an id; who writes before joining makes it."""
+        namespace = self.by_id.get(env_id)
+        if namespace is None:
+            namespace = Namespace(self._exchange, Lease(env_id, self._new_lease_number()))
+            self.by_id[env_id] = namespace
+        return namespace
 
-    def _new_incarnation(self) -> int:
-        self._next_incarnation += 1
-        return self._next_incarnation - 1
+    def _new_lease_number(self) -> int:
+        self._next_lease_number += 1
+        return self._next_lease_number - 1
 
-    def existing(self, env_id: str) -> Room:
-        """Return the room of an id that is in use.
+    def existing(self, env_id: str) -> Namespace:
+        """Return the namespace of an id that is in use.
 
         Raises:
             WrongStateError: if it is not.
         """
-        room = self.by_id.get(env_id)
-        if room is None:
+        namespace = self.by_id.get(env_id)
+        if namespace is None:
             raise WrongStateError(
                 f"KafkaBroker: no environment has the id {env_id!r}; join it first"
             )
-        return room
+        return namespace
 
     def join(self, env_id: str) -> int:
         """Take an id; raise as `KafkaBroker.join`."""
-        room = self.get(env_id)
-        if room.place.joined:
+        namespace = self.get(env_id)
+        if namespace.lease.joined:
             raise WrongStateError(
                 f"KafkaBroker: environment id {env_id!r} is in use; give each environment an id of its own "
                 "(VectorizedKafkaEnv: an env_prefix of its own), or let the other leave first"
             )
         # Someone may have written to the id when nobody had it.
-        if any(edge.sent for edge in room.edges.values()):
-            room.clear()
-        room.place.joined = True
-        return room.place.incarnation
+        if any(channel.sent for channel in namespace.channels.values()):
+            namespace.clear()
+        namespace.lease.joined = True
+        return namespace.lease.number
 
-    def leave(self, env_id: str) -> Room | None:
+    def leave(self, env_id: str) -> Namespace | None:
         """Give an id up, and return what it had."""
-        room = self.by_id.pop(env_id, None)
-        if room is not None:
-            room.clear()
-            room.place.left = True
-        return room
+        namespace = self.by_id.pop(env_id, None)
+        if namespace is not None:
+            namespace.clear()
+            namespace.lease.left = True
+        return namespace
 
-    def edges_to(self, topic: str, agent_id: str, env_id: str) -> list[Edge]:
-        """Return the edges that end at an agent; raise as `KafkaBroker.consume`."""
-        room = self.by_id.get(env_id)
+    def channels_to(self, topic: str, agent_id: str, env_id: str) -> list[Channel]:
+        """Return the channels that end at an agent; raise as `KafkaBroker.consume`."""
+        namespace = self.by_id.get(env_id)
         if not isinstance(topic, Topic):
-            return [] if room is None else room.channel_to(topic, agent_id)
+            return [] if namespace is None else namespace.custom_topic_to(topic, agent_id)
         address = topic.address
         if env_id != address.environment:
             raise ValueError(f"consume: expected a topic of environment {env_id!r}, got {topic!r}")
         if address.recipient is None:
-            if room is None or agent_id not in room.listeners.get(address.sender, ()):
+            if namespace is None or agent_id not in namespace.listeners.get(address.sender, ()):
                 raise ValueError(
                     f"consume: agent {agent_id!r} has not subscribed to {topic!r}; call "
                     f"subscribe(topic, agent_id={agent_id!r}) before it is published to"
                 )
-            return [room.edge_of(address, agent_id)]
+            return [namespace.channel_of(address, agent_id)]
         if agent_id != address.recipient:
             raise ValueError(
                 f"consume: expected a topic for agent {agent_id!r}, got {topic!r}, which is for "
                 f"{address.recipient!r}"
             )
-        if room is None:
+        if namespace is None:
             return []
-        edge = room.edges.get((None, address.kind.value, address.sender, address.recipient))
-        return [] if edge is None else [edge]
+        channel = namespace.channels.get(
+            (None, address.kind.value, address.sender, address.recipient)
+        )
+        return [] if channel is None else [channel]
 
     def subscribe(
         self, topic: str, callback: Callback | None, agent_id: str | None
@@ -114,68 +116,70 @@ class Rooms:
         subscription = None if callback is None else Subscription(callback)
         if not isinstance(topic, Topic):
             assert subscription is not None
-            return self._subscribe_channel(topic, subscription)
-        room = self.get(topic.address.environment)
-        room.create_topic(topic)
+            return self._subscribe_custom_topic(topic, subscription)
+        namespace = self.get(topic.address.environment)
+        namespace.create_topic(topic)
         broadcast = topic.address.recipient is None
         to = agent_id or "" if broadcast else None
         if to is not None:
-            room.listen(topic.address, to)
-        edge = room.edge_of(topic.address, to)
+            namespace.listen(topic.address, to)
+        channel = namespace.channel_of(topic.address, to)
         if subscription is not None:
-            edge.subscriptions = [*edge.subscriptions, subscription]
+            channel.subscriptions = [*channel.subscriptions, subscription]
 
         def end() -> None:
             with self._exchange.lock:
                 if subscription is not None:
                     subscription.active = False
-                    edge.subscriptions = _without(edge.subscriptions, subscription)
-                if to or (to == "" and not edge.subscriptions):
-                    room.unlisten(topic.address, to)
+                    channel.subscriptions = _without(channel.subscriptions, subscription)
+                if to or (to == "" and not channel.subscriptions):
+                    namespace.unlisten(topic.address, to)
 
         return end
 
-    def _subscribe_channel(self, name: str, subscription: Subscription) -> Callable[[], None]:
+    def _subscribe_custom_topic(self, name: str, subscription: Subscription) -> Callable[[], None]:
         of_all = self._exchange.subscriptions
-        self._set_channel(name, [*of_all.get(name, ()), subscription])
+        self._set_custom_topic(name, [*of_all.get(name, ()), subscription])
 
         def end() -> None:
             with self._exchange.lock:
                 subscription.active = False
-                self._set_channel(name, _without(of_all.get(name, ()), subscription))
+                self._set_custom_topic(name, _without(of_all.get(name, ()), subscription))
 
         return end
 
-    def _set_channel(self, name: str, subscriptions: list[Subscription]) -> None:
+    def _set_custom_topic(self, name: str, subscriptions: list[Subscription]) -> None:
         self._exchange.subscriptions[name] = subscriptions
         if not subscriptions:
             del self._exchange.subscriptions[name]
-        for room in self.by_id.values():
-            for edge in room.edges.values():
-                if edge.key.channel == name:
-                    edge.subscriptions = subscriptions
+        for namespace in self.by_id.values():
+            for channel in namespace.channels.values():
+                if channel.key.custom_topic == name:
+                    channel.subscriptions = subscriptions
 
     def load_state(self, env_id: str, state: State) -> None:
         """Let an environment go on from a state.
 
-        It takes the number of the saved incarnation where that is new here. Otherwise what this broker has
+        It takes the number of the saved lease where that is new here. Otherwise what this broker has
         sent under that number could still be on its way.
         """
-        room = self.existing(env_id)
-        number, place = state["incarnation"], room.place
-        unused = place.epoch == 0 and not any(edge.sent for edge in room.edges.values())
-        if number >= self._next_incarnation:
-            self._next_incarnation = number + 1
-        elif number != place.incarnation or not unused:
-            number = self._new_incarnation()
-        room.load_state(state, number)
+        namespace = self.existing(env_id)
+        number, lease = state["lease"], namespace.lease
+        unused = lease.epoch == 0 and not any(
+            channel.sent for channel in namespace.channels.values()
+        )
+        if number >= self._next_lease_number:
+            self._next_lease_number = number + 1
+        elif number != lease.number or not unused:
+            number = self._new_lease_number()
+        namespace.load_state(state, number)
 
     def ledger(self) -> Ledger:
         """Return what became of all messages."""
         ledger = Ledger("published = consumed + cleared + late + overwritten + queued")
         ledger.add(**self._exchange.totals)
-        for room in self.by_id.values():
-            ledger.add(**dict(zip(_COUNTS, room.counts(), strict=True)))
+        for namespace in self.by_id.values():
+            ledger.add(**dict(zip(_COUNTS, namespace.counts(), strict=True)))
         return ledger
 
     def statistics(self) -> dict[str, int]:
@@ -186,7 +190,7 @@ class Rooms:
             "duplicates": exchange.duplicates,
             "callback_failures": exchange.watchers.failures,
             "environments": len(self.by_id),
-            "edges": sum(len(room.edges) for room in self.by_id.values()),
+            "channels": sum(len(namespace.channels) for namespace in self.by_id.values()),
         }
 
 

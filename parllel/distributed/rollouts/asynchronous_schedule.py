@@ -5,7 +5,7 @@
       |                         +------- dies, hangs -------+
     PAUSED <------------------------- restarts left --------+--- none left ---> PARKED
 
-One thread does all of this. What is made, reset or stepped is in `AwaitedRows`, all else is not; a row of the
+One thread does all of this. What is made, reset or stepped is in `PendingRows`, all else is not; a row of the
 samples belongs to the environment as long as it is there.
 """
 
@@ -23,11 +23,11 @@ from parllel.agents.action_check import check_action_space
 from parllel.agents.handler import Handler
 from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.stepping.awaited_rows import AwaitedRows
+from parllel.cages.stepping.pending_rows import PendingRows
 from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.traj_info import TrajInfo
 from parllel.distributed.rollouts.arguments import check_kind, check_timeout
-from parllel.distributed.rollouts.env_unit import Doing, EnvUnit, UnitActor, WaitingUnits
+from parllel.distributed.rollouts.cage_group import CageGroup, GroupActor, GroupPhase, WaitingGroups
 from parllel.distributed.rollouts.env_worker import EnvWorker
 from parllel.distributed.rollouts.schedule import Schedule
 from parllel.distributed.rollouts.single_rows import SingleRows
@@ -41,13 +41,13 @@ from parllel.transforms.transform import StepTransform
 # The longest wait of one `advance`, and how often it is looked for environments that take too long.
 _SLICE_S = 0.1
 # Time between two looks counts for no more: this process may have been stopped, and its children with it.
-_LONGEST_GAP_S = 1.0
+_MAX_GAP_S = 1.0
 
-# What a unit answered to a step: episodes that ended, and last observations.
-_Answer: TypeAlias = tuple[EnvUnit, list[TrajInfo], list[FinalObservation]]
+# What a group answered to a step: episodes that ended, and last observations.
+_Answer: TypeAlias = tuple[CageGroup, list[TrajInfo], list[FinalObservation]]
 
 
-class ReadySchedule(Schedule):
+class AsynchronousSchedule(Schedule):
     """Let the agent act as soon as enough environments have answered, while the others go on.
 
     The agent is always given blocks of `block` rows: `batch_size`, rounded up to a multiple of four. What is
@@ -103,20 +103,21 @@ class ReadySchedule(Schedule):
             if len(cage.groups) != 1:
                 raise ValueError(
                     f"cage {i} ({cage.spaces.name}): expected one group of environments, got "
-                    f"{len(cage.groups)}; a ReadySchedule waits for each cage by itself"
+                    f"{len(cage.groups)}; a AsynchronousSchedule waits for each cage by itself"
                 )
         self.n_environments = self._rows.B
         self.handler = handler
         self.recurrent = handler.agent.recurrent
         self._timeout_s = check_timeout("timeout_s", timeout_s)
         self._samples = samples
-        self._units = [
-            EnvUnit(env, columns) for env, columns in zip(environments, placed.columns, strict=True)
+        self._groups = [
+            CageGroup(env, columns)
+            for env, columns in zip(environments, placed.columns, strict=True)
         ]
-        self._awaited: AwaitedRows[EnvUnit] = AwaitedRows()
-        self._waiting = WaitingUnits(self._units, batch_size, max_wait_s)
-        self._actor = UnitActor(handler, self._rows, batch_size)
-        # Seconds in which this process ran, more or less; see `_LONGEST_GAP_S`.
+        self._awaited: PendingRows[CageGroup] = PendingRows()
+        self._waiting = WaitingGroups(self._groups, batch_size, max_wait_s)
+        self._actor = GroupActor(handler, self._rows, batch_size)
+        # Seconds in which this process ran, more or less; see `_MAX_GAP_S`.
         self._clock_s = self._checked_s = 0.0
         self._looked = time.monotonic()
         self._is_copy = False
@@ -126,15 +127,15 @@ class ReadySchedule(Schedule):
     def parked(self) -> dict[int, RestartsUsedUpError]:
         """See the class."""
         return {
-            unit.columns.start: unit.worker.parked
-            for unit in self._units
-            if unit.worker is not None and unit.worker.parked is not None
+            group.columns.start: group.worker.parked
+            for group in self._groups
+            if group.worker is not None and group.worker.parked is not None
         }
 
     @property
     def restarts(self) -> int:
         """See the class."""
-        return sum(unit.worker.restarts for unit in self._units if unit.worker is not None)
+        return sum(group.worker.restarts for group in self._groups if group.worker is not None)
 
     # ------------------------------------------------------------------ one turn
 
@@ -145,8 +146,8 @@ class ReadySchedule(Schedule):
     def _check_own(self) -> None:
         # A copy would take the workers for dead, and start others for the batch that both have.
         if self._is_copy:
-            for unit in self._units:
-                unit.cage.check_open()
+            for group in self._groups:
+                group.cage.check_open()
 
     def begin(self, collector: StepCollector) -> None:
         """Reset all environments."""
@@ -154,8 +155,8 @@ class ReadySchedule(Schedule):
         self._collector = collector
         self.handler.sample_mode()
         self.handler.reset()
-        for unit in self._units:
-            self._bind(unit)
+        for group in self._groups:
+            self._bind(group)
 
     def advance(self, *, may_act: bool) -> bool:
         """Take what has been answered, then act if it is time to.
@@ -170,7 +171,7 @@ class ReadySchedule(Schedule):
         self._restart()
         received = self._receive(self._patience_s(may_act))
         self._end_late()
-        if all(unit.doing is Doing.PARKED for unit in self._units):
+        if all(group.phase is GroupPhase.PARKED for group in self._groups):
             raise next(iter(self.parked.values()))
         if may_act and self._waiting.left_s() == 0:
             self._act()
@@ -179,7 +180,7 @@ class ReadySchedule(Schedule):
 
     def _tick(self) -> None:
         now = time.monotonic()
-        self._clock_s += min(now - self._looked, _LONGEST_GAP_S)
+        self._clock_s += min(now - self._looked, _MAX_GAP_S)
         self._looked = now
 
     def _patience_s(self, may_act: bool) -> float:
@@ -187,9 +188,9 @@ class ReadySchedule(Schedule):
         if may_act:
             # Not longer than those that have answered may wait for others.
             patience_s = min(patience_s, self._waiting.left_s())
-        for unit in self._units:
-            if unit.doing is Doing.PAUSED:
-                patience_s = min(patience_s, unit.due_s - now)
+        for group in self._groups:
+            if group.phase is GroupPhase.PAUSED:
+                patience_s = min(patience_s, group.due_s - now)
         if not may_act and not len(self._awaited):
             return 0.0  # the caller waits, for room in the queue
         return max(patience_s, 0.0)
@@ -205,162 +206,164 @@ class ReadySchedule(Schedule):
         answers: list[_Answer] = []
         with monitor.stage("receive"):
             done = self._awaited.wait(patience_s)
-            for unit in done:
-                self._finish(unit, answers)
+            for group in done:
+                self._finish(group, answers)
         with monitor.stage("hand_over"):
-            for unit, trajs, finals in answers:
-                self._take_steps(unit, finals)
+            for group, trajs, finals in answers:
+                self._take_steps(group, finals)
                 self._collector.add_episodes(trajs)
         return bool(done)
 
-    def _finish(self, unit: EnvUnit, answers: list[_Answer]) -> None:
-        """Take the answer of a unit, which waits for an action then, unless it has failed.
+    def _finish(self, group: CageGroup, answers: list[_Answer]) -> None:
+        """Take the answer of a group, which waits for an action then, unless it has failed.
 
         answers: gets this one, if it is that to a step.
         """
-        if unit.doing is Doing.MAKING:
-            self._bind(unit)
+        if group.phase is GroupPhase.MAKING:
+            self._bind(group)
             return
-        stepped = unit.doing is Doing.STEPPING
+        stepped = group.phase is GroupPhase.STEPPING
         try:
             # All that may raise for what the environment did; what comes of it later is this side's fault.
-            unit.cage.finish_row()
-            trajs = unit.cage.collect_completed_trajs()
-            finals = unit.cage.collect_final_observations(truncated_only=not self.recurrent)
+            group.cage.finish_row()
+            trajs = group.cage.collect_completed_trajs()
+            finals = group.cage.collect_final_observations(truncated_only=not self.recurrent)
         except Exception as error:
-            self._fail(unit, error)
+            self._fail(group, error)
             return
         if stepped:
-            answers.append((unit, trajs, finals))
+            answers.append((group, trajs, finals))
         elif self.recurrent:
-            self.handler.reset_one(np.arange(unit.columns.start, unit.columns.stop))
-        self._waiting.add(unit)
+            self.handler.reset_one(np.arange(group.columns.start, group.columns.stop))
+        self._waiting.add(group)
 
-    def _take_steps(self, unit: EnvUnit, finals: Sequence[FinalObservation]) -> None:
+    def _take_steps(self, group: CageGroup, finals: Sequence[FinalObservation]) -> None:
         final = {one.column: self._rows.stored(one.observation) for one in finals}
-        for column in unit.numbers:
+        for column in group.numbers:
             self._collector.add_row(
                 self._rows,
-                unit.t,
+                group.t,
                 column,
-                unit.version,
+                group.version,
                 final_observation=final.get(column),
-                rnn_state=unit.states.get(column),
+                rnn_state=group.states.get(column),
             )
-            if self.recurrent and self._rows.done[unit.t, column]:
+            if self.recurrent and self._rows.done[group.t, column]:
                 self.handler.reset_one(np.array([column]))
-        unit.t += 1
-        if unit.t == self._rows.T:
-            self._rows.wrap(unit.columns)
-            unit.t = 0
+        group.t += 1
+        if group.t == self._rows.T:
+            self._rows.wrap(group.columns)
+            group.t = 0
 
     # ------------------------------------------------------------------ acting
 
     def _act(self) -> None:
         """Let the agent act for all that wait, in blocks, and start their steps."""
-        units = self._waiting.take()
-        for unit in units:
+        groups = self._waiting.take()
+        for group in groups:
             # Before the decision, and for all blocks of it: weights change only between two turns.
-            unit.version = self._collector.version
+            group.version = self._collector.version
         with self._collector.monitor.stage("inference"):
-            self._actor.act(units, self._collector)
+            self._actor.act(groups, self._collector)
         with self._collector.monitor.stage("send"):
-            for unit in units:
+            for group in groups:
                 try:
-                    unit.cage.start_row(unit.t)
+                    group.cage.start_row(group.t)
                 except Exception as error:
-                    self._fail(unit, error)
+                    self._fail(group, error)
                 else:
-                    self._await(unit, Doing.STEPPING)
+                    self._await(group, GroupPhase.STEPPING)
 
-    def _await(self, unit: EnvUnit, doing: Doing) -> None:
-        unit.doing, unit.since_s = doing, self._clock_s
-        self._awaited.add(unit, unit.cage)
+    def _await(self, group: CageGroup, phase: GroupPhase) -> None:
+        group.phase, group.since_s = phase, self._clock_s
+        self._awaited.add(group, group.cage)
 
     # ------------------------------------------------------------------ failures and restarts
 
-    def _bind(self, unit: EnvUnit) -> None:
+    def _bind(self, group: CageGroup) -> None:
         """Reset the environments of a new cage, once they are made."""
-        unit.t = 0
-        self._rows.forget(unit.columns)
+        group.t = 0
+        self._rows.forget(group.columns)
         try:
-            _ = unit.cage.spaces  # raises what went wrong in the construction
+            _ = group.cage.spaces  # raises what went wrong in the construction
         except Exception as error:
-            self._fail(unit, error)
+            self._fail(group, error)
             return
         try:
-            unit.cage.set_samples_buffer(self._samples, unit.columns)
-            unit.cage.start_reset(0)
+            group.cage.set_samples_buffer(self._samples, group.columns)
+            group.cage.start_reset(0)
         # Anything else is wrong with the samples, and would be again after a restart.
         except WorkerError as error:
-            self._fail(unit, error)
+            self._fail(group, error)
         else:
-            self._await(unit, Doing.RESETTING)
+            self._await(group, GroupPhase.RESETTING)
 
     def _end_late(self) -> None:
         """Give up environments that have taken too long."""
         if self._clock_s - self._checked_s < _SLICE_S:
             return
         self._checked_s = self._clock_s
-        for unit in self._units:
-            if unit.doing not in (Doing.MAKING, Doing.RESETTING, Doing.STEPPING):
+        for group in self._groups:
+            if group.phase not in (GroupPhase.MAKING, GroupPhase.RESETTING, GroupPhase.STEPPING):
                 continue
-            limit_s = self._timeout_s if unit.worker is None else unit.worker.timeout_s
-            if self._clock_s - unit.since_s <= limit_s:
+            limit_s = self._timeout_s if group.worker is None else group.worker.timeout_s
+            if self._clock_s - group.since_s <= limit_s:
                 continue
-            self._awaited.remove(unit)
-            if unit.worker is None:
-                unit.cage.close()  # kills what is busy
+            self._awaited.remove(group)
+            if group.worker is None:
+                group.cage.close()  # kills what is busy
             self._fail(
-                unit,
+                group,
                 WorkerTimeoutError(
-                    f"environment {unit.columns.start} did not answer within {limit_s:g} s during "
-                    f"{unit.doing.value}"
+                    f"environment {group.columns.start} did not answer within {limit_s:g} s during "
+                    f"{group.phase.value}"
                 ),
             )
 
-    def _fail(self, unit: EnvUnit, error: Exception) -> None:
-        """Break off the fragments of a unit, and plan its restart."""
-        if unit.worker is None:
+    def _fail(self, group: CageGroup, error: Exception) -> None:
+        """Break off the fragments of a group, and plan its restart."""
+        if group.worker is None:
             raise error
-        trajs, finals = self._last_answer(unit)
-        if finals and unit.doing is Doing.STEPPING:
+        trajs, finals = self._last_answer(group)
+        if finals and group.phase is GroupPhase.STEPPING:
             # The episode had ended before its reset failed: the step is whole, and says how.
-            self._take_last_step(unit, finals)
-        for column in unit.numbers:
+            self._take_last_step(group, finals)
+        for column in group.numbers:
             self._collector.break_off(column)
         self._collector.add_episodes(trajs)
-        pause_s = unit.worker.fail(error)
+        pause_s = group.worker.fail(error)
         if pause_s is None:
-            unit.doing = Doing.PARKED
-            warnings.warn(str(unit.worker.parked), RuntimeWarning, stacklevel=2)
+            group.phase = GroupPhase.PARKED
+            warnings.warn(str(group.worker.parked), RuntimeWarning, stacklevel=2)
         else:
-            unit.doing, unit.due_s = Doing.PAUSED, time.monotonic() + pause_s
+            group.phase, group.due_s = GroupPhase.PAUSED, time.monotonic() + pause_s
 
-    def _last_answer(self, unit: EnvUnit) -> tuple[list[TrajInfo], list[FinalObservation]]:
+    def _last_answer(self, group: CageGroup) -> tuple[list[TrajInfo], list[FinalObservation]]:
         """Return what a process that raised could still hand over; a dead one could not."""
         with suppress(Exception):
-            return unit.cage.collect_completed_trajs(), unit.cage.collect_final_observations()
+            return group.cage.collect_completed_trajs(), group.cage.collect_final_observations()
         return [], []
 
-    def _take_last_step(self, unit: EnvUnit, finals: Sequence[FinalObservation]) -> None:
+    def _take_last_step(self, group: CageGroup, finals: Sequence[FinalObservation]) -> None:
         for one in finals:
             # No other episode follows in this process, so nothing else was written there.
-            self._rows.write_observation(unit.t + 1, one.column, self._rows.stored(one.observation))
-        self._take_steps(unit, [one for one in finals if one.truncated or self.recurrent])
+            self._rows.write_observation(
+                group.t + 1, one.column, self._rows.stored(one.observation)
+            )
+        self._take_steps(group, [one for one in finals if one.truncated or self.recurrent])
 
     def _restart(self) -> None:
-        """Start the processes of units whose pause is over."""
+        """Start the processes of groups whose pause is over."""
         now = time.monotonic()
-        for unit in self._units:
-            if unit.doing is not Doing.PAUSED or now < unit.due_s or unit.worker is None:
+        for group in self._groups:
+            if group.phase is not GroupPhase.PAUSED or now < group.due_s or group.worker is None:
                 continue
             try:
-                unit.worker.restart()
+                group.worker.restart()
             except Exception as error:
-                self._fail(unit, error)
+                self._fail(group, error)
             else:
-                self._await(unit, Doing.MAKING)
+                self._await(group, GroupPhase.MAKING)
 
     # ------------------------------------------------------------------ the end
 
@@ -368,7 +371,7 @@ class ReadySchedule(Schedule):
         """Close all environments, those that are busy at once, and the handler; may be called twice."""
         with ExitStack() as stack:
             stack.callback(self.handler.close)
-            for unit in self._units:
-                unit.cage.start_close()
-            for unit in self._units:
-                stack.callback((unit.worker or unit.cage).close)
+            for group in self._groups:
+                group.cage.start_close()
+            for group in self._groups:
+                stack.callback((group.worker or group.cage).close)

@@ -20,7 +20,7 @@ from parllel.cages.stepping.step_result import STEP_OUTS, StepResult, deliver
 from parllel.types import Tree
 
 
-class PlainFace(ABC):
+class StepMethods(ABC):
     """Methods of cages of one environment, for your own loops."""
 
     def step_async(

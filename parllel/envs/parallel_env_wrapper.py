@@ -9,7 +9,7 @@ import gymnasium as gym
 from parllel.envs.parallel_env import ParallelEnv
 
 
-class AroundParallelEnv(gym.Env[Any, Any]):
+class ParallelEnvWrapper(gym.Env[Any, Any]):
     """Let cages reach attributes of a parallel environment as they do those of a wrapped one.
 
     Attributes:

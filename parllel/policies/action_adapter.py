@@ -13,7 +13,7 @@ from parllel.cages.spaces import action_reader, example_of
 from parllel.types import Tree
 
 
-class OneAction:
+class ActionAdapter:
     """Turn actions of a policy into what one environment is given: clipped to a Box, in the space's dtype.
 
     Args:

@@ -15,14 +15,14 @@ from parllel.cages.cage_interface import CageInterface
 from parllel.cages.workers.wakeup_pipe import WakeupPipe
 from parllel.errors import WrongStateError
 from parllel.system.counted_time import SLICE_S, counted_s
-from parllel.system.processes.several import Handles
+from parllel.system.processes.several import WaitSet
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 # Between two questions to cages that give nothing to wait for.
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 20e-6, 1e-3
 
 
-class AwaitedRows(Generic[KeyT]):
+class PendingRows(Generic[KeyT]):
     """Rows of any cages that were started, of which `wait` takes out those that are done.
 
     Rows are known by keys, such as the numbers of their environments. To add and to take out a row costs the
@@ -32,7 +32,7 @@ class AwaitedRows(Generic[KeyT]):
     def __init__(self) -> None:
         self._rows: dict[KeyT, tuple[CageInterface, int, list[int]]] = {}
         self._silent: dict[KeyT, None] = {}  # without handles: to be asked again and again
-        self._handles = Handles()
+        self._handles = WaitSet()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -73,7 +73,7 @@ class AwaitedRows(Generic[KeyT]):
             WrongStateError: if there are no rows, or one has been finished already.
         """
         if not self._rows:
-            raise WrongStateError("AwaitedRows.wait: there are no rows; add some that were started")
+            raise WrongStateError("PendingRows.wait: there are no rows; add some that were started")
         pause_s, left_s = 0.0, timeout_s
         while True:
             limit_s, began = pause_s if self._silent else SLICE_S, time.monotonic()
@@ -110,10 +110,10 @@ class AwaitedRows(Generic[KeyT]):
 def await_rows(rows: Sequence[tuple[CageInterface, int]], timeout_s: float) -> list[int]:
     """Wait once for rows of several cages, given as cage and group; return the positions of those done.
 
-    A loop keeps its rows in `AwaitedRows` instead, which looks at each row once. Returns and raises what its
+    A loop keeps its rows in `PendingRows` instead, which looks at each row once. Returns and raises what its
     `wait` does.
     """
-    awaited: AwaitedRows[int] = AwaitedRows()
+    awaited: PendingRows[int] = PendingRows()
     for position, (cage, group) in enumerate(rows):
         awaited.add(position, cage, group)
     return awaited.wait(timeout_s)

@@ -7,7 +7,7 @@ import ray
 from parllel.errors import WorkerDiedError
 
 
-class RayTie:
+class RayConnection:
     """The connection of a process with Ray, as it was when actors were started.
 
     To be asked before each call of Ray: without a connection a call starts another Ray, and waits there for
