@@ -11,11 +11,13 @@ from typing import Any
 
 from parllel.cli.run_commands import add_repeated, add_server, add_trust
 
+# Modules NAME_worker of `parllel.distributed.operators.workers`.
+WORKERS = ("balrog", "chess", "human", "operators", "policy", "rl")
 _CALLS = "parllel.distributed.operators.experiments.experiment_commands"
 
 
 def add_commands(commands: Any) -> None:
-    """Add `operators run`, `operators dashboard`, `operators results` and `operators workers`."""
+    """Add `operators run`, `dashboard`, `results`, `workers` and `worker`."""
     group = commands.add_parser(
         "operators", help="compare what acts, each in a process of its own, on the same episodes"
     )
@@ -24,6 +26,7 @@ def add_commands(commands: Any) -> None:
     _add_dashboard(nested)
     _add_results(nested)
     _add_workers(nested)
+    _add_worker(nested)
 
 
 def _add_run(commands: Any) -> None:
@@ -103,6 +106,20 @@ def _add_workers(commands: Any) -> None:
         "workers", help="list the kinds of operators, and what each needs"
     )
     _call(workers, "workers")
+
+
+def _add_worker(commands: Any) -> None:
+    worker = commands.add_parser(
+        "worker",
+        help="play episodes with a single worker, without an experiment",
+        description="Play episodes with a single worker and print a line of JSON for each. `worker NAME "
+        "--help` lists the worker's own options.",
+    )
+    worker.set_defaults(
+        call="parllel.distributed.operators.workers.worker_main:run_named", extra="operators"
+    )
+    worker.add_argument("name", choices=WORKERS, metavar="NAME", help=", ".join(WORKERS))
+    worker.add_argument("options", nargs=argparse.REMAINDER, help="of the worker")
 
 
 def _call(parser: argparse.ArgumentParser, function: str) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from parllel.cli.operators_commands import WORKERS
+from parllel.distributed.operators import workers
+
 FRAIL = Path(__file__).parents[1] / "distributed" / "operators" / "frail_worker.py"
 SCRIPT = f"""
 from parllel.distributed.operators import Experiment, OperatorConfig
@@ -97,3 +100,21 @@ def test_workers_are_listed(call):
     assert status == 0
     kinds = [line.split()[0] for line in output.splitlines()[1:]]
     assert sorted(kinds) == ["baseline", "chess", "human", "llm", "policy", "program", "rl"]
+
+
+def test_a_worker_plays_by_its_name(spawn, tmp_path):
+    flags = ("--env-id", "CartPole-v1", "--policy", "random", "--telemetry-dir", tmp_path)
+    done = spawn("operators", "worker", "operators", *flags, "--seeds", "3:5")
+    assert [json.loads(line)["seed"] for line in done.stdout.splitlines()] == [3, 4]
+
+
+def test_each_worker_of_the_package_has_a_command():
+    folder = Path(workers.__file__).parent
+    names = {path.stem.removesuffix("_worker") for path in folder.glob("*_worker.py")}
+    assert names == {*WORKERS, "barlog"}  # another spelling of balrog
+
+
+def test_an_unknown_worker_is_refused(call, capsys):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        call("operators", "worker", "nobody")
+    assert "invalid choice: 'nobody'" in capsys.readouterr().err

@@ -218,7 +218,7 @@ def test_seeds_do_not_depend_on_how_many_there_are():
 SCRIPT = """
 import sys
 from parllel.cli import main
-from parllel.distributed.operators import Experiment, Fixed, OperatorConfig
+from parllel.distributed.operators import Experiment, FixedSeeds, OperatorConfig
 
 def frail(operator_id, *words):
     worker = [sys.executable, {frail!r}, *words]
@@ -227,7 +227,7 @@ def frail(operator_id, *words):
 experiment = Experiment(
     "long",
     [frail("quick"), frail("slow", "slow=0.2"), frail("hangs", "hang=1", "stubborn")],
-    seeds=Fixed(1), episodes=100000, step_timeout_s=100, pace_s=0.01,
+    seeds=FixedSeeds(1), episodes=100000, step_timeout_s=100, pace_s=0.01,
 )
 """
 

@@ -66,7 +66,7 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
         return seeds.seeds(episodes)
     if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Sequence):
         raise TypeError(
-            "seeds: expected an int, a list of ints, Procedural or Fixed, such as seeds=0 with "
+            "seeds: expected an int, a list of ints, ProceduralSeeds or FixedSeeds, such as seeds=0 with "
             f"episodes=50, or range(50); got {seeds!r}"
         )
     if not len(seeds):

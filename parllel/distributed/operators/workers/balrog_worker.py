@@ -1,6 +1,6 @@
 """A language model that plays MiniGrid or BabyAI: what the agent sees in words, and an action by its name.
 
-python -m parllel.distributed.operators.workers.balrog_worker --env-id BabyAI-GoToRedBall-v0 --seeds 0:10
+parllel operators worker balrog --env-id BabyAI-GoToRedBall-v0 --seeds 0:10
     --settings='{"model": "qwen3", "provider": "ollama"}'
 """
 

@@ -1,8 +1,8 @@
 r"""A player of PettingZoo's chess: random moves, a function of position and legal moves, or a language model.
 
-python -m parllel.distributed.operators.workers.chess_worker \
+parllel operators worker chess \
     --policy file.py:name --seeds 0:50
-python -m parllel.distributed.operators.workers.chess_worker \
+parllel operators worker chess \
     --settings='{"model": "qwen3", "provider": "ollama"}' --seeds 0:4
 
 With --interactive it is a player of games that run elsewhere; otherwise it plays against random moves, white

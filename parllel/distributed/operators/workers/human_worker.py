@@ -1,6 +1,6 @@
 """A person at a terminal, by keys.
 
-python -m parllel.distributed.operators.workers.human_worker --env-id FrozenLake-v1 --episodes 3
+parllel operators worker human --env-id FrozenLake-v1 --episodes 3
 
 Settings: "keys", an action by key, such as {"w": 0, "left": 1}; "action_names", a list of them.
 

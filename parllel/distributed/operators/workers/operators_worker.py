@@ -1,8 +1,8 @@
 r"""Baselines, and language models in any environment or game.
 
-python -m parllel.distributed.operators.workers.operators_worker \
+parllel operators worker operators \
     --env-id CartPole-v1 --policy random --seeds 0:50
-python -m parllel.distributed.operators.workers.operators_worker \
+parllel operators worker operators \
     --env-id FrozenLake-v1 --settings '{"model": "gpt-5-mini"}'
 
 --policy is random, noop, or file.py:name. Without it, a language model decides, which --settings name.

@@ -1,6 +1,6 @@
 r"""Any specification of an agent that `parllel.policies` understands: a run, a file, a URL, an action.
 
-python -m parllel.distributed.operators.workers.policy_worker \
+parllel operators worker policy \
     --env-id CartPole-v1 --policy http://127.0.0.1:8000 --seeds 0:50
 """
 

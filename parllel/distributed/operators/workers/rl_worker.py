@@ -1,6 +1,6 @@
 r"""Trained policies: the folder of a run, or a model that CleanRL saved.
 
-python -m parllel.distributed.operators.workers.rl_worker \
+parllel operators worker rl \
     --env-id CartPole-v1 --policy runs/cartpole/ppo-seed0 --seeds 0:50
 
 Settings of a run: "best", the checkpoint of the best evaluation in place of the newest.

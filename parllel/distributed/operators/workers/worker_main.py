@@ -7,7 +7,9 @@ otherwise, batch    play an episode for each seed; write telemetry, and records 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import ModuleType
@@ -42,9 +44,8 @@ Load = Callable[[argparse.Namespace, dict[str, Any], EnvFactory | None], LoadedW
 
 def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
     """Return a parser of the arguments that all workers have."""
-    parser = argparse.ArgumentParser(
-        f"python -m parllel.distributed.operators.{name}", description=description
-    )
+    prog = f"parllel operators worker {name.removesuffix('_worker')}"
+    parser = argparse.ArgumentParser(prog, description=description)
     add = parser.add_argument
     add("--interactive", action="store_true", help="answer commands on standard input")
     add("--run-id", help="default: the variable OPERATOR_RUN_ID")
@@ -126,6 +127,16 @@ def run_worker(
         telemetry_dir=given.telemetry_dir,
         min_understood=given.min_understood,
     )
+    return status
+
+
+def run_named(arguments: argparse.Namespace) -> int:
+    """Run a worker by its name, as `parllel operators worker NAME ...` does."""
+    name = f"{arguments.name}_worker"
+    # As its own command line, whose options and messages name the worker.
+    sys.argv = [name, *arguments.options]
+    module = importlib.import_module(f"parllel.distributed.operators.workers.{name}")
+    status: int = module.main()
     return status
 
 
