@@ -137,7 +137,7 @@ class Experiment:
     Args:
         name: 1 to 60 letters, digits, ".", "_" and "-".
         operators: compared with others of the same environment, the first of each with the rest.
-        seeds: of the episodes: a list; an int or `ProceduralSeeds`, from which another is derived for each; or
+        seeds: of the episodes: a list; an int or `ProceduralSeeds`, from which one is derived for each; or
             `FixedSeeds`, where only agents draw anew. The i-th episodes of all operators have the same.
         episodes: of each operator; default as many as there are seeds in a list.
         mode: "free", where each goes on at its own speed, or "lockstep", where all take their steps together.
