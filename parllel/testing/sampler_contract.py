@@ -80,10 +80,7 @@ class SamplerContract:
     def check(self, setup: SamplerSetup, n_batches: int) -> None:
         """Compare some batches, all fields and episodes, with those of a plain loop."""
         with self.sampler(setup) as sampler:
-            for number, expected in enumerate(self.simulate(setup, n_batches)):
-                samples, trajs = sampler.collect_batch(number * setup.batch_spec.size)
-                check_samples(samples, expected)
-                check_trajs(trajs, expected)
+            check_batches(sampler, self.simulate(setup, n_batches))
 
     def test_batches_are_those_of_a_plain_loop(self) -> None:
         # 24 rows, more than the longest round of episodes takes (1 + 2 + 11 steps).
@@ -168,10 +165,7 @@ class SamplerContract:
         with self.sampler(replace(setup, seed=setup.seed + 1)) as sampler:
             sampler.load_state(state)
             sampler.handler.agent.load_state(agent)
-            for batch in (3, 4):
-                samples, trajs = sampler.collect_batch(batch)
-                check_samples(samples, batches[batch])
-                check_trajs(trajs, batches[batch])
+            check_batches(sampler, batches[3:])
 
     def test_state_of_other_transforms_is_refused(self) -> None:
         import pytest
@@ -203,6 +197,16 @@ class SamplerContract:
                 sampler.collect_batch(0)
                 with pytest.raises(DummyFaultError, match="step number 6 failed"):
                     sampler.collect_batch(12)
+
+
+def check_batches(sampler: Sampler, expected: Sequence[SimulatedBatch]) -> None:
+    """Compare the next batches of a sampler, all fields and episodes."""
+    elapsed_steps = 0
+    for batch in expected:
+        samples, trajs = sampler.collect_batch(elapsed_steps)
+        elapsed_steps += sampler.count_steps(samples)
+        check_samples(samples, batch)
+        check_trajs(trajs, batch)
 
 
 def check_samples(samples: Samples, expected: SimulatedBatch) -> None:

@@ -48,6 +48,15 @@ class SamplerParts:
     step_transforms: list[RecordingStepTransform]
     batch_transforms: list[RecordingBatchTransform]
 
+    def sampler(self, cls: Callable[..., Any], **changes: Any) -> Any:
+        """Build a sampler of a class, with some arguments changed or added."""
+        return cls(**{**vars(self), **changes})
+
+    def close(self) -> None:
+        """Close the cages."""
+        for cage in self.cages:
+            cage.close()
+
 
 @dataclass(frozen=True)
 class MakeCages:
@@ -214,16 +223,7 @@ def make_sampler(cls: Callable[..., Any], setup: SamplerSetup, **options: Any) -
     """Build a sampler of a class from a setup; if it refuses its parts, they are closed."""
     parts = setup.build()
     try:
-        return cls(
-            parts.batch_spec,
-            parts.cages,
-            parts.handler,
-            parts.samples,
-            parts.step_transforms,
-            parts.batch_transforms,
-            **options,
-        )
+        return parts.sampler(cls, **options)
     except BaseException:
-        for cage in parts.cages:
-            cage.close()
+        parts.close()
         raise

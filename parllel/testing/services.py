@@ -23,13 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from parllel.system.processes.process_table import ProcessEntry, process_entry
-from parllel.testing.holdings import (
-    Holdings,
-    LeakError,
-    collect_children,
-    mapped_segments,
-    settle,
-)
+from parllel.testing.holdings import Holdings, LeakError, collect_children, mapped_segments, settle
 from parllel.testing.subreaper import begin_adopting, end_adopting
 
 _MARK = "PARLLEL_TEST_SERVICE"

@@ -15,6 +15,7 @@ from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.types import BatchSpec, Tree
 
+NO_ACTION = np.int64(0)
 VALUE = NamedTuple(value=Field(np.float32(0), padding=1))
 
 
@@ -22,30 +23,38 @@ def allocate_numbers(
     batch_spec: BatchSpec,
     *,
     observation: Tree,
+    action: Tree = NO_ACTION,
     agent_info: Tree = VALUE,
     env_info: Tree = None,
     valid: bool = False,
+    **memory: Any,
 ) -> Samples:
     """Allocate samples without the fields of transforms.
 
-    observation: example of one cell.  agent_info: example, or Fields.  valid: with `env.valid`.
+    observation: example of one cell, or Fields.  action, agent_info: the same.  valid: with `env.valid`.
+    memory: further arguments of `allocate`, such as `storage`.
     """
     ends = dict.fromkeys(("terminated", "truncated", "done"), np.bool_(False))
     if valid:
         ends["valid"] = np.bool_(False)
     samples: Samples = allocate(
         Samples(
-            agent=AgentSamples(action=np.int64(0), agent_info=agent_info),
+            agent=AgentSamples(action=action, agent_info=agent_info),
             env=EnvSamples(
-                observation=buffer_map(lambda x: Field(x, padding=1), observation),
+                observation=buffer_map(_padded, observation),
                 reward=np.float32(0),
-                env_info=env_info,
                 **ends,
+                env_info=env_info,
             ),
         ),
         batch_spec,
+        **memory,
     )
     return samples
+
+
+def _padded(leaf: Any) -> Field:
+    return leaf if isinstance(leaf, Field) else Field(leaf, padding=1)
 
 
 def write_numbers(samples: Samples, seed: int, *, but: Iterable[int] = ()) -> None:

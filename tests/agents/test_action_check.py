@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -20,20 +22,20 @@ def multi(nvec, start=None):
     return spaces.MultiDiscrete(np.array(nvec), start=None if start is None else np.array(start))
 
 
+SAME = [
+    spaces.Discrete(3),
+    spaces.Discrete(3, start=-1),
+    multi([2, 3]),
+    spaces.Tuple((spaces.Discrete(2), spaces.Tuple((BOX,)))),
+    spaces.Text(3),
+]
 FIT = [
-    (spaces.Discrete(3), spaces.Discrete(3)),
-    (spaces.Discrete(3, start=-1), spaces.Discrete(3, start=-1)),
-    (multi([2, 3]), multi([2, 3])),
+    *zip(SAME, copy.deepcopy(SAME), strict=True),
     (multi([2, 2]), spaces.MultiBinary(2)),
     (multi([7, 7], [-3, -3]), spaces.Box(-3, 3, (2,), np.int8)),
     (spaces.Box(-np.inf, np.inf, (2,)), BOX),  # cages clip
     (spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(-1, 1, (2,), np.float64)),
     (spaces.Dict({"a": multi([2]), "b": BOX}), spaces.Dict({"b": BOX, "a": multi([2])})),
-    (
-        spaces.Tuple((spaces.Discrete(2), spaces.Tuple((BOX,)))),
-        spaces.Tuple((spaces.Discrete(2), spaces.Tuple((BOX,)))),
-    ),
-    (spaces.Text(3), spaces.Text(3)),
 ]
 DIFFER = [
     (

@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 
 from parllel.agents.small_policy import SmallPolicy
 from parllel.arrays import LazyFramesArray
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    NamedTuple,
-    Samples,
-    allocate,
-    insert_field,
-)
+from parllel.buffers import Field, NamedTuple, allocate, insert_field
 from parllel.errors import WrongStateError
+from parllel.testing.transform_samples import allocate_numbers
 from parllel.types import BatchSpec
 
 T = 3
@@ -31,22 +24,11 @@ def make_samples(B, *, observation, action, info=True):
     """Allocate a batch; `observation` and `action` are cells, and observations are drawn."""
     zero = np.float32(0)
     names = {"value": Field(zero, padding=1), "log_prob": zero} if info is True else info
-    samples = allocate(
-        Samples(
-            agent=AgentSamples(
-                action=Field(action, dtype=action.dtype),
-                agent_info=None if names is None else NamedTuple(**names),
-            ),
-            env=EnvSamples(
-                observation=Field(observation, padding=1, dtype=observation.dtype),
-                reward=zero,
-                terminated=False,
-                truncated=False,
-                done=False,
-                env_info=None,
-            ),
-        ),
+    samples = allocate_numbers(
         BatchSpec(T, B),
+        observation=Field(observation, padding=1, dtype=observation.dtype),
+        action=Field(action, dtype=action.dtype),
+        agent_info=None if names is None else NamedTuple(**names),
     )
     rng = np.random.default_rng(0)
     for t in range(T):

@@ -5,23 +5,10 @@ import pytest
 
 from parllel.arrays import Array, RotatingArray
 from parllel.errors import ClosedError
+from parllel.testing.array_contract import LOCATIONS
 
-LOCATIONS = [
-    (2, 1),
-    (0, 2),
-    (3, -1),
-    (1, slice(0, 2)),
-    (1, slice(None, None, -1)),
-    (slice(1, 3), 0),
-    (2, 1, 3),
-    (2, [0, 2]),
-    (np.int64(1), 1),
-    (1, np.bool_([True, False, True])),
-    (..., 1),
-    2,
-    slice(1, 4, 2),
-    (),
-]
+# Rows and columns by themselves, as handlers take them.
+SLICES_OF_ROWS = ((1, slice(0, 2)), (1, slice(None, None, -1)), (slice(1, 3), 0), (2, [0, 2]))
 
 
 def filled(array):
@@ -30,7 +17,7 @@ def filled(array):
     return array
 
 
-@pytest.mark.parametrize("location", LOCATIONS, ids=repr)
+@pytest.mark.parametrize("location", [*LOCATIONS, *SLICES_OF_ROWS], ids=repr)
 def test_numpy_at_is_what_indexing_gives(location):
     array = filled(RotatingArray((4, 3, 5), np.float32, padding=2))
     expected = np.arange(8 * 15).reshape(8, 3, 5)[2:6][location]

@@ -5,6 +5,7 @@ import multiprocessing as mp
 import multiprocessing.resource_sharer
 import pickle
 from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -48,9 +49,25 @@ def no_leak(started: None) -> Iterator[None]:
 def run(method: str, target: Any, *args: Any) -> None:
     process = mp.get_context(method).Process(target=target, args=args)
     process.start()
+    end(process)
+
+
+def end(process: Any) -> None:
     process.join(30)
     assert process.exitcode == 0
     process.close()
+
+
+@contextmanager
+def talking_to(method: str, target: Any, *args: Any) -> Iterator[Connection]:
+    """Start a child with its end of a pipe, and wait for its end."""
+    mine, theirs = mp.Pipe()
+    with mine:
+        process = mp.get_context(method).Process(target=target, args=(theirs, *args))
+        process.start()
+        theirs.close()
+        yield mine
+        end(process)
 
 
 def receive(pipe: Connection) -> Any:
@@ -95,20 +112,13 @@ def test_tree_of_arrays_shares_one_arena_with_the_child(method: str, no_leak: No
     """Three hundred arrays: more than a fork server passes descriptors."""
     arena = Arena(300 * aligned(24), "shared")
     arrays = [Array((2, 3), np.float32, arena=arena) for _ in range(300)]
-    mine, theirs = mp.Pipe()
-    process = mp.get_context(method).Process(target=answer_rows, args=(theirs, arrays))
-    process.start()
-    theirs.close()
-    assert receive(mine) == [array.block.key for array in arrays]
-    assert [np.asarray(array)[1, 2].item() for array in arrays] == list(range(300))
-    for array in arrays:
-        array[0, 0] = 7
-    mine.send("written")
-    assert receive(mine) == [7] * 300
-    process.join(30)
-    assert process.exitcode == 0
-    process.close()
-    mine.close()
+    with talking_to(method, answer_rows, arrays) as pipe:
+        assert receive(pipe) == [array.block.key for array in arrays]
+        assert [np.asarray(array)[1, 2].item() for array in arrays] == list(range(300))
+        for array in arrays:
+            array[0, 0] = 7
+        pipe.send("written")
+        assert receive(pipe) == [7] * 300
     for array in arrays:
         array.close()
 
@@ -125,44 +135,30 @@ def write_what_arrives(pipe: Connection) -> None:
 
 @pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
 def test_managed_array_is_sent_to_a_running_process(method: str, no_leak: None) -> None:
-    mine, theirs = mp.Pipe()
-    process = mp.get_context(method).Process(target=write_what_arrives, args=(theirs,))
-    process.start()
-    theirs.close()
-    for number in range(3):
-        array = RotatingManagedMemoryArray((4, 3), np.float64)
-        array[0] = number
-        mine.send((array, array[1]))
-        key, view = receive(mine)
-        assert key == array.block.key
-        assert view == array[1]  # the same place, over another mapping
-        assert view.block is not array.block
-        assert np.asarray(array[1]).tolist() == [5, 5, 5]
-        assert np.asarray(array[-1]).tolist() == [number + 1] * 3
-        view[...] = 6
-        assert np.asarray(array[1]).tolist() == [6, 6, 6]
-        array.close()
-        view.close()
-    mine.send(None)
-    process.join(30)
-    assert process.exitcode == 0
-    process.close()
-    mine.close()
+    with talking_to(method, write_what_arrives) as pipe:
+        for number in range(3):
+            array = RotatingManagedMemoryArray((4, 3), np.float64)
+            array[0] = number
+            pipe.send((array, array[1]))
+            key, view = receive(pipe)
+            assert key == array.block.key
+            assert view == array[1]  # the same place, over another mapping
+            assert view.block is not array.block
+            assert np.asarray(array[1]).tolist() == [5, 5, 5]
+            assert np.asarray(array[-1]).tolist() == [number + 1] * 3
+            view[...] = 6
+            assert np.asarray(array[1]).tolist() == [6, 6, 6]
+            array.close()
+            view.close()
+        pipe.send(None)
 
 
 def test_shared_array_is_refused_by_a_pipe_and_the_pipe_goes_on(no_leak: None) -> None:
-    mine, theirs = mp.Pipe()
-    process = mp.get_context("fork").Process(target=write_what_arrives, args=(theirs,))
-    process.start()
-    theirs.close()
-    array = SharedMemoryArray((4, 3), np.float32)
-    with pytest.raises(RegistrationError, match='allocate it with storage="managed"'):
-        mine.send((array, array[1]))
-    mine.send(None)
-    process.join(30)
-    assert process.exitcode == 0
-    process.close()
-    mine.close()
+    with talking_to("fork", write_what_arrives) as pipe:
+        array = SharedMemoryArray((4, 3), np.float32)
+        with pytest.raises(RegistrationError, match='allocate it with storage="managed"'):
+            pipe.send((array, array[1]))
+        pipe.send(None)
 
 
 @pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
@@ -185,18 +181,12 @@ def test_memory_stays_for_the_child_when_the_parent_closes(method: str) -> None:
     array = SharedMemoryArray((2, 2), np.float32)
     array[1] = 4
     seen = np.asarray(array)
-    mine, theirs = mp.Pipe()
-    process = mp.get_context(method).Process(target=outlive, args=(theirs, array))
-    process.start()
-    theirs.close()
-    assert receive(mine) == "started"
-    array.close()
-    mine.send("closed")
-    assert receive(mine) == [[8, 8], [4, 4]]
-    assert seen.tolist() == [[8, 8], [4, 4]]
-    process.join(30)
-    process.close()
-    mine.close()
+    with talking_to(method, outlive, array) as pipe:
+        assert receive(pipe) == "started"
+        array.close()
+        pipe.send("closed")
+        assert receive(pipe) == [[8, 8], [4, 4]]
+        assert seen.tolist() == [[8, 8], [4, 4]]
 
 
 def send_keys(pipe: Connection) -> None:
@@ -207,11 +197,8 @@ def send_keys(pipe: Connection) -> None:
 def test_keys_of_related_processes_never_meet(method: str) -> None:
     keys: list[int] = []
     for _ in range(2):  # two children and this process
-        mine, theirs = mp.Pipe()
-        run(method, send_keys, theirs)
-        theirs.close()
-        keys += receive(mine)
-        mine.close()
+        with talking_to(method, send_keys) as pipe:
+            keys += receive(pipe)
     keys += [new_key() for _ in range(50)]
     assert len(set(keys)) == 150
 

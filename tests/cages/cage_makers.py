@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from parllel.buffers import Samples
-from parllel.cages import Cage, ProcessCage
+from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage
+from parllel.testing import CountingEnv
+from parllel.testing.cages.cage_hooks import run_groups
 from parllel.testing.cages.row_reference import make_samples
 
 
@@ -14,11 +16,25 @@ def forked(env_factory: Callable[[], Any], **options: Any) -> ProcessCage:
     return ProcessCage(env_factory, start_method="fork", **{"timeout_s": 20.0, **options})
 
 
+def synchronized(factories: Sequence[Callable[[], Any]], **options: Any) -> SynchronizedProcessCage:
+    """Make a cage of two workers, if no other number is given."""
+    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0}
+    settings["seeds"] = range(len(factories))
+    return SynchronizedProcessCage(factories, **{**settings, **options})
+
+
 MAKERS: dict[str, Callable[..., Any]] = {"Cage": Cage, "ProcessCage": forked}
 
 
-def bind(cage: Any, example: Any, T: int = 4, B: int = 1, column: int = 0) -> Samples:
-    """Bind a cage to a column of new samples."""
-    samples = make_samples(example, T, B)
-    cage.set_samples_buffer(samples, slice(column, column + 1))
+def bind(cage: Any, env: Any = None, T: int = 4) -> Samples:
+    """Bind a cage to samples of its own, for environments like this one."""
+    samples = make_samples(env or CountingEnv(), T, cage.n, storage="managed")
+    cage.set_samples_buffer(samples, slice(0, cage.n))
+    return samples
+
+
+def begin(cage: Any) -> Samples:
+    """Bind a cage of CountingEnvs, and reset it."""
+    samples = bind(cage)
+    run_groups(cage, "start_reset", 0)
     return samples

@@ -12,6 +12,7 @@ import time
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.testing import CountingEnv
+from parllel.testing.cages.cage_hooks import run
 from parllel.testing.cages.row_reference import make_samples
 
 
@@ -19,12 +20,10 @@ def main(method: str, state: str) -> None:
     with SynchronizedProcessCage([CountingEnv] * 4, n_workers=2, start_method=method) as cage:
         samples = make_samples(CountingEnv(), 4, 4)
         cage.set_samples_buffer(samples, slice(0, 4))
-        cage.start_reset(0)
-        cage.finish_row()
+        run(cage, "start_reset", 0)
         print(*cage.pids, flush=True)
         while state == "busy":
-            cage.start_row(0)
-            cage.finish_row()
+            run(cage, "start_row", 0)
         time.sleep(60)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from cage_makers import forked
+from cage_makers import forked, synchronized
 from gymnasium import spaces
 
 from parllel.buffers import Field, Samples, allocate, buffer_map
-from parllel.cages import Cage, SynchronizedProcessCage, TrajInfo, VectorizedCage
+from parllel.cages import Cage, TrajInfo, VectorizedCage
 from parllel.testing import CountingEnv
+from parllel.testing.cages.cage_hooks import run, run_rows
 from parllel.testing.cages.row_reference import make_samples
 from parllel.types import BatchSpec
 
@@ -39,17 +40,13 @@ BOXES = {
 }
 
 
-def synchronized(factories: Any, **options: Any) -> SynchronizedProcessCage:
-    return SynchronizedProcessCage(
-        factories, n_workers=1, participate=True, n_main=1, start_method="fork", **options
-    )
-
-
 CAGES: dict[str, Any] = {
     "Cage": lambda factory: Cage(factory, seed=3),
     "ProcessCage": lambda factory: forked(factory, seed=3),
     "VectorizedCage": lambda factory: VectorizedCage([factory] * 2, seeds=[3, 4]),
-    "SynchronizedProcessCage": lambda factory: synchronized([factory] * 2, seeds=[3, 4]),
+    "SynchronizedProcessCage": lambda factory: synchronized(
+        [factory] * 2, n_workers=1, participate=True, n_main=1
+    ),
 }
 
 
@@ -92,11 +89,7 @@ def test_environments_get_actions_inside_their_box(kind: str, space: Any, dtype:
         actions = drawn(space, dtype, (T, cage.n))
         samples.agent.action[...] = actions
         cage.set_samples_buffer(samples, slice(0, cage.n))
-        cage.start_reset(0)
-        cage.finish_row()
-        for t in range(T):
-            cage.start_row(t)
-            cage.finish_row()
+        run_rows(cage, T)
         expected = clipped(space, actions)
         for column, found in enumerate(arrived(cage)):
             assert [one.dtype for one in found] == [space.dtype] * T
@@ -138,11 +131,9 @@ def test_boxes_inside_of_trees_are_clipped_too() -> None:
     samples = make_samples(factory(), T, 1)
     with Cage(factory, seed=3) as cage:
         cage.set_samples_buffer(samples, slice(0, 1))
-        cage.start_reset(0)
-        cage.finish_row()
+        run(cage, "start_reset", 0)
         samples.agent.action[0] = (np.array([-1.0, 9.0]), np.array([2, 1]))
-        cage.start_row(0)
-        cage.finish_row()
+        run(cage, "start_row", 0)
         ((move, choices),) = cage.actions
         assert (move.tolist(), choices.tolist()) == ([0.0, 1.0], [2, 1])
 
@@ -154,11 +145,10 @@ def test_nan_reaches_the_environment() -> None:
     samples = make_samples(factory(), T, 1)
     with Cage(factory, seed=3) as cage:
         cage.set_samples_buffer(samples, slice(0, 1))
-        cage.start_reset(0)
-        cage.finish_row()
+        run(cage, "start_reset", 0)
         samples.agent.action[...] = np.nan
         with pytest.raises(ValueError, match="reward: expected a number, got NaN"):
-            step(cage)
+            run(cage, "start_row", 0)
 
 
 def test_a_traj_info_is_told_what_the_environment_got() -> None:
@@ -175,12 +165,10 @@ def test_a_traj_info_is_told_what_the_environment_got() -> None:
     samples = make_samples(factory(), T, 1)
     with Cage(factory, seed=3, traj_info=Moves) as cage:
         cage.set_samples_buffer(samples, slice(0, 1))
-        cage.start_reset(0)
-        cage.finish_row()
+        run(cage, "start_reset", 0)
         samples.agent.action[...] = np.array([[[-7]], [[0.5]], [[0]], [[0]], [[0]]])
         for t in range(2):
-            cage.start_row(t)
-            cage.finish_row()
+            run(cage, "start_row", t)
         (traj,) = cage.collect_completed_trajs()
         assert traj.moves == [-1.0, 0.5]
 
@@ -192,13 +180,7 @@ def test_choices_out_of_range_are_left_to_the_environment_to_refuse(kind: str) -
     with CAGES[kind](factory) as cage:
         samples = make_samples(factory(), T, 2, info=False)
         cage.set_samples_buffer(samples, slice(0, 2))
-        cage.start_reset(0)
-        cage.finish_row()
+        run(cage, "start_reset", 0)
         buffer_map(lambda leaf: leaf.__setitem__(..., 2), samples.agent.action)
         with pytest.raises(AssertionError, match="invalid"):
-            step(cage)
-
-
-def step(cage: Any) -> None:
-    cage.start_row(0)
-    cage.finish_row()
+            run(cage, "start_row", 0)

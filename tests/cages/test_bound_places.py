@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cage_makers import synchronized
 
 from parllel.arrays import Array
 from parllel.arrays.batch_views import BatchViews
-from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
+from parllel.buffers import allocate
 from parllel.buffers.tree import buffer_rotate
 from parllel.cages import SynchronizedProcessCage
 from parllel.cages.stepping.leaf_rows import LeafRows
@@ -18,14 +19,14 @@ from parllel.errors import RegistrationError, WrongStateError
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import run_groups
 from parllel.testing.cages.row_reference import make_samples
+from parllel.testing.transform_samples import allocate_numbers
 from parllel.types import BatchSpec, Tree
 
 T, N, B = 4, 4, 8
 
 
 def make(**options: Any) -> SynchronizedProcessCage:
-    settings = {"n_workers": 2, "start_method": "fork", **options}
-    return SynchronizedProcessCage([CountingEnv] * N, seeds=range(N), index=4, **settings)
+    return synchronized([CountingEnv] * N, index=4, **options)
 
 
 def refused(match: str, *, batches: int = 1, **options: Any) -> None:
@@ -136,21 +137,10 @@ def test_an_array_of_another_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_is_right_passes(options: dict[str, Any], batches: int) -> None:
     """Also where the buffer holds several batches, and not the first of them is to be written."""
-    flag = np.bool_(False)
-    example = CountingEnv().observation_space
-    samples: Any = allocate(
-        Samples(
-            agent=AgentSamples(action=np.int64(0), agent_info=None),
-            env=EnvSamples(
-                observation=Field(np.zeros(example.shape, example.dtype), padding=1),
-                reward=np.float32(0),
-                terminated=flag,
-                truncated=flag,
-                done=flag,
-                env_info=None,
-            ),
-        ),
+    samples: Any = allocate_numbers(
         BatchSpec(T, B),
+        observation=np.zeros(3, np.float32),
+        agent_info=None,
         storage="managed",
         batches=batches,
     )

@@ -41,7 +41,7 @@ class TestCage(MakesCage, StepMethodsContract):
     test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
     test_order = CageContract.test_calls_in_a_wrong_order_change_nothing
-    _calls = CageContract._calls
+    calls_at_rest = CageContract.calls_at_rest
 
 
 class FewTests:
@@ -52,7 +52,7 @@ class FewTests:
     test_groups = CageContract.test_groups_are_stepped_apart
     test_second_buffer = CageContract.test_a_second_buffer_can_be_bound
     test_errors = CageContract.test_what_an_environment_raises_arrives_as_itself
-    _fail = CageContract._fail
+    fail_in_phase = CageContract.fail_in_phase
 
 
 class FewColumns(CageHooks):

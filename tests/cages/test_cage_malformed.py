@@ -13,7 +13,7 @@ from cage_makers import MAKERS, bind
 from parllel.cages import Cage, VectorEnvFactory, VectorizedCage
 from parllel.samplers import plan_sampling
 from parllel.testing import CountingEnv
-from parllel.testing.cages.cage_hooks import run
+from parllel.testing.cages.cage_hooks import run, run_rows
 from parllel.testing.cages.row_reference import assert_same_tree, make_samples, plain, read_batch
 from parllel.testing.faulty_envs import (
     MALFORMED_FLAGS,
@@ -224,7 +224,5 @@ def test_well_formed_environments_pass() -> None:
     for layout in ("box", "image", "discrete", "dict", "tuple", "float64", "scalar"):
         with Cage(partial(CountingEnv, 2, layout=layout), check="always") as cage:
             bind(cage, CountingEnv(layout=layout))
-            run(cage, "start_reset", 0)
-            for t in range(4):
-                run(cage, "start_row", t)
+            run_rows(cage, 4)
             assert len(cage.collect_completed_trajs()) == 2

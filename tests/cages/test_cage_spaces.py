@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from parllel.buffers import Field, allocate
 from parllel.cages import Cage, StepResult, TrajInfo, example_of
 from parllel.testing import CountingEnv
-from parllel.testing.cages.cage_hooks import record_columns
+from parllel.testing.cages.cage_hooks import record_columns, run
 from parllel.testing.cages.row_reference import (
     assert_same_batches,
     draw_actions,
@@ -119,8 +119,7 @@ def test_buffers_narrow_float64_unless_told_otherwise(kind: str) -> None:
     with MAKERS[kind](lambda: Third(layout="float64"), seed=3) as cage:
         for samples, expected in ((narrow, np.float32(1 / 3)), (wide, 1 / 3)):
             cage.set_samples_buffer(samples, slice(0, 1))
-            cage.start_reset(0)
-            cage.finish_row()
+            run(cage, "start_reset", 0)
             assert plain(samples.env.observation, 0, 0).tolist() == [expected] * 3
 
 
@@ -151,15 +150,9 @@ def test_a_missing_info_names_what_is_there(kind: str) -> None:
     samples = make_samples(CountingEnv(), 2, 1)
     with MAKERS[kind](Silent, seed=3) as cage:
         cage.set_samples_buffer(samples, slice(0, 1))
-        cage.start_reset(0)
-        cage.finish_row()
+        run(cage, "start_reset", 0)
         with pytest.raises(KeyError, match=r"info\['step'\]: missing, .*\['half', 'note'\]"):
-            _row(cage, 0)
-
-
-def _row(cage: Any, t: int) -> None:
-    cage.start_row(t)
-    cage.finish_row()
+            run(cage, "start_row", 0)
 
 
 def test_traj_info_tells_what_is_worth_logging() -> None:

@@ -19,6 +19,7 @@ from parllel.cages import (
     VectorEnvFactory,
     VectorizedCage,
 )
+from parllel.testing.cages.cage_hooks import run
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_samples
@@ -65,11 +66,9 @@ def sampled(cages: list[CageInterface], batches: int = 1, **options: Any) -> Sam
     for cage in cages:
         cage.set_samples_buffer(samples, slice(lo, lo + cage.n))
         lo += cage.n
-        cage.start_reset()
-        cage.finish_row()
+        run(cage, "start_reset")
         for t in [*range(T)] * batches:
-            cage.start_row(t)
-            cage.finish_row()
+            run(cage, "start_row", t)
     return samples
 
 
@@ -118,8 +117,7 @@ def test_a_buffer_without_examples_is_refused_where_a_key_is_missing() -> None:
         samples = allocate_samples([cage], BatchSpec(T, 1), handler, env_info={"step": 0})
         bare = samples._replace(env=samples.env._replace(env_info_default=None))
         cage.set_samples_buffer(bare, slice(0, 1))
-        cage.start_reset()
-        cage.finish_row()
+        run(cage, "start_reset")
         with pytest.raises(
             KeyError, match=r"info\['step'\]: missing, and the buffer has no default"
         ):

@@ -10,7 +10,6 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from parllel import BatchSpec
-from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
 from parllel.cages import (
     Cage,
     ProcessCage,
@@ -20,6 +19,7 @@ from parllel.cages import (
     VectorizedCage,
 )
 from parllel.runs import load_state, save_state
+from parllel.testing.transform_samples import allocate_numbers
 
 T, B = 20, 3
 
@@ -73,18 +73,10 @@ class Together:
             self.cages = [kind(make, seed=seed + i, **options) for i, make in enumerate(makes)]
         else:
             self.cages = [kind(list(makes), seeds=[seed + i for i in range(B)], **options)]
-        examples = Samples(
-            agent=AgentSamples(action=Field(np.int64(0), dtype=np.int64), agent_info=None),
-            env=EnvSamples(
-                observation=Field(np.zeros(4, np.float32), padding=1),
-                reward=np.float32(0),
-                terminated=False,
-                truncated=False,
-                done=False,
-                env_info=None,
-            ),
+        observation = np.zeros(4, np.float32)
+        self.samples = allocate_numbers(
+            BatchSpec(T, B), observation=observation, agent_info=None, storage="managed"
         )
-        self.samples = allocate(examples, BatchSpec(T, B), storage="managed")
         lo = 0
         for cage in self.cages:
             cage.set_samples_buffer(self.samples, slice(lo, lo + cage.n))

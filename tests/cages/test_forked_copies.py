@@ -7,13 +7,14 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from cage_makers import bind, synchronized
+from waiting import until
 
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import PendingRows, ProcessCage, SynchronizedProcessCage
@@ -22,7 +23,7 @@ from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler, Sam
 from parllel.system.processes import Program
 from parllel.system.processes.process_table import process_runs
 from parllel.testing import CountingEnv
-from parllel.testing.cages.row_reference import make_samples
+from parllel.testing.cages.cage_hooks import run
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_eval_samples, allocate_samples
 
@@ -77,16 +78,8 @@ def check_refused(found: list[str], name: str) -> None:
     assert not wrong, wrong
 
 
-def synchronized(method: str = "fork", **options: Any) -> SynchronizedProcessCage:
-    settings: dict[str, Any] = {
-        "n_workers": 2,
-        "seeds": range(SPEC.B),
-        "timeout_s": WAIT_S,
-        **options,
-    }
-    return SynchronizedProcessCage(
-        [partial(CountingEnv, 3)] * SPEC.B, start_method=method, **settings
-    )
+def workers(method: str = "fork") -> SynchronizedProcessCage:
+    return synchronized([partial(CountingEnv, 3)] * SPEC.B, start_method=method)
 
 
 def process(method: str = "fork") -> ProcessCage:
@@ -127,30 +120,22 @@ def touches_of(cage: Any, samples: Any, columns: slice) -> list[Touch]:
     return found
 
 
-def bound_to(cage: Any, T: int) -> Any:
-    samples = make_samples(CountingEnv(3), T, cage.n, storage="managed")
-    cage.set_samples_buffer(samples, slice(0, cage.n))
-    return samples
-
-
 def record(cage: Any, samples: Any, rows: range) -> list[bytes]:
     found = []
     for t in rows:
-        cage.start_row(t)
-        cage.finish_row()
+        run(cage, "start_row", t)
         found += [np.asarray(leaf[t]).tobytes() for leaf in (samples.env.reward, samples.env.done)]
         found.append(np.asarray(samples.env.observation[t + 1]).tobytes())
     return found
 
 
-@pytest.mark.parametrize(("make", "method"), [(synchronized, "forkserver"), (process, "fork")])
+@pytest.mark.parametrize(("make", "method"), [(workers, "forkserver"), (process, "fork")])
 def test_copies_of_a_cage_touch_nothing(make: Callable[[str], Any], method: str) -> None:
     with make(method) as cage, make(method) as alone:
         bound = []
         for one in (cage, alone):
-            samples = bound_to(one, COPIES)
-            one.start_reset(0)
-            one.finish_row()
+            samples = bind(one, T=COPIES)
+            run(one, "start_reset", 0)
             bound.append(samples)
         touches = touches_of(cage, bound[0], slice(0, cage.n))
         for t in range(COPIES):
@@ -161,12 +146,11 @@ def test_copies_of_a_cage_touch_nothing(make: Callable[[str], Any], method: str)
         assert len(cage.collect_completed_trajs()) == len(alone.collect_completed_trajs()) > 3
 
 
-@pytest.mark.parametrize("make", [synchronized, process])
+@pytest.mark.parametrize("make", [workers, process])
 def test_copies_in_the_middle_of_a_row_touch_nothing(make: Callable[[], Any]) -> None:
     with make() as cage:
-        bound_to(cage, SPEC.T)
-        cage.start_reset(0)
-        cage.finish_row()
+        bind(cage, T=SPEC.T)
+        run(cage, "start_reset", 0)
         for t in range(SPEC.T):
             cage.start_row(t)
             awaited: PendingRows[str] = PendingRows()
@@ -182,20 +166,20 @@ def test_copies_in_the_middle_of_a_row_touch_nothing(make: Callable[[], Any]) ->
 
 
 def test_copies_of_a_cage_that_is_being_made_wait_for_nothing() -> None:
-    with synchronized() as cage, process() as other:
+    with workers() as cage, process() as other:
         found = in_a_copy(lambda: cage.spaces, lambda: other.spaces, lambda: cage.render_mode)
         check_refused(found, "cage ")
         assert cage.spaces == other.spaces
 
 
 def build() -> Sampler:
-    cage = synchronized()
+    cage = workers()
     handler = NumpyHandler(RandomAgent(cage.spaces.action, seed=0))
     return BasicSampler(SPEC, [cage], handler, allocate_samples([cage], SPEC, handler))
 
 
 def build_eval() -> Sampler:
-    cage = synchronized()
+    cage = workers()
     handler = NumpyHandler(RandomAgent(cage.spaces.action, seed=0))
     return EvalSampler([cage], handler, allocate_eval_samples([cage]), SPEC.B)
 
@@ -269,8 +253,7 @@ def test_a_copy_that_leaves_by_itself_ends_nothing() -> None:
         cage.reset_async()
         cage.await_step()
         os.kill(cage.pid, signal.SIGKILL)
-        while process_runs(cage.pid):
-            time.sleep(0.001)
+        until(lambda: not process_runs(cage.pid))
         assert in_a_copy(leave=leave) == []
         with pytest.raises(WorkerDiedError, match="was killed by SIGKILL"):
             reset(cage)

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from parllel.cages.stepping.checks import check_reset, check_step
 from parllel.cages.stepping.observation_check import ObservationCheck
-from parllel.testing.cages.cage_hooks import run
+from parllel.testing.cages.cage_hooks import run, run_rows
 from parllel.testing.faulty_envs import MalformedEnv
 
 INF = np.inf
@@ -87,9 +87,7 @@ def test_a_cage_refuses_what_32_bits_do_not_hold(value: float, check: str) -> No
     for part, env in factories.items():
         with MAKERS["Cage"](lambda env=env: env, seed=1, check=check) as cage:
             bind(cage, env)
-            run(cage, "start_reset", 0)
-            for t in range(at - 1):
-                run(cage, "start_row", t)
+            run_rows(cage, at - 1)
             with pytest.raises(ValueError, match=f"{part}.*finite in 32 bits"):
                 run(cage, "start_row", at - 1)
 

@@ -15,17 +15,9 @@ from waiting import alarm
 
 from parllel.buffers import conversation
 from parllel.cages import Cage
-from parllel.errors import (
-    ClosedError,
-    WorkerDiedError,
-    WorkerTimeoutError,
-)
+from parllel.errors import ClosedError, WorkerDiedError
 from parllel.testing import CountingEnv, FaultyEnv
-from parllel.testing.cages.cage_faults_contract import (
-    WITHIN_S,
-    CageFaultsContract,
-    wait_until_gone,
-)
+from parllel.testing.cages.cage_faults_contract import CageFaultsContract, wait_until_gone, within
 from parllel.testing.cages.cage_hooks import notes_of, run
 from parllel.testing.cages.cage_kinds import MakesProcessCage
 from parllel.testing.cages.row_reference import (
@@ -49,13 +41,6 @@ class TestFaults(MakesProcessCage, CageFaultsContract):
     )
     def test_faults_of_an_environment(self, fault: str, phase: str) -> None:
         super().test_faults_of_an_environment(fault, phase)
-
-
-def test_constructor_that_hangs_is_ended() -> None:
-    cage = forked(partial(FaultyEnv, "constructor", "hang"), index=4, timeout_s=0.5)
-    with cage, pytest.raises(WorkerTimeoutError, match=r"cage 4: .* while it was made"):
-        _ = cage.spaces
-    assert wait_until_gone(cage.pid)
 
 
 def test_each_of_several_failures_is_reported_and_the_siblings_live_on() -> None:
@@ -116,10 +101,8 @@ def test_a_crowded_environment_leaves_nothing(
         run(cage, "start_row", 0)
         if ending == "kill":
             os.kill(cage.pid, signal.SIGKILL)
-            began = time.monotonic()
-            with pytest.raises(WorkerDiedError, match=r"cage 4.*was killed by SIGKILL"):
+            with within(), pytest.raises(WorkerDiedError, match=r"cage 4.*was killed by SIGKILL"):
                 run(cage, "start_row", 1)
-            assert time.monotonic() - began < WITHIN_S
     assert all(wait_until_gone(pid) for pid in (cage.pid, *pids))
     assert len(pids) == 1 + fork
 

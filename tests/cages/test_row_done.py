@@ -9,21 +9,21 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cage_makers import forked
-from stopped_workers import KINDS, bind, stopped
+from cage_makers import begin, forked
+from stopped_workers import KINDS, stopped
 from waiting import alarm, until
 
-from parllel.cages import PendingRows, ProcessCage
+from parllel.cages import PendingRows
 from parllel.cages.stepping.pending_rows import await_rows
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.testing import CountingEnv
-from parllel.testing.cages.cage_hooks import await_done
+from parllel.testing.cages.cage_hooks import await_done, run
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_is_not_done_while_a_worker_is_stopped(kind: str) -> None:
     with KINDS[kind]() as cage:
-        bind(cage)
+        begin(cage)
         for start in (partial(cage.start_row, 0), partial(cage.start_decorrelation, [1] * cage.n)):
             with stopped(cage):
                 start()
@@ -38,7 +38,7 @@ def test_a_row_is_not_done_while_a_worker_is_stopped(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_of_a_worker_that_was_killed_is_done(kind: str) -> None:
     with KINDS[kind]() as cage:
-        bind(cage)
+        begin(cage)
         with stopped(cage) as pid:
             cage.start_row(0)
             assert not cage.row_done()
@@ -46,17 +46,6 @@ def test_a_row_of_a_worker_that_was_killed_is_done(kind: str) -> None:
             await_done(cage)
             with pytest.raises(WorkerDiedError, match="SIGKILL during step at row 0"):
                 cage.finish_row()
-
-
-def test_a_process_cage_can_be_awaited_while_it_is_made() -> None:
-    with ProcessCage(CountingEnv, seed=0, start_method="fork") as cage:
-        with pytest.raises(WrongStateError, match="finish_row"):
-            cage.finish_row()
-        assert await_rows([(cage, 0)], 30.0) == [0]
-        assert cage.spaces.name == "CountingEnv"
-        # From here on only a row can be waited for.
-        with pytest.raises(WrongStateError, match="row_done"):
-            cage.row_done()
 
 
 class CalledEnv(CountingEnv):
@@ -70,7 +59,7 @@ class CalledEnv(CountingEnv):
 @pytest.mark.parametrize("end", ["answers", "dies", "is closed"])
 def test_the_answer_to_an_interrupted_call_is_not_taken_for_a_row(end: str) -> None:
     with forked(CalledEnv) as cage:
-        samples = bind(cage)
+        samples = begin(cage)
         with alarm(0.05):
             cage.pause()
         until(cage._child.poll)
@@ -96,17 +85,19 @@ def test_the_answer_to_an_interrupted_call_is_not_taken_for_a_row(end: str) -> N
                 cage.finish_row()
             return
         cage.finish_row()
-        cage.start_row(1)
-        cage.finish_row()
+        run(cage, "start_row", 1)
         assert np.floor(np.asarray(samples.env.reward)[:2, 0]).tolist() == [1.0, 2.0]
 
 
 def test_an_environment_that_is_being_made_is_awaited() -> None:
     with forked(partial(time.sleep, 0.5)) as hanging, forked(CountingEnv) as cage:
         assert not hanging.row_done()
+        with pytest.raises(WrongStateError, match=r"finish_row\(\) without a start"):
+            hanging.finish_row()
         assert await_rows([(hanging, 0), (cage, 0)], 20.0) == [1]
         with pytest.raises(WrongStateError, match=r"finish_row\(\) without a start"):
             cage.finish_row()
         assert cage.spaces
+        # From here on only a row can be waited for.
         with pytest.raises(WrongStateError, match=r"row_done\(\) without a start"):
             cage.row_done()

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cage_makers import synchronized
 
-from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.cages import ProcessCage, VectorizedCage
 from parllel.errors import ClosedError, WorkerDiedError
 from parllel.testing import CountingEnv, FaultyEnv
-from parllel.testing.cages.cage_hooks import run_groups
+from parllel.testing.cages.cage_hooks import run_rows
 from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.faulty_envs import DummyFaultError
 
@@ -36,9 +37,7 @@ def make(place: str, fault: str | None, length: int, **env_options: Any) -> Any:
     options = PLACES[place][0]
     if not options:
         return VectorizedCage(factories, seeds=range(N))
-    return SynchronizedProcessCage(
-        factories, seeds=range(N), start_method="fork", timeout_s=20.0, **options
-    )
+    return synchronized(factories, **options)
 
 
 def bind(cage: Any, *, info: bool = True) -> Any:
@@ -51,9 +50,7 @@ def bind(cage: Any, *, info: bool = True) -> Any:
 
 
 def run(cage: Any, rows: int) -> None:
-    run_groups(cage, "start_reset", 0)
-    for t in range(rows):
-        run_groups(cage, "start_row", t)
+    run_rows(cage, rows)
 
 
 def summaries(trajs: list[Any]) -> list[tuple[int, float]]:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from cage_makers import begin, forked, synchronized
 
-from parllel.buffers import AgentSamples, EnvSamples, Field, NamedTuple, Samples, allocate
-from parllel.cages import ProcessCage, SynchronizedProcessCage
+from parllel.buffers import NamedTuple, Samples
+from parllel.cages import SynchronizedProcessCage
 from parllel.errors import ClosedError, WorkerTimeoutError, WorkerTracebackError
 from parllel.testing import CountingEnv
-from parllel.testing.cages.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
-from parllel.testing.cages.cage_hooks import run_groups
-from parllel.testing.cages.row_reference import make_samples
+from parllel.testing.cages.cage_faults_contract import (
+    WITHIN_S,
+    set_timeout,
+    wait_until_gone,
+    within,
+)
+from parllel.testing.cages.cage_hooks import run, run_groups
+from parllel.testing.transform_samples import allocate_numbers
 from parllel.types import BatchSpec
 
 T, N = 4, 4
@@ -56,13 +61,7 @@ class TalkativeEnv(CountingEnv):
 def make(fault: str, phase: str, **options: Any) -> SynchronizedProcessCage:
     factories: list[Any] = [partial(CountingEnv, 2)] * N
     factories[FAILING] = partial(TalkativeEnv, fault, phase, lengths=2)
-    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0}
-    return SynchronizedProcessCage(factories, seeds=range(N), **{**settings, **options})
-
-
-def bind(cage: SynchronizedProcessCage) -> None:
-    cage.set_samples_buffer(make_samples(CountingEnv(), T, N, storage="managed"), slice(0, N))
-    run_groups(cage, "start_reset", 0)
+    return synchronized(factories, **options)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +75,9 @@ def bind(cage: SynchronizedProcessCage) -> None:
 def test_a_long_message_arrives_at_once(fault: str, expected: type[Exception], text: str) -> None:
     with make(fault, "step") as cage:
         pids = cage.pids
-        bind(cage)
-        began = time.monotonic()
-        with pytest.raises(expected, match=text) as caught:
+        begin(cage)
+        with within(), pytest.raises(expected, match=text) as caught:
             run_groups(cage, "start_row", 0)
-        assert time.monotonic() - began < WITHIN_S
         cause = caught.value.__cause__
         assert isinstance(cause, WorkerTracebackError)
         assert 20_000 < len(str(cause)) < 2**16 + 200
@@ -92,50 +89,45 @@ def test_a_long_message_arrives_at_once(fault: str, expected: type[Exception], t
 def test_a_worker_that_failed_meanwhile_is_not_waited_for(fault: str) -> None:
     """It fails in a reset ahead of time, so nobody reads; a long request follows."""
     with make(fault, "second reset", reset_automatically=False) as cage:
-        bind(cage)
+        begin(cage)
         run_groups(cage, "start_row", 0)
-        began = time.monotonic()
-        with pytest.raises((RecursionError, ValueError), match=r"maximum recursion|begin"):  # noqa: PT012
-            cage.start_row(1)
-            cage.finish_row()
+        said = r"maximum recursion|begin"
+        with within(), pytest.raises((RecursionError, ValueError), match=said):  # noqa: PT012
+            run(cage, "start_row", 1)
             cage.weights = bytes(10**7)
-        assert time.monotonic() - began < WITHIN_S
 
 
 def large_buffer(n: int) -> Samples:
     """Return samples with thousands of leaves, which take long to introduce."""
     env_info = NamedTuple(**{f"leaf_number_{i}": np.float32(0) for i in range(3000)})
-    flag, action = np.bool_(False), np.int64(0)
-    env = EnvSamples(
-        observation=Field(np.float32(0), padding=1),
-        reward=np.float32(0),
-        terminated=flag,
-        truncated=flag,
-        done=flag,
+    return allocate_numbers(
+        BatchSpec(T, n),
+        observation=np.float32(0),
+        agent_info=None,
         env_info=env_info,
+        storage="managed",
     )
-    agent = AgentSamples(action=action, agent_info=None)
-    return allocate(Samples(agent=agent, env=env), BatchSpec(T, n), storage="managed")  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("kind", ["SynchronizedProcessCage", "ProcessCage"])
+SOUND: dict[str, Any] = {
+    "SynchronizedProcessCage": partial(synchronized, [CountingEnv] * N),
+    "ProcessCage": partial(forked, CountingEnv),
+}
+
+
+@pytest.mark.parametrize("kind", SOUND)
 def test_a_buffer_is_not_introduced_for_longer_than_agreed(kind: str) -> None:
     samples = large_buffer(N)
-    with sound(kind) as cage:
+    with SOUND[kind]() as cage:
         _ = cage.spaces
         pid = cage.pids[1] if kind == "SynchronizedProcessCage" else cage.pid
         os.kill(pid, signal.SIGSTOP)
         set_timeout(cage, TIMEOUT_S)
-        began = time.monotonic()
-        with pytest.raises(WorkerTimeoutError, match=rf"process {pid} did not .*within 0.3 s"):
+        with (
+            within(WITHIN_S + TIMEOUT_S),
+            pytest.raises(WorkerTimeoutError, match=rf"process {pid} did not .*within 0.3 s"),
+        ):
             cage.set_samples_buffer(samples, slice(0, cage.n))
-        assert time.monotonic() - began < WITHIN_S + TIMEOUT_S
         assert wait_until_gone(pid)
         with pytest.raises(ClosedError, match="ended after WorkerTimeoutError"):
             cage.start_reset()
-
-
-def sound(kind: str) -> Any:
-    if kind == "ProcessCage":
-        return ProcessCage(CountingEnv, start_method="fork")
-    return SynchronizedProcessCage([CountingEnv] * N, n_workers=2, start_method="fork")

@@ -5,42 +5,30 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import pytest
+from cage_makers import begin, synchronized
 from waiting import until
 
 from parllel.buffers import conversation
-from parllel.cages import ProcessCage, SynchronizedProcessCage
+from parllel.cages import ProcessCage
 from parllel.cages.workers import worker_pool
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
 from parllel.testing import CountingEnv, FaultyEnv
-from parllel.testing.cages.cage_faults_contract import wait_until_gone
+from parllel.testing.cages.cage_faults_contract import wait_until_gone, within
 from parllel.testing.cages.cage_hooks import notes_of, run_groups
-from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError
 
-T, N = 4, 4
+N = 4
 Factories = list[Callable[[], Any]]
 
 
-def make(factories: Factories, **options: Any) -> SynchronizedProcessCage:
-    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0}
-    return SynchronizedProcessCage(
-        factories, index=4, seeds=range(len(factories)), **{**settings, **options}
-    )
-
-
-def begin(cage: SynchronizedProcessCage) -> None:
-    cage.set_samples_buffer(
-        make_samples(CountingEnv(), T, cage.n, storage="managed"), slice(0, cage.n)
-    )
-    run_groups(cage, "start_reset", 0)
+make = partial(synchronized, index=4)
 
 
 @pytest.mark.parametrize("fault", ["raise", "kill"])
@@ -70,7 +58,7 @@ def test_several_that_die_in_a_step_are_listed() -> None:
         begin(cage)
         for w in (0, 2, 3):
             os.kill(cage.pids[w], signal.SIGKILL)
-        until(lambda: all(cage._pool.workers[w].child.died() for w in (0, 2, 3)))
+        assert all(wait_until_gone(cage.pids[w]) for w in (0, 2, 3))
         with pytest.raises(WorkerDiedError, match=r"worker 0 \(environments 4 ") as caught:
             run_groups(cage, "start_row", 0)
     said = str(caught.value)
@@ -86,7 +74,7 @@ def test_several_that_raise_in_a_step_are_listed() -> None:
         cage.start_row(0)
         failed = [0, 2]
         until(lambda: all(cage._pool.control.wait.load(1 + w) < 0 for w in failed))
-        until(lambda: cage._pool.workers[3].child.died())
+        assert wait_until_gone(cage.pids[3])
         with pytest.raises(DummyFaultError, match="step number 1") as caught:
             cage.finish_row()
     (note,) = [note for note in caught.value.__notes__ if note.startswith("also ")]
@@ -151,9 +139,8 @@ def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatc
     cage = make([CrowdedEnv] * 5, n_workers=5)
     _ = cage.spaces
     pids = cage.pids
-    began = time.monotonic()
-    cage.close()
-    assert time.monotonic() - began < 3 * leave_s
+    with within(3 * leave_s):
+        cage.close()
     assert all(wait_until_gone(pid) for pid in pids)
 
 
@@ -163,9 +150,8 @@ def test_process_cages_that_do_not_leave_share_the_time(monkeypatch: pytest.Monk
     cages = [ProcessCage(CrowdedEnv, start_method="fork", index=i) for i in range(4)]
     columns = CageColumns(cages, len(cages))
     pids = [cage.pid for cage in cages]
-    began = time.monotonic()
-    columns.close()
-    assert time.monotonic() - began < 3 * leave_s
+    with within(3 * leave_s):
+        columns.close()
     assert all(wait_until_gone(pid) for pid in pids)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from cage_makers import synchronized
 from waiting import alarm
 
 from parllel.cages import SynchronizedProcessCage
@@ -47,8 +48,7 @@ class Large(CountingEnv):
 
 
 def bound(**options: Any) -> tuple[SynchronizedProcessCage, Any]:
-    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0, **options}
-    cage = SynchronizedProcessCage([partial(Large, 9)] * N, seeds=range(N), **settings)
+    cage = synchronized([partial(Large, 9)] * N, **options)
     samples = make_samples(CountingEnv(), T, N + 2, storage="managed")
     cage.set_samples_buffer(samples, slice(FIRST, FIRST + N))
     run_groups(cage, "start_reset", 0)

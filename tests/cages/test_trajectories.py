@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from python_code import output_of
 
 from parllel.buffers import NamedArrayTuple
 from parllel.cages import TrajInfo, VectorizedCage
@@ -24,7 +23,7 @@ from parllel.cages.stepping.environments import Environments
 from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.rows import cage_part
 from parllel.errors import notes_of
-from parllel.testing.cages.cage_hooks import run
+from parllel.testing.cages.cage_hooks import run, run_rows
 from parllel.testing.cages.row_reference import make_samples
 
 T = 6
@@ -240,9 +239,7 @@ def test_a_step_of_its_own_is_called() -> None:
         assert follow(factory, 2).per_step
     with VectorizedCage([partial(ScriptedEnv, i, 3) for i in range(3)], traj_info=Recorder) as cage:
         cage.set_samples_buffer(make_samples(ScriptedEnv(0), T, 3, info=False), slice(0, 3))
-        run(cage, "start_reset", 0)
-        for t in range(T):
-            run(cage, "start_row", t)
+        run_rows(cage, T)
         trajs: Any = cage.collect_completed_trajs()
     assert len(trajs) >= 3
     assert all(1 <= len(traj.rewards) <= 3 and traj.length == 0 for traj in trajs)
@@ -283,9 +280,7 @@ def odd_cage(n: int, number: int, change: Any, **options: Any) -> tuple[CageInte
     cage = VectorizedCage(factories, index=4, **options)
     samples = make_samples(OddEnv(), T, n, info=False)
     cage.set_samples_buffer(samples, slice(0, n))
-    run(cage, "start_reset", 0)
-    for t in range(2):
-        run(cage, "start_row", t)
+    run_rows(cage, 2)
     return cage, samples
 
 
@@ -366,9 +361,7 @@ def test_nothing_of_what_a_row_held_stays(n: int, automatic: bool) -> None:
     samples.env.observation[...] = 9
     with VectorizedCage([OddEnv] * n, reset_automatically=automatic) as cage:
         cage.set_samples_buffer(samples, slice(1, n + 1))
-        run(cage, "start_reset", 0)
-        for t in range(4):
-            run(cage, "start_row", t)
+        run_rows(cage, 4)
     reward, terminated, truncated, done = (np.asarray(leaf) for leaf in leaves)
     assert not truncated[:4, 1:-1].any()
     ends = [False, True, False, automatic]
@@ -396,8 +389,7 @@ def test_nothing_that_is_done_ahead_of_time_loads_the_compiler() -> None:
         "    trajs.prepare()\n"
         "    print('numba' in sys.modules, [traj.return_ for traj in trajs.take()])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["False [1.0]", "True [3.0]"]
+    assert output_of(code).splitlines() == ["False [1.0]", "True [3.0]"]
 
 
 @pytest.mark.parametrize(("n", "loaded"), [(1, False), (2, True)])
@@ -412,5 +404,4 @@ def test_the_compiler_is_loaded_for_several_environments_alone(n: int, loaded: b
         "assert [traj.return_ for traj in trajs.take()] == [1.0]\n"
         "print('numba' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(loaded)
+    assert output_of(code).strip() == str(loaded)

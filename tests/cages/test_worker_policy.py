@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cage_makers import synchronized
 
 from parllel.arrays import ManagedMemoryArray
 from parllel.buffers.tree import buffer_rotate
@@ -94,8 +95,7 @@ def scream() -> None:
 def make(factories: Any = None, **options: Any) -> tuple[SynchronizedProcessCage, Any]:
     """Return a cage, and samples with a foreign column on either side."""
     factories = factories or factories_of()
-    settings = {"n_workers": 2, "seeds": SEEDS, "start_method": "fork", "timeout_s": 20.0}
-    cage = SynchronizedProcessCage(factories, **{**settings, **options})
+    cage = synchronized(factories, **{"seeds": SEEDS, **options})
     return cage, make_samples(factories[0](), T, N + 2, storage="managed")
 
 

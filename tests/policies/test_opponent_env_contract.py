@@ -126,7 +126,7 @@ class TestCage(InAGame, MakesCage, StepMethodsContract):
     test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
     test_order = CageContract.test_calls_in_a_wrong_order_change_nothing
-    _calls = CageContract._calls
+    calls_at_rest = CageContract.calls_at_rest
 
 
 class TestVectorizedCage(InAGame, MakesVectorizedCage, CageContract):
@@ -138,7 +138,7 @@ class FewTests(InAGame):
     test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
     test_errors = CageContract.test_what_an_environment_raises_arrives_as_itself
-    _fail = CageContract._fail
+    fail_in_phase = CageContract.fail_in_phase
 
 
 class TestProcessCage(FewTests, MakesProcessCage):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from sampler_cages import synchronized, with_cages
+from waiting import until
 
 from parllel.buffers import NamedTuple
 from parllel.samplers import AsynchronousSampler, BasicSampler
@@ -85,13 +85,6 @@ def compiled_before():
         sampler.collect_batch(0)
 
 
-def wait_for(path: Path):
-    deadline = time.monotonic() + WITHIN_S
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path.name} did not come"
-        time.sleep(0.001)
-
-
 class GatedEnv(CountingEnv):
     """Say when step `number` begins, and let it end when the gate is open."""
 
@@ -103,7 +96,7 @@ class GatedEnv(CountingEnv):
         self.left -= 1
         if self.left == 0:
             (self.folder / "begun").touch()
-            wait_for(self.folder / "open")
+            until((self.folder / "open").exists)
         return super().step(action)
 
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+import numpy as np
+import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from parllel.cages import (
@@ -17,6 +19,7 @@ from parllel.cages import (
     VectorizedCage,
 )
 from parllel.samplers import AlternatingSampler, BasicSampler
+from parllel.testing.sampler_contract import SamplerContract
 from parllel.testing.sampler_setup import MakeCages
 
 
@@ -174,10 +177,62 @@ def synchronized(n_workers, n_groups=1, participate=False, start_method="fork"):
     return make
 
 
+def in_cages_of(most):
+    """Return a `make_cages` of VectorizedCages of so many environments, the last of what is left."""
+
+    def make_cages(factories, seeds, **options):
+        n = len(factories)
+        most_here = min(most, n - 1)  # two cages there have to be
+        sizes = [most_here] * (n // most_here)
+        sizes += [n % most_here] if n % most_here else []
+        return MakeCages(vectorized, tuple(sizes))(factories, seeds, **options)
+
+    return make_cages
+
+
+def several(make, sizes=None):
+    """Return what a setup has to say for cages of several environments each."""
+    return {"make_cages": MakeCages(make, sizes)}
+
+
 def with_cages(setup, make, sizes=None):
-    return replace(setup, make_cages=MakeCages(make, sizes))
+    return replace(setup, **several(make, sizes))
 
 
 FORKED = {"make_cage": ProcessCage, "cage_options": {"start_method": "fork"}}
 SAMPLERS = [BasicSampler, AlternatingSampler]
 SINGLE = {"make_cage": Cage}
+CAGES = {
+    "Cage": SINGLE,
+    "ProcessCage": FORKED,
+    "VectorizedCage": {"make_cages": in_cages_of(3)},
+    "groups": several(grouped(2)),
+    "SynchronizedProcessCage": several(synchronized(2, 2)),
+    "with main": several(synchronized(1, 2, participate=True)),
+}
+
+
+def assert_same(found, expected):
+    """Compare what `numbers_of` has returned."""
+    assert found.keys() == expected.keys()
+    for path, numbers in expected.items():
+        np.testing.assert_array_equal(found[path], numbers, err_msg=path)
+
+
+def one_of(places):
+    """Return a fixture that puts the cages and the storage of each place into `self.place`."""
+
+    @pytest.fixture(autouse=True, params=places.values(), ids=places.keys())
+    def choose_place(self, request):
+        self.place = request.param
+
+    return choose_place
+
+
+class PlacedContract(SamplerContract):
+    """The contract with other cages or another storage, `place`."""
+
+    place = {}
+
+    def adapt(self, setup):
+        return replace(setup, **self.place)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
+from sampler_cages import CAGES, vectorized
 
 from parllel.cages import TrajInfo
 from parllel.samplers import BasicSampler, RecurrentSampler
@@ -21,20 +21,6 @@ class ValuesOfAnEpisode(TrajInfo):
 
     def see_agent_info(self, agent_info):
         self.values.append((float(agent_info.value), int(agent_info.draw)))
-
-
-def several(make):
-    return {"make_cages": MakeCages(make)}
-
-
-CAGES = {
-    "Cage": SINGLE,
-    "ProcessCage": FORKED,
-    "vectorized": several(vectorized),
-    "groups": several(grouped(2)),
-    "workers": several(synchronized(2, 2)),
-    "with main": several(synchronized(1, participate=True)),
-}
 
 
 @pytest.mark.parametrize("cls", [BasicSampler, RecurrentSampler])

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 from asynchronous_parts import FOUR, asynchronous, build, compiled_before, switching
-from sampler_cages import FORKED, synchronized, vectorized, with_cages
+from sampler_cages import (
+    FORKED,
+    PlacedContract,
+    assert_same,
+    one_of,
+    several,
+    synchronized,
+    vectorized,
+    with_cages,
+)
 from start_methods import SENT_SPAWN_SOAKS
 
 from parllel.samplers import (
@@ -18,9 +25,10 @@ from parllel.samplers import (
     RecurrentSampler,
     RolloutSampler,
 )
-from parllel.testing.sampler_contract import SamplerContract, check_samples, check_trajs
+from parllel.testing.sampler_contract import check_batches
 from parllel.testing.sampler_setup import SamplerSetup
 from parllel.testing.simulated_batches import simulate
+from parllel.testing.transform_samples import numbers_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 __all__ = ["compiled_before"]
@@ -34,14 +42,14 @@ class InnerStats(AsynchronousSampler):
         return {name: value for name, value in super().stats.items() if "/" in name}
 
 
-class AsynchronousContract(SamplerContract):
+class AsynchronousContract(PlacedContract):
     inner = BasicSampler
     max_staleness = 1
     # Its environments are a batch ahead, and their states are not kept.
     test_another_sampler_goes_on_from_its_state = None
 
     def adapt(self, setup):
-        return switching(setup)
+        return switching(super().adapt(setup))
 
     def make_sampler(self, setup):
         return asynchronous(
@@ -50,7 +58,13 @@ class AsynchronousContract(SamplerContract):
 
 
 class TestBasic(AsynchronousContract):
-    pass
+    choose_place = one_of(
+        {
+            "Cage": {},
+            "ProcessCage": {**FORKED, "storage": "managed"},
+            "SynchronizedProcessCage": several(synchronized(2)),
+        }
+    )
 
 
 class TestBasicCopied(AsynchronousContract):
@@ -64,22 +78,10 @@ class TestBasicWithoutOverlap(AsynchronousContract):
     max_staleness = 0
 
 
-class TestBasicOverWorkers(AsynchronousContract):
-    def adapt(self, setup):
-        return super().adapt(with_cages(setup, synchronized(2)))
-
-
-class TestBasicOverProcessCages(AsynchronousContract):
-    def adapt(self, setup):
-        return super().adapt(replace(setup, storage="managed", **FORKED))
-
-
 class TestAlternatingOverWorkers(AsynchronousContract):
     inner = AlternatingSampler
     fewest = 2
-
-    def adapt(self, setup):
-        return super().adapt(with_cages(setup, synchronized(1, 2)))
+    place = several(synchronized(1, 2))
 
 
 # ---------------------------------------------------------------------- other samplers, other starts
@@ -95,21 +97,8 @@ def test_recurrent_batches_are_those_of_the_sampler_alone(in_place):
         for _ in range(6):
             expected, expected_trajs = alone.collect_batch(0)
             samples, trajs = sampler.collect_batch(0)
-            assert_same_samples(samples, expected)
+            assert_same(numbers_of(samples), numbers_of(expected))
             assert [vars(traj) for traj in trajs] == [vars(traj) for traj in expected_trajs]
-
-
-def assert_same_samples(samples, expected):
-    from parllel.buffers import buffer_leaves
-
-    pairs = zip(buffer_leaves(samples), buffer_leaves(expected), strict=True)
-    for (path, mine), (other, theirs) in pairs:
-        assert path == other
-        assert mine.padding == theirs.padding
-        p, T = mine.padding, len(mine)
-        # What precedes a batch is nobody's business.
-        rows = slice(0, T + p)
-        np.testing.assert_array_equal(np.asarray(mine[rows]), np.asarray(theirs[rows]), path)
 
 
 @pytest.mark.parametrize("start_method", SENT_SPAWN_SOAKS)
@@ -117,10 +106,7 @@ def test_other_start_methods(start_method):
     setup = switching(with_cages(SamplerSetup(3, FOUR), synchronized(2, 1, False, start_method)))
     # A new interpreter imports PyTorch, with other tests beside it.
     with asynchronous(setup, start_method=start_method, timeout_s=50.0) as sampler:
-        for expected in simulate(setup, 3):
-            samples, trajs = sampler.collect_batch(0)
-            check_samples(samples, expected)
-            check_trajs(trajs, expected)
+        check_batches(sampler, simulate(setup, 3))
 
 
 def rollout(switching_buffer):
@@ -150,4 +136,4 @@ def test_rollout_batches_are_those_of_the_sampler_alone(in_place):
         for _ in range(4):
             expected, _ = alone.collect_batch(0)
             samples, _ = sampler.collect_batch(0)
-            assert_same_samples(samples, expected)
+            assert_same(numbers_of(samples), numbers_of(expected))

@@ -3,8 +3,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -20,7 +18,9 @@ from asynchronous_parts import (
     asynchronous,
     compiled_before,
 )
+from python_code import run_code
 from sampler_cages import FORKED, synchronized, with_cages
+from waiting import until
 
 from parllel.buffers import conversation
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WorkerTracebackError
@@ -173,10 +173,7 @@ def test_a_process_killed_at_any_moment_gives_a_clear_error(cages):
 def assert_all_gone(others):
     """Wait for the descendants of a killed process, all but others: the kernel ends them."""
     known = {entry.pid for entry in others}
-    deadline = time.monotonic() + WITHIN_S
-    while left := [entry for entry in working_processes() if not {entry.pid, entry.parent} & known]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.002)
+    until(lambda: all({entry.pid, entry.parent} & known for entry in working_processes()))
 
 
 def test_a_process_stopped_before_it_reads_its_weights():
@@ -226,7 +223,7 @@ def test_ctrl_c_while_waiting_ends_everything():
 
 SCRIPT = """
 import os, signal, sys
-sys.path[:0] = [{tests!r}]
+sys.path[:0] = {folders!r}
 from asynchronous_parts import FOUR, asynchronous
 from sampler_cages import synchronized, with_cages
 from parllel.system.processes.process_table import descendants
@@ -240,14 +237,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_nothing_outlives_its_parent():
-    script = SCRIPT.format(tests=str(Path(__file__).parent))
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False
-    )
+    here = Path(__file__).parent
+    script = SCRIPT.format(folders=[str(here), str(here.parent / "support")])
+    done = run_code(script, timeout=50)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) >= 3
-    deadline = time.monotonic() + WITHIN_S
-    while left := [pid for pid in pids if process_runs(pid)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
+    until(lambda: not any(map(process_runs, pids)))

@@ -17,10 +17,10 @@ from asynchronous_parts import (
     build,
     row_with_checksum,
     switching,
-    wait_for,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from parllel.arrays.switching import SwitchingManagedMemoryArray
 from parllel.buffers import allocate
@@ -132,7 +132,7 @@ def test_the_next_batch_is_begun_before_this_one_was_learned_from(tmp_path):
     with gated(tmp_path, 1) as sampler:
         first, _ = sampler.collect_batch(0)
         seen = np.array(first.env.observation)
-        wait_for(tmp_path / "begun")  # here learning goes on
+        until((tmp_path / "begun").exists)  # here learning goes on
         np.testing.assert_array_equal(np.asarray(first.env.observation), seen)
         (tmp_path / "open").touch()  # and has ended
         second, _ = sampler.collect_batch(3)

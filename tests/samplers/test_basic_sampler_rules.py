@@ -14,7 +14,7 @@ from parllel.samplers import BasicSampler, CageColumns, EvalSampler
 from parllel.testing.dummy_agents import fingerprint
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
-from parllel.testing.sampler_contract import ENVIRONMENTS, check_samples, check_trajs
+from parllel.testing.sampler_contract import ENVIRONMENTS, check_batches
 from parllel.testing.sampler_setup import SamplerSetup
 from parllel.testing.simulated_batches import simulate
 from parllel.transforms import NormalizeObservations
@@ -25,21 +25,7 @@ from parllel.types import BatchSpec
 def parts():
     parts = SamplerSetup(3, ENVIRONMENTS[:2]).build()
     yield parts
-    for cage in parts.cages:
-        cage.close()
-
-
-def sampler_of(parts, **changes):
-    arguments = {
-        "batch_spec": parts.batch_spec,
-        "cages": parts.cages,
-        "handler": parts.handler,
-        "samples": parts.samples,
-        "step_transforms": parts.step_transforms,
-        "batch_transforms": parts.batch_transforms,
-        **changes,
-    }
-    return BasicSampler(**arguments)
+    parts.close()
 
 
 def test_transforms_are_called_in_order():
@@ -60,7 +46,7 @@ def test_transforms_are_called_in_order():
             partial(RecordingBatchTransform, "fourth", target="env.fourth", calls=calls),
         ),
     )
-    with sampler_of(setup.build()) as sampler:
+    with setup.build().sampler(BasicSampler) as sampler:
         sampler.collect_batch(0)
         expected = [(name, "step", t) for t in range(3) for name in ("first", "second")]
         expected += [("first", "final", 1), ("second", "final", 1)]
@@ -78,7 +64,7 @@ def test_no_final_values_are_asked_for_where_nothing_was_truncated():
         (partial(CountingEnv, lengths=2),),
         step_transforms=(partial(RecordingStepTransform, "only", calls=calls),),
     )
-    with sampler_of(setup.build()) as sampler:
+    with setup.build().sampler(BasicSampler) as sampler:
         samples, _ = sampler.collect_batch(0)
         assert [call for call in calls if "final" in call] == []
         assert not np.asarray(samples.agent.final_value).any()
@@ -95,7 +81,7 @@ def test_values_see_normalised_observations_also_after_the_batch():
     )
     samples = add_fields(samples, normalize.fields(samples), parts.batch_spec)
     history = []
-    with sampler_of(parts, samples=samples, step_transforms=[normalize]) as sampler:
+    with parts.sampler(BasicSampler, samples=samples, step_transforms=[normalize]) as sampler:
         for batch, expected in enumerate(simulate(setup, 4)):
             sampler.collect_batch(0)
             raw = expected.fields["env.observation"].astype(np.float64)
@@ -127,7 +113,7 @@ def seen_mean(history):
 
 def test_trajs_come_by_column_and_span_batches():
     setup = SamplerSetup(4, ENVIRONMENTS)
-    with sampler_of(setup.build()) as sampler:
+    with setup.build().sampler(BasicSampler) as sampler:
         for expected in simulate(setup, 5):
             _, trajs = sampler.collect_batch(0)
             wanted = [traj for column in expected.trajs for traj in column]
@@ -138,14 +124,14 @@ def test_trajs_come_by_column_and_span_batches():
 
 
 def test_the_agent_samples_in_sample_mode_whatever_came_before(parts):
-    with sampler_of(parts) as sampler:
+    with parts.sampler(BasicSampler) as sampler:
         parts.handler.train_mode()
         sampler.collect_batch(0)
         assert parts.handler.agent.mode == "sample"
 
 
 def test_close_closes_cages_and_agent(parts):
-    sampler = sampler_of(parts)
+    sampler = parts.sampler(BasicSampler)
     sampler.close()
     assert parts.handler.agent.closed == 1
     for cage in parts.cages:
@@ -161,7 +147,7 @@ def test_close_goes_on_where_one_cage_fails():
 
     setup = SamplerSetup(3, (Stuck, CountingEnv, Stuck))
     parts = setup.build()
-    sampler = sampler_of(parts)
+    sampler = parts.sampler(BasicSampler)
     sampler.collect_batch(0)
     with pytest.raises(OSError, match="does not close"):
         sampler.close()
@@ -178,17 +164,16 @@ def test_decorrelation_takes_random_steps_that_are_no_samples(make_cage):
     setup = SamplerSetup(4, ENVIRONMENTS, make_cage=make_cage)
     seed = np.random.SeedSequence(3)
     parts = setup.build()
-    with sampler_of(parts, decorrelation_steps=9, decorrelation_seed=seed) as sampler:
-        for expected in simulate(setup, 4, decorrelation_steps=9, decorrelation_seed=seed):
-            samples, trajs = sampler.collect_batch(0)
-            check_samples(samples, expected)
-            check_trajs(trajs, expected)
+    with parts.sampler(BasicSampler, decorrelation_steps=9, decorrelation_seed=seed) as sampler:
+        check_batches(sampler, simulate(setup, 4, decorrelation_steps=9, decorrelation_seed=seed))
 
 
 def first_steps(most, seed, B=40):
     """Return how far each environment is when the first batch begins."""
     setup = SamplerSetup(1, (partial(CountingEnv, lengths=1000),) * B)
-    with sampler_of(setup.build(), decorrelation_steps=most, decorrelation_seed=seed) as sampler:
+    with setup.build().sampler(
+        BasicSampler, decorrelation_steps=most, decorrelation_seed=seed
+    ) as sampler:
         samples, _ = sampler.collect_batch(0)
         return np.asarray(samples.env.observation)[0, :, 2].tolist()
 
@@ -206,11 +191,11 @@ def test_decorrelation_takes_none_to_all_of_its_steps():
 
 def test_cages_have_to_fill_the_columns(parts):
     with pytest.raises(ValueError, match="expected 2 environments for B=2, got 1"):
-        sampler_of(parts, cages=parts.cages[:1])
+        parts.sampler(BasicSampler, cages=parts.cages[:1])
     with pytest.raises(ValueError, match="expected at least one"):
-        sampler_of(parts, cages=[])
+        parts.sampler(BasicSampler, cages=[])
     with pytest.raises(ValueError, match="got the same cage twice"):
-        sampler_of(parts, cages=[parts.cages[0]] * 2)
+        parts.sampler(BasicSampler, cages=[parts.cages[0]] * 2)
 
 
 def test_columns_follow_each_other(parts):
@@ -221,12 +206,12 @@ def test_columns_follow_each_other(parts):
 @pytest.mark.parametrize("batch_spec", [BatchSpec(4, 2), BatchSpec(3, 3)])
 def test_the_buffer_has_to_be_that_of_the_batch(parts, batch_spec):
     with pytest.raises(ValueError, match=r"samples: expected \[T, B\] = "):
-        sampler_of(parts, batch_spec=batch_spec)
+        parts.sampler(BasicSampler, batch_spec=batch_spec)
 
 
 def test_the_buffer_has_to_be_samples(parts):
     with pytest.raises(TypeError, match="samples: expected Samples"):
-        sampler_of(parts, samples=parts.samples._asdict())
+        parts.sampler(BasicSampler, samples=parts.samples._asdict())
 
 
 def test_transforms_have_to_be_of_their_kind(parts):
@@ -240,7 +225,7 @@ def test_transforms_have_to_be_of_their_kind(parts):
         ({"batch_transforms": [np.tanh]}, "expected a BatchTransform, got <ufunc 'tanh'>$"),
     ):
         with pytest.raises(TypeError, match=message):
-            sampler_of(parts, **options)
+            parts.sampler(BasicSampler, **options)
     row = SamplerSetup(1, ENVIRONMENTS[:2]).build()
     with (
         contextlib.closing(CageColumns(row.cages, 2)),
@@ -251,22 +236,22 @@ def test_transforms_have_to_be_of_their_kind(parts):
 
 def test_an_agent_needs_a_handler(parts):
     with pytest.raises(TypeError, match=r"handler: expected a Handler, .*NumpyHandler\(agent\)"):
-        sampler_of(parts, handler=parts.handler.agent)
+        parts.sampler(BasicSampler, handler=parts.handler.agent)
     with pytest.raises(TypeError, match=r"handler: expected a Handler, got None$"):
-        sampler_of(parts, handler=None)
+        parts.sampler(BasicSampler, handler=None)
 
 
 def test_the_buffer_has_to_fit_the_spaces(parts):
     other = SamplerSetup(3, tuple(partial(make, layout="scalar") for make in ENVIRONMENTS[:2]))
     with pytest.raises(ValueError, match=r"env\.observation: expected an Array \[T, B, \*\[3\]\]"):
-        sampler_of(parts, samples=other.build().samples)
+        parts.sampler(BasicSampler, samples=other.build().samples)
 
 
 def test_decorrelation_needs_a_seed(parts):
     with pytest.raises(ValueError, match="decorrelation_seed: expected a seed"):
-        sampler_of(parts, decorrelation_steps=1)
+        parts.sampler(BasicSampler, decorrelation_steps=1)
     with pytest.raises(ValueError, match="decorrelation_steps: expected 0 or more, got -1"):
-        sampler_of(parts, decorrelation_steps=-1, decorrelation_seed=0)
+        parts.sampler(BasicSampler, decorrelation_steps=-1, decorrelation_seed=0)
 
 
 def test_an_agent_without_values_needs_no_fields_for_them():
@@ -283,7 +268,7 @@ def test_an_agent_without_values_needs_no_fields_for_them():
         parts.batch_spec,
     )
     samples = samples._replace(agent=samples.agent._replace(observation=samples.env.observation))
-    with sampler_of(parts, samples=samples) as sampler:
+    with parts.sampler(BasicSampler, samples=samples) as sampler:
         sampler.collect_batch(0)
         expected = simulate(setup, 1)[0].fields
         for path, leaf in buffer_leaves(samples):
@@ -294,7 +279,7 @@ def test_actions_reach_their_environments_unchanged():
     space = spaces.Discrete(7)
     setup = SamplerSetup(6, (partial(CountingEnv, lengths=100, action_space=space),) * 3)
     parts = setup.build()
-    with sampler_of(parts) as sampler:
+    with parts.sampler(BasicSampler) as sampler:
         samples, _ = sampler.collect_batch(0)
         for b, cage in enumerate(parts.cages):
             assert cage.actions == np.asarray(samples.agent.action)[:, b].tolist()

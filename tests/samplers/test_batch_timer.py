@@ -13,7 +13,7 @@ from parllel.testing.sampler_setup import SamplerSetup
 @pytest.fixture
 def sampler():
     parts = SamplerSetup(5, (partial(CountingEnv, 3), partial(CountingEnv, 4))).build()
-    with BasicSampler(parts.batch_spec, parts.cages, parts.handler, parts.samples) as sampler:
+    with parts.sampler(BasicSampler) as sampler:
         yield sampler
 
 

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.wrappers import FrameStackObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
+from sampler_cages import CAGES, assert_same
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, row_views
@@ -28,8 +28,10 @@ from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, Recu
 from parllel.system.processes.channel import Channel
 from parllel.system.processes.child import Child
 from parllel.testing import CountingAgent, CountingEnv
+from parllel.testing.cages.cage_hooks import run
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
-from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import SamplerSetup, make_sampler
+from parllel.testing.transform_samples import numbers_of
 from parllel.transforms import (
     BatchMemo,
     BatchTransform,
@@ -42,29 +44,9 @@ from parllel.transforms import (
 from parllel_patterns import allocate_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-CAGES = {
-    "Cage": SINGLE,
-    "ProcessCage": FORKED,
-    "VectorizedCage": {"make_cages": MakeCages(vectorized, (1, 2))},
-    "bound anew": {"make_cages": MakeCages(grouped(2))},
-    "SynchronizedProcessCage": {"make_cages": MakeCages(synchronized(2, 2))},
-    "with main": {"make_cages": MakeCages(synchronized(1, 2, participate=True))},
-}
 
 
-def numbers_of(samples: Any) -> dict[str, Any]:
-    """Return copies of all rows, those after the batch too."""
-    return {
-        path: np.array(leaf[: len(leaf) + leaf.padding]) for path, leaf in buffer_leaves(samples)
-    }
-
-
-def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert found.keys() == expected.keys()
-    for path, numbers in expected.items():
-        np.testing.assert_array_equal(found[path], numbers, err_msg=path)
-
-
+# Cages in groups are bound anew.
 @pytest.mark.parametrize("kind", CAGES)
 @settings(max_examples=4)
 @given(
@@ -354,8 +336,7 @@ def test_after_a_buffer_that_was_refused_there_is_none(monkeypatch):
         refused = allocate_samples([cage], spec, handler)
         cage.set_samples_buffer(before, slice(0, 1))
         cage.use_batch(3)
-        cage.start_reset(0)
-        cage.finish_row()
+        run(cage, "start_reset", 0)
         monkeypatch.setattr(synchronized_process_cage, "check_places", refuse)
         with pytest.raises(RegistrationError, match="bound to another place"):
             cage.set_samples_buffer(refused, slice(0, 1))
@@ -364,8 +345,7 @@ def test_after_a_buffer_that_was_refused_there_is_none(monkeypatch):
         assert len(cage.render_mode) == 1  # the worker lives, and has no batch 3 to look for
         monkeypatch.undo()
         cage.set_samples_buffer(refused, slice(0, 1))
-        cage.start_row(0)
-        cage.finish_row()
+        run(cage, "start_row", 0)
 
 
 @pytest.mark.parametrize("options", [{"switching": True}, {"n_batches": 3}])

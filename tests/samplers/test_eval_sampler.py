@@ -5,10 +5,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from sampler_cages import grouped, synchronized, vectorized
+from sampler_cages import CAGES, FORKED, SINGLE, assert_same, grouped, several
 
-from parllel.buffers import buffer_leaves
-from parllel.cages import Cage, ProcessCage
 from parllel.errors import EpisodeTooLongError
 from parllel.samplers import BasicSampler, EvalSampler
 from parllel.testing.dummy_envs import CountingEnv
@@ -16,13 +14,9 @@ from parllel.testing.dummy_transforms import RecordingStepTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.testing.sampler_contract import DOUBLED, ENVIRONMENTS, SHIFTED
-from parllel.testing.sampler_setup import DISCOUNT, MakeCages, SamplerSetup
+from parllel.testing.sampler_setup import DISCOUNT, SamplerSetup
 from parllel.testing.simulated_batches import observer
-
-CAGES = {
-    "cage": {"make_cage": Cage},
-    "fork": {"make_cage": ProcessCage, "cage_options": {"start_method": "fork"}},
-}
+from parllel.testing.transform_samples import numbers_of
 
 
 def eval_sampler_of(parts, n_episodes, handler=None, step_transforms=None, **options):
@@ -63,7 +57,10 @@ def numbers(trajs):
     return [(traj.length, traj.return_, traj.discounted_return) for traj in trajs]
 
 
-@pytest.mark.parametrize("placement", CAGES.values(), ids=CAGES)
+KINDS = {**CAGES, "late groups": several(grouped(3, late=True), (3, 1))}
+
+
+@pytest.mark.parametrize("placement", KINDS.values(), ids=KINDS)
 def test_each_environment_plays_its_share(placement):
     setup = SamplerSetup(1, ENVIRONMENTS, **placement)
     expected = play(setup, (3, 3, 2, 2), 2)
@@ -72,24 +69,8 @@ def test_each_environment_plays_its_share(placement):
             assert numbers(sampler.collect_batch(0)[1]) == trajs
 
 
-SEVERAL = {
-    "vectorized": MakeCages(vectorized, (1, 3)),
-    "groups": MakeCages(grouped(2)),
-    "late groups": MakeCages(grouped(3, late=True), (3, 1)),
-    "synchronized": MakeCages(synchronized(2, 2)),
-    "participating": MakeCages(synchronized(1, 2, participate=True)),
-}
-
-
-@pytest.mark.parametrize("make_cages", SEVERAL.values(), ids=SEVERAL.keys())
-def test_cages_of_several_environments_and_groups(make_cages):
-    setup = SamplerSetup(1, ENVIRONMENTS, make_cages=make_cages)
-    with eval_sampler_of(setup.build(), 10) as sampler:
-        assert numbers(sampler.collect_batch(0)[1]) == play(setup, (3, 3, 2, 2), 1)[0]
-
-
 @pytest.mark.parametrize("storage", ["local", "shared", "managed"])
-@pytest.mark.parametrize("placement", CAGES.values(), ids=CAGES)
+@pytest.mark.parametrize("placement", [SINGLE, FORKED], ids=["Cage", "ProcessCage"])
 def test_storages(storage, placement):
     factories = tuple(partial(make, layout="dict") for make in ENVIRONMENTS)
     setup = SamplerSetup(1, factories, storage=storage, seed=2, **placement)
@@ -139,21 +120,18 @@ def train(evaluate_after):
     eval_parts = SamplerSetup(1, ENVIRONMENTS[:2], seed=77).build()
     record = []
     with (
-        BasicSampler(
-            parts.batch_spec, parts.cages, parts.handler, parts.samples, parts.step_transforms
-        ) as sampler,
+        parts.sampler(BasicSampler) as sampler,
         eval_sampler_of(eval_parts, 3, parts.handler, parts.step_transforms) as eval_sampler,
     ):
         for batch in range(6):
             samples, trajs = sampler.collect_batch(batch)
-            before = {path: np.array(leaf) for path, leaf in buffer_leaves(samples)}
+            before = numbers_of(samples)
             state = copy.deepcopy({"sampler": sampler.state(), "handler": parts.handler.state()})
             if batch in evaluate_after:
                 assert len(eval_sampler.collect_batch(batch)[1]) == 3
                 now = {"sampler": sampler.state(), "handler": parts.handler.state()}
                 assert_equal_states(now, state)
-                for path, leaf in buffer_leaves(samples):
-                    np.testing.assert_array_equal(np.asarray(leaf), before[path], err_msg=path)
+                assert_same(numbers_of(samples), before)
             record.append((before, numbers(trajs), sampler.state()))
     return record
 
@@ -163,8 +141,7 @@ def test_training_continues_as_if_nothing_had_been_evaluated():
     for (fields, *rest), (other_fields, *other_rest) in zip(with_evaluations, without, strict=True):
         assert rest[0] == other_rest[0]
         assert_equal_states(rest[1], other_rest[1])
-        for path, values in fields.items():
-            np.testing.assert_array_equal(values, other_fields[path], err_msg=path)
+        assert_same(fields, other_fields)
 
 
 def test_an_evaluation_before_training_changes_nothing_either():
@@ -174,18 +151,17 @@ def test_an_evaluation_before_training_changes_nothing_either():
         parts = setup.build()
         eval_parts = SamplerSetup(1, ENVIRONMENTS[:1], seed=77).build()
         with (
-            BasicSampler(parts.batch_spec, parts.cages, parts.handler, parts.samples) as sampler,
+            parts.sampler(BasicSampler) as sampler,
             eval_sampler_of(eval_parts, 1, parts.handler) as eval_sampler,
         ):
             for _ in range(evaluations):
                 eval_sampler.collect_batch(0)
             samples, _ = sampler.collect_batch(0)
-            batches.append({path: np.array(leaf) for path, leaf in buffer_leaves(samples)})
-    for path, values in batches[0].items():
-        np.testing.assert_array_equal(values, batches[1][path], err_msg=path)
+            batches.append(numbers_of(samples))
+    assert_same(*batches)
 
 
-@pytest.mark.parametrize("placement", CAGES.values(), ids=CAGES)
+@pytest.mark.parametrize("placement", [SINGLE, FORKED], ids=["Cage", "ProcessCage"])
 def test_episodes_that_do_not_end_raise_and_can_be_tried_again(placement):
     setup = SamplerSetup(
         1, (partial(CountingEnv, (3, 9, 5)), partial(CountingEnv, (2, 2, 4))), **placement
@@ -286,8 +262,8 @@ def test_wrong_arguments():
         with pytest.raises(ValueError, match="max_steps: expected at least 1, got 0"):
             eval_sampler_of(parts, 2, max_steps=0)
     finally:
-        for cage in [*parts.cages, *longer.cages]:
-            cage.close()
+        parts.close()
+        longer.close()
 
 
 def test_transforms_of_training_see_no_rows_of_evaluations():

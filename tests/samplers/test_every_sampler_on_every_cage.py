@@ -7,25 +7,20 @@ from functools import partial
 
 import pytest
 from gymnasium.vector import AutoresetMode
-from sampler_cages import FORKED, SINGLE, grouped, native, synchronized, vectorized
+from sampler_cages import CAGES, native, several
 
 from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
-from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED, check_samples, check_trajs
-from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
+from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED, check_batches
+from parllel.testing.sampler_setup import SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 from parllel.testing.simulated_sequences import simulate_sequences
 
-CAGES = {
-    "Cage": SINGLE,
-    "ProcessCage": FORKED,
-    "VectorizedCage": {"make_cages": MakeCages(vectorized, (1, 3))},
-    "NEXT_STEP": {"make_cages": MakeCages(native(AutoresetMode.NEXT_STEP), (1, 3))},
-    "SAME_STEP": {"make_cages": MakeCages(native(AutoresetMode.SAME_STEP), (2, 2))},
-    "DISABLED": {"make_cages": MakeCages(native(AutoresetMode.DISABLED), (3, 1))},
-    "groups": {"make_cages": MakeCages(grouped(2))},
-    "SynchronizedProcessCage": {"make_cages": MakeCages(synchronized(2, 2))},
-    "with main": {"make_cages": MakeCages(synchronized(1, 2, participate=True))},
+KINDS = {
+    **CAGES,
+    "NEXT_STEP": several(native(AutoresetMode.NEXT_STEP), (1, 3)),
+    "SAME_STEP": several(native(AutoresetMode.SAME_STEP), (2, 2)),
+    "DISABLED": several(native(AutoresetMode.DISABLED), (3, 1)),
 }
 SIMULATED = {
     BasicSampler: simulate,
@@ -42,7 +37,7 @@ TRIPLES = [
         cls, kind, STORAGES[(i + j) % 3], id=f"{cls.__name__}-{kind}-{STORAGES[(i + j) % 3]}"
     )
     for i, cls in enumerate(SIMULATED)
-    for j, kind in enumerate(CAGES)
+    for j, kind in enumerate(KINDS)
 ]
 
 
@@ -62,9 +57,6 @@ def test_batches_are_those_of_a_plain_loop(cls, kind, storage):
         batches=3 if storage.endswith("three batches") else 1,
         recurrent=not cls.resets_automatically,
     )
-    setup = replace(setup, **CAGES[kind])
+    setup = replace(setup, **KINDS[kind])
     with make_sampler(cls, setup) as sampler:
-        for number, expected in enumerate(SIMULATED[cls](setup, 4)):
-            samples, trajs = sampler.collect_batch(number)
-            check_samples(samples, expected)
-            check_trajs(trajs, expected)
+        check_batches(sampler, SIMULATED[cls](setup, 4))

@@ -13,12 +13,7 @@ from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.buffers import Field, buffer_leaves
 from parllel.cages import ProcessCage, VectorizedCage
-from parllel.samplers import (
-    AlternatingSampler,
-    AsynchronousSampler,
-    BasicSampler,
-    RecurrentSampler,
-)
+from parllel.samplers import AlternatingSampler, AsynchronousSampler, BasicSampler, RecurrentSampler
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import LAYOUTS, CountingEnv
 from parllel.transforms import BatchTransform

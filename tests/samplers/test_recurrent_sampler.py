@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
+from sampler_cages import (
+    FORKED,
+    SINGLE,
+    PlacedContract,
+    grouped,
+    one_of,
+    several,
+    synchronized,
+    vectorized,
+)
 from test_sampler_property import in_this_process, setups
 
 from parllel.agents import NumpyHandler
@@ -16,18 +25,23 @@ from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSample
 from parllel.testing.dummy_agents import RecurrentCountingAgent
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingStepTransform
-from parllel.testing.sampler_contract import (
-    ENVIRONMENTS,
-    SamplerContract,
-    check_samples,
-    check_trajs,
-)
+from parllel.testing.sampler_contract import ENVIRONMENTS, check_batches, check_samples
 from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.testing.simulated_sequences import simulate_sequences
 from parllel.transforms import NormalizeObservations
 
 
-class RecurrentContract(SamplerContract):
+class TestRecurrentSampler(PlacedContract):
+    choose_place = one_of(
+        {
+            "Cage": {**SINGLE, "storage": "shared"},
+            "ProcessCage": FORKED,
+            "vectorized": several(vectorized),
+            "late groups": several(grouped(3, late=True)),
+            "main and workers with groups": several(synchronized(2, 2, participate=True)),
+        }
+    )
+
     def make_sampler(self, setup):
         return make_sampler(RecurrentSampler, replace(setup, recurrent=True))
 
@@ -35,40 +49,10 @@ class RecurrentContract(SamplerContract):
         return simulate_sequences(setup, n_batches)
 
 
-class TestSingleCages(RecurrentContract):
-    @pytest.fixture(
-        autouse=True, params=[(SINGLE, "shared"), (FORKED, "local")], ids=["Cage", "ProcessCage"]
-    )
-    def choose_cages(self, request):
-        self.cages, self.storage = request.param
-
-    def adapt(self, setup):
-        return replace(setup, storage=self.storage, **self.cages)
-
-
-CAGES_OF_SEVERAL = {
-    "vectorized": vectorized,
-    "late groups": grouped(3, late=True),
-    "main and workers with groups": synchronized(2, 2, participate=True),
-}
-
-
-class TestCagesOfSeveral(RecurrentContract):
-    @pytest.fixture(autouse=True, params=CAGES_OF_SEVERAL.values(), ids=CAGES_OF_SEVERAL.keys())
-    def choose_cages(self, request):
-        self.make_cages = MakeCages(request.param)
-
-    def adapt(self, setup):
-        return replace(setup, make_cages=self.make_cages)
-
-
 def check(cls, setup, n_batches):
     setup = replace(setup, recurrent=True)
     with make_sampler(cls, setup) as sampler:
-        for number, expected in enumerate(simulate_sequences(setup, n_batches)):
-            samples, trajs = sampler.collect_batch(number)
-            check_samples(samples, expected)
-            check_trajs(trajs, expected)
+        check_batches(sampler, simulate_sequences(setup, n_batches))
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -109,15 +93,6 @@ def test_a_batch_ends_with_its_last_environment():
             assert np.asarray(samples.env.observation)[4, 1].any()
             assert not np.asarray(samples.env.observation)[5:].any()
             assert not np.asarray(samples.env.done)[4:].any()
-
-
-def test_environments_that_wait_are_not_stepped_and_not_seen_by_transforms():
-    step = partial(RecordingStepTransform, "shifted", shift=0.5)
-    setup = SamplerSetup(4, three(9), step_transforms=(step,), recurrent=True)
-    with make_sampler(RecurrentSampler, setup) as sampler:
-        samples, _ = sampler.collect_batch(0)
-        assert not np.asarray(samples.agent.observation)[1:, 0].any()
-        assert np.asarray(samples.agent.observation)[:, 1].all()
 
 
 class Watching(RecordingStepTransform):
@@ -182,9 +157,8 @@ def test_an_agent_with_a_memory_needs_environments_that_wait():
             r"cages with reset_automatically=False and use RecurrentSampler, which build_sampler chooses"
         )
         with pytest.raises(ValueError, match=said):
-            cls(parts.batch_spec, parts.cages, NumpyHandler(agent), parts.samples)
-        for cage in parts.cages:
-            cage.close()
+            parts.sampler(cls, handler=NumpyHandler(agent))
+        parts.close()
 
 
 def test_samples_without_a_mask_are_refused():

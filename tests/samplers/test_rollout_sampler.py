@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sampler_cages import FORKED, SINGLE, synchronized, vectorized
+from sampler_cages import FORKED, SINGLE, PlacedContract, one_of, several, synchronized, vectorized
 from test_sampler_property import setups
 
 from parllel.agents import NumpyHandler
@@ -15,13 +15,7 @@ from parllel.errors import WrongStateError
 from parllel.samplers import RolloutSampler
 from parllel.testing.dummy_transforms import RecordingStepTransform
 from parllel.testing.faulty_envs import DummyFaultError
-from parllel.testing.sampler_contract import (
-    DOUBLED,
-    ENVIRONMENTS,
-    SamplerContract,
-    check_samples,
-    check_trajs,
-)
+from parllel.testing.sampler_contract import DOUBLED, ENVIRONMENTS, check_batches
 from parllel.testing.sampler_setup import MakeCages, SamplerSetup
 from parllel.testing.simulated_batches import simulate
 
@@ -52,31 +46,13 @@ def make_rollouts(setup, fails_at=None, **options):
     try:
         for cage in parts.cages:
             cage.set_policy(partial(OwnAgent, setup.agent, fails_at))
-        return RolloutSampler(
-            parts.batch_spec,
-            parts.cages,
-            parts.handler,
-            parts.samples,
-            parts.step_transforms,
-            parts.batch_transforms,
-            **options,
-        )
+        return parts.sampler(RolloutSampler, **options)
     except BaseException:
-        for cage in parts.cages:
-            cage.close()
+        parts.close()
         raise
 
 
-PLACES = {
-    "worker": MakeCages(synchronized(1)),
-    "workers": MakeCages(synchronized(3)),
-    "groups": MakeCages(synchronized(2, 2)),
-    "main and worker": MakeCages(synchronized(1, participate=True)),
-    "main and workers, groups": MakeCages(synchronized(2, 3, participate=True)),
-}
-
-
-class TestRollouts(SamplerContract):
+class TestRollouts(PlacedContract):
     """Those of a plain loop; without step transforms, which are refused."""
 
     test_statistics_move_between_batches = None
@@ -85,12 +61,15 @@ class TestRollouts(SamplerContract):
     # The agents of the workers draw for themselves here; tests/runners/test_resume.py has a small policy.
     test_another_sampler_goes_on_from_its_state = None
 
-    @pytest.fixture(autouse=True, params=PLACES.values(), ids=PLACES.keys())
-    def choose_cages(self, request):
-        self.make_cages = request.param
-
-    def adapt(self, setup):
-        return replace(setup, make_cages=self.make_cages)
+    choose_place = one_of(
+        {
+            "worker": several(synchronized(1)),
+            "workers": several(synchronized(3)),
+            "groups": several(synchronized(2, 2)),
+            "main and worker": several(synchronized(1, participate=True)),
+            "main and workers, groups": several(synchronized(2, 3, participate=True)),
+        }
+    )
 
     def check(self, setup, n_batches):
         super().check(replace(setup, step_transforms=()), n_batches)
@@ -107,10 +86,7 @@ def test_several_cages():
 def check(setup, n_batches, **options):
     expected = simulate(setup, n_batches, **options)
     with make_rollouts(setup, **options) as sampler:
-        for batch in expected:
-            samples, trajs = sampler.collect_batch(0)
-            check_samples(samples, batch)
-            check_trajs(trajs, batch)
+        check_batches(sampler, expected)
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
@@ -149,10 +125,9 @@ def test_every_cage_needs_a_policy(cages):
             ValueError,
             match=r"cage 0 \(CountingEnv\): expected a cage with a policy, got a \w*Cage",
         ):
-            RolloutSampler(parts.batch_spec, parts.cages, parts.handler, parts.samples)
+            parts.sampler(RolloutSampler)
     finally:
-        for cage in parts.cages:
-            cage.close()
+        parts.close()
 
 
 @pytest.mark.parametrize("participate", [False, True])

@@ -7,7 +7,7 @@ import os
 from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SAMPLERS, grouped, synchronized, vectorized
+from sampler_cages import CAGES, FORKED, SAMPLERS, grouped, several, vectorized
 
 from parllel.errors import WorkerError, WrongStateError
 from parllel.samplers import BasicSampler, RecurrentSampler
@@ -15,23 +15,16 @@ from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS, check_samples
-from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
+from parllel.testing.sampler_setup import SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 
 both = pytest.mark.parametrize("cls", SAMPLERS)
 
-CAGES = {
-    "vectorized": {"make_cages": MakeCages(vectorized, (1, 2))},
-    "late groups": {"make_cages": MakeCages(grouped(2, late=True))},
-    "processes": FORKED,
-    "synchronized": {"make_cages": MakeCages(synchronized(1, 2))},
-    "participating": {"make_cages": MakeCages(synchronized(1, 2, participate=True))},
-}
-every_cage = pytest.mark.parametrize("cages", CAGES.values(), ids=CAGES.keys())
+KINDS = {**CAGES, "late groups": several(grouped(2, late=True))}
 
 
 @both
-@every_cage
+@pytest.mark.parametrize("cages", KINDS.values(), ids=KINDS.keys())
 @pytest.mark.parametrize("position", [0, 2])
 def test_an_error_ends_the_sampler(cls, cages, position):
     factories = [partial(CountingEnv, lengths=20)] * 3
@@ -54,7 +47,7 @@ class DyingEnv(CountingEnv):
 
 @both
 @pytest.mark.parametrize("position", [0, 2])
-@pytest.mark.parametrize("kind", ["processes", "synchronized"])
+@pytest.mark.parametrize("kind", ["ProcessCage", "SynchronizedProcessCage"])
 def test_a_worker_that_dies_does_not_hang_the_sampler(cls, kind, position):
     factories = [partial(CountingEnv, lengths=20)] * 3
     factories[position] = partial(DyingEnv, lengths=20)
@@ -143,7 +136,7 @@ class WatchingEnv(CountingEnv):
 def test_the_garbage_collector_rests_during_a_batch(cls, enabled):
     seen = WatchingEnv.seen
     seen.clear()
-    cages = {"make_cages": MakeCages(vectorized, (1, 1))}
+    cages = several(vectorized, (1, 1))
     with make_sampler(cls, SamplerSetup(3, (WatchingEnv,) * 2, **cages)) as sampler:
         if not enabled:
             gc.disable()
@@ -166,7 +159,7 @@ def test_garbage_of_a_batch_is_collected_after_it(cls):
                 loop.append(loop)
             return super().step(action)
 
-    cages = {"make_cages": MakeCages(vectorized, (1, 1))}
+    cages = several(vectorized, (1, 1))
     with make_sampler(cls, SamplerSetup(50, (Littering,) * 2, **cages)) as sampler:
         before = collections()
         sampler.collect_batch(0)

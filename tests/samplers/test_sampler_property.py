@@ -10,7 +10,7 @@ from sampler_cages import FORKED, grouped, synchronized, vectorized
 from parllel.samplers import AlternatingSampler, BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
-from parllel.testing.sampler_contract import check_samples, check_trajs
+from parllel.testing.sampler_contract import check_batches
 from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 
@@ -71,10 +71,7 @@ def in_this_process(draw, setup):
 
 def check(cls, setup, expected, **options):
     with make_sampler(cls, setup, **options) as sampler:
-        for batch in expected:
-            samples, trajs = sampler.collect_batch(0)
-            check_samples(samples, batch)
-            check_trajs(trajs, batch)
+        check_batches(sampler, expected)
 
 
 @settings(max_examples=100)

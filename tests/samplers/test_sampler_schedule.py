@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampler_cages import SAMPLERS, GroupedCage, vectorized
+from sampler_cages import SAMPLERS, GroupedCage, assert_same, vectorized
 
 from parllel.agents import Agent, NumpyHandler
-from parllel.buffers import add_fields, buffer_leaves
+from parllel.buffers import add_fields
 from parllel.cages import VectorizedCage
 from parllel.samplers import AlternatingSampler, BasicSampler, CageColumns
 from parllel.samplers.cage_columns import EnvGroup, EnvGroups
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS
 from parllel.testing.sampler_setup import MakeCages, SamplerSetup, make_sampler
+from parllel.testing.transform_samples import numbers_of
 from parllel.transforms import NormalizeObservations
 
 both = pytest.mark.parametrize("cls", SAMPLERS)
@@ -167,16 +168,12 @@ def test_normalised_observations_are_the_same_in_halves():
         agent = {k: v for k, v in parts.samples.agent._asdict().items() if k != "observation"}
         samples = parts.samples._replace(agent=parts.samples.agent._make(agent))
         samples = add_fields(samples, normalize.fields(samples), parts.batch_spec)
-        with cls(parts.batch_spec, parts.cages, parts.handler, samples, [normalize]) as sampler:
+        with parts.sampler(cls, samples=samples, step_transforms=[normalize]) as sampler:
             for _ in range(4):
                 sampler.collect_batch(0)
-                fields = {path: np.array(leaf) for path, leaf in buffer_leaves(samples)}
-                value = samples.agent.agent_info.value
-                fields["behind"] = np.array(value[value.last + 1])
-                batches.append({**fields, **normalize.stats})
+                batches.append({**numbers_of(samples), **normalize.stats})
     for basic, alternating in zip(batches[:4], batches[4:], strict=True):
-        for path, values in basic.items():
-            np.testing.assert_array_equal(values, alternating[path], err_msg=path)
+        assert_same(alternating, basic)
 
 
 # ---------------------------------------------------------------------- cost
@@ -203,7 +200,7 @@ def calls_of_a_batch(cls, T, sizes):
         count += event in ("call", "c_call")
 
     handler = NumpyHandler(ConstantAgent())
-    with cls(parts.batch_spec, parts.cages, handler, samples) as sampler:
+    with parts.sampler(cls, handler=handler, samples=samples) as sampler:
         sampler.collect_batch(0)
         gc.collect()
         sys.setprofile(note)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,25 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < limit, "it did not come true"
         time.sleep(0.002)
+
+
+@contextmanager
+def lasting(*, least_s: float = 0.0, most_s: float = LONG_S / 2) -> Iterator[None]:
+    """Fail if a block takes less time, or more."""
+    began = time.monotonic()
+    yield
+    assert least_s <= time.monotonic() - began < most_s
+
+
+@contextmanager
+def soon(call: Callable[..., object], *args: Any, after_s: float = 0.05) -> Iterator[None]:
+    """Make a call from another thread, in the course of a block."""
+    timer = threading.Timer(after_s, call, args)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
 
 
 @contextmanager

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import mmap
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from python_code import output_of
 
 from parllel.system.compilation import compiled, compiles
 from parllel.system.waits import available_kinds
@@ -22,8 +21,7 @@ def test_the_first_function_imports_numba():
         "exec(compile('def successor(n): return n + 1', 'x.py', 'exec'))\n"
         "print(decorate(successor)(41), 'numba' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["False", "42 True"]
+    assert output_of(code).splitlines() == ["False", "42 True"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no locator"), PermissionError("read-only")])
@@ -85,14 +83,8 @@ print(wait.kind, available_kinds(), type(compiled("i8(i8)")(lambda n: n)).__name
 @pytest.mark.parametrize("imported_first", [False, True])
 def test_without_a_compiler_the_next_best_wait_is_taken(imported_first):
     code = ("import numba\n" if imported_first else "") + WHAT_A_DEBUGGER_SEES
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-    )
-    assert done.stdout == "semaphore ['semaphore'] function\n", done.stderr
+    printed = output_of(code, env={**os.environ, "NUMBA_DISABLE_JIT": "1"})
+    assert printed == "semaphore ['semaphore'] function\n"
 
 
 def test_compiler_switched_off_in_the_program_counts_too(monkeypatch):

@@ -6,11 +6,9 @@ import errno
 import os
 import re
 import resource
-import subprocess
-import sys
-import textwrap
 
 import pytest
+from python_code import run_code
 from start_methods import SPAWN_SOAKS
 
 from parllel.system.limits import limits_explained, limits_text
@@ -83,13 +81,7 @@ SCRIPT = """
 
 
 def at_limit(*args: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), *args],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_code(SCRIPT, *args)
     assert done.stderr == ""
     return done.stdout
 

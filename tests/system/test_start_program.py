@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from python_code import output_of
 
 PROGRAM = """
 import gc
@@ -32,12 +30,5 @@ Cycle()
 
 @pytest.mark.parametrize("start", [False, True])
 def test_a_program_is_not_searched_for_cycles_as_it_starts_and_ends(start):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(start=start)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    n_collections, *searched = done.stdout.split()
+    n_collections, *searched = output_of(PROGRAM.format(start=start)).split()
     assert (int(n_collections) > 0, searched) == (not start, [] if start else ["searched"])

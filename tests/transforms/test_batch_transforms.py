@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from python_code import output_of
 from transform_samples import make_samples
 
 from parllel.buffers.paths import field_at
@@ -120,10 +118,7 @@ def test_a_tree_is_not_taken_for_an_array():
 
 def test_importing_transforms_imports_no_compiler():
     code = "import sys, parllel.transforms; print('numba' in sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "False"
+    assert output_of(code).strip() == "False"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no locator"), PermissionError("read-only")])

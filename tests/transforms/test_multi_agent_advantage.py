@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transform_samples import write_padded_rows
+from transform_samples import with_fields, write_padded_rows
 
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    NamedTuple,
-    Samples,
-    add_fields,
-    allocate,
-)
+from parllel.buffers import AgentSamples, EnvSamples, Field, NamedTuple, Samples
 from parllel.envs import multi_agent_info
+from parllel.testing.transform_samples import allocate_numbers
 from parllel.transforms import EstimateMultiAgentAdvantage, NormalizeMultiAgentAdvantage
 from parllel.types import BatchSpec
 
@@ -27,28 +20,14 @@ ENDS = ("alive", "terminated", "truncated")
 
 def make_samples(T, B, transforms, info=None, valid=False):
     value = {agent: Field(np.float32(0), padding=1) for agent in AGENTS}
-    flag = np.bool_(False)
-    env = dict.fromkeys(("terminated", "truncated", "done"), flag)
-    if valid:
-        env["valid"] = flag
-    spec = BatchSpec(T, B)
-    samples = allocate(
-        Samples(
-            agent=AgentSamples(action=np.int64(0), agent_info=NamedTuple(value=value)),
-            env=EnvSamples(
-                observation=Field(np.float32(0), padding=1),
-                reward=np.float32(0),
-                env_info=multi_agent_info(AGENTS) if info is None else info,
-                **env,
-            ),
-        ),
-        spec,
+    samples = allocate_numbers(
+        BatchSpec(T, B),
+        observation=np.float32(0),
+        agent_info=NamedTuple(value=value),
+        env_info=multi_agent_info(AGENTS) if info is None else info,
+        valid=valid,
     )
-    for transform in transforms:
-        samples = add_fields(samples, transform.fields(samples), spec)
-    for transform in transforms:
-        transform.bind(samples)
-    return samples
+    return with_fields(samples, *transforms)
 
 
 def play(seed, T, B, leave=0.15):

@@ -193,9 +193,7 @@ def test_a_sampler_hands_over_what_environments_return():
     factories = tuple(partial(CountingEnv, length, layout="image") for length in (3, 4))
     parts = SamplerSetup(5, factories).build()
     transform = RecordVideo(clips, schedule=ALWAYS, n_frames=10)
-    with BasicSampler(
-        parts.batch_spec, parts.cages, parts.handler, parts.samples, [], [transform]
-    ) as sampler:
+    with parts.sampler(BasicSampler, batch_transforms=[transform]) as sampler:
         for _ in range(2):
             sampler.collect_batch(0)
     ((_, clip),) = clips
@@ -273,20 +271,6 @@ def test_pictures_are_made_of_no_more_rows_than_are_shown(valid):
     ((_, clip),) = clips
     assert clip[:, 1, 1, 0].tolist() == rows
     assert [tuple(picture[0, 0]) == RED for picture in clip] == [row == 4 for row in rows]
-
-
-def test_the_state_is_the_number_of_batches():
-    clips = Clips()
-    transform = RecordVideo(clips, schedule=every_nth(3), n_frames=2)
-    samples = make_samples(2, 4, np.zeros((2, 2), np.uint8), transform)
-    for _ in range(2):
-        transform.transform_batch(samples)
-    restored = RecordVideo(clips, schedule=every_nth(3), n_frames=2)
-    restored.load_state(pickle.loads(pickle.dumps(transform.state())))
-    restored.bind(samples)
-    for _ in range(5):
-        restored.transform_batch(samples)
-    assert [number for number, _ in clips] == [0, 3, 6]
 
 
 def test_wrong_arguments_and_observations():

@@ -6,15 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    NamedTuple,
-    Samples,
-    add_fields,
-    allocate,
-)
+from parllel.buffers import Field, NamedTuple, Samples, add_fields
+from parllel.testing.transform_samples import allocate_numbers
 from parllel.transforms import Transform
 from parllel.types import BatchSpec
 
@@ -30,24 +23,16 @@ def make_samples(
     value_padding: int = 1,
 ) -> Samples:
     """Allocate samples with the fields of `transforms`, and bind these."""
-    if isinstance(observation, dict):
-        padded: Any = {name: Field(leaf, padding=1) for name, leaf in observation.items()}
-    else:
-        padded = Field(observation, padding=1)
     value = Field(np.float32(0.0), padding=value_padding)
-    env = {name: np.bool_(False) for name in ("terminated", "truncated", "done")}
-    if valid:
-        env["valid"] = np.bool_(False)
-    spec = BatchSpec(T, B)
-    samples = allocate(
-        Samples(
-            agent=AgentSamples(action=np.int64(0), agent_info=NamedTuple(value=value)),
-            env=EnvSamples(
-                observation=padded, reward=np.float32(0.0), env_info=NamedTuple(), **env
-            ),
-        ),
-        spec,
+    samples = allocate_numbers(
+        BatchSpec(T, B), observation=observation, agent_info=NamedTuple(value=value), valid=valid
     )
+    return with_fields(samples, *transforms)
+
+
+def with_fields(samples: Samples, *transforms: Transform) -> Samples:
+    """Add the fields of `transforms`, in this order, and bind these."""
+    spec = BatchSpec(*samples.env.reward.shape)
     for transform in transforms:
         samples = add_fields(samples, transform.fields(samples), spec)
     for transform in transforms:

@@ -120,6 +120,13 @@ def run_groups(cage: CageInterface, method: str, *args: Any, **options: Any) -> 
         cage.finish_row(group)
 
 
+def run_rows(cage: CageInterface, rows: int, method: str = "start_row") -> None:
+    """Reset all environments and step them for some rows, from row 0 on."""
+    run_groups(cage, "start_reset", 0)
+    for t in range(rows):
+        run_groups(cage, method, t)
+
+
 def record_columns(
     cage: CageInterface,
     samples: Samples,

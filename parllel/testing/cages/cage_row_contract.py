@@ -20,6 +20,7 @@ from parllel.testing.cages.cage_hooks import (
     record_columns,
     run,
     run_groups,
+    run_rows,
 )
 from parllel.testing.cages.row_reference import (
     assert_same_batches,
@@ -85,9 +86,7 @@ class CageRowContract(CageHooks):
             leaves = [leaf for _, leaf in buffer_leaves(samples.env)]
             for leaf in leaves:
                 leaf[...] = 1
-            run_groups(cage, "start_reset", 0)
-            for t in range(T):
-                run_groups(cage, "start_row", t)
+            run_rows(cage, T)
             for leaf in leaves:
                 # Other cages write there at the same time.
                 np.testing.assert_array_equal(np.asarray(leaf)[:, [0, self.n + 1]], 1)
@@ -108,9 +107,7 @@ class CageRowContract(CageHooks):
         factories = self.factories(action_space=space)
         cage, samples = self.bound(factories)
         with cage:
-            run_groups(cage, "start_reset", 0)
-            for t in range(T):
-                run_groups(cage, "start_random_row", t)
+            run_rows(cage, T, "start_random_row")
         for i in range(self.n):
             expected = draw_actions(space, seeds_of(SEEDS[i])[1], 1, T)
             taken = [plain(samples.agent.action, t, FIRST + i) for t in range(T)]
@@ -129,9 +126,7 @@ class CageRowContract(CageHooks):
         factories = [partial(CountingEnv, length) for length in lengths]
         cage, samples = self.bound(factories, reset_automatically=False)
         with cage:
-            run_groups(cage, "start_reset", 0)
-            for t in range(3):
-                run_groups(cage, "start_row", t)
+            run_rows(cage, 3)
             assert cage.needs_reset.tolist() == ends
             run_groups(cage, "start_reset", T, all_envs=all_envs)
             assert cage.needs_reset.tolist() == [False] * self.n
@@ -176,9 +171,7 @@ class CageRowContract(CageHooks):
             final = [(found.row, found.column) for found in cage.collect_final_observations()]
             assert sorted(final, reverse=True) == [(1, FIRST), (0, FIRST + 2)][: self.n]
             # What was completed before stays.
-            run_groups(cage, "start_reset", 0)
-            for t in range(4):
-                run_groups(cage, "start_row", t)
+            run_rows(cage, 4)
             run(cage, "start_decorrelation", [4] * self.n, 0)
             assert [traj.length for traj in cage.collect_completed_trajs()] == [4] * self.n
 
@@ -220,9 +213,7 @@ class CageRowContract(CageHooks):
         for chosen in (seeds, seeds, [*seeds[:-1], 9]):
             cage, samples = self.bound(factories, seeds=chosen)
             with cage:
-                run_groups(cage, "start_reset", 0)
-                for t in range(T):
-                    run_groups(cage, "start_random_row", t)
+                run_rows(cage, T, "start_random_row")
                 found.append([read_batch(samples, FIRST + i, T) for i in range(self.n)])
         assert_same_batches(found[0], found[1])
         assert_same_batches(found[0][:-1], found[2][:-1])

@@ -61,7 +61,7 @@ class CageRulesContract(CageHooks):
             run_groups(cage, "start_reset", 0)
             cage.start_row(0)
             # In processes, all of these would read or write what a worker is writing.
-            for method, args in self._calls(samples):
+            for method, args in self.calls_at_rest(samples):
                 with pytest.raises(WrongStateError, match="is not finished"):
                     getattr(cage, method)(*args)
             cage.finish_row()
@@ -79,7 +79,7 @@ class CageRulesContract(CageHooks):
             # A call that was refused in one place must not have started another group.
             assert [len(acted) for acted in self.each(cage.actions)] == [2] * n
 
-    def _calls(self, samples: Any) -> list[tuple[str, tuple[Any, ...]]]:
+    def calls_at_rest(self, samples: Any) -> list[tuple[str, tuple[Any, ...]]]:
         """Return what can be asked of a cage at rest."""
         return [
             ("start_reset", (0,)),
@@ -208,14 +208,15 @@ class CageRulesContract(CageHooks):
             factories[column] = faulty
             samples = make_samples(CountingEnv(), T, self.n, storage=self.storage)
             with pytest.raises(DummyFaultError, match=f"{phase} number {number}") as caught:
-                self._fail(factories, samples, column)
+                self.fail_in_phase(factories, samples, column)
             assert caught.value.number == number
             said = notes_of(caught.value)
             # The number is that of the whole sampler, as users count: the cage has those from 4 on.
             assert f"in environment {4 + column}" in said
             assert ("while it was made" if phase == "constructor" else f"during {phase}") in said
 
-    def _fail(self, factories: list[Any], samples: Any, column: int) -> None:
+    def fail_in_phase(self, factories: list[Any], samples: Any, column: int) -> None:
+        """Take environments through all phases; what the one of a column writes stays when it fails."""
         with self.made(factories, samples=samples, index=4) as cage:
             cage.set_samples_buffer(samples, slice(0, self.n))
             run_groups(cage, "start_reset", 0)
@@ -297,7 +298,7 @@ class CageRulesContract(CageHooks):
         run_groups(cage, "start_reset", 0)
         cage.close()
         cage.close()
-        for method, args in [*self._calls(samples), ("finish_row", ()), ("row_done", ())]:
+        for method, args in [*self.calls_at_rest(samples), ("finish_row", ()), ("row_done", ())]:
             with pytest.raises(ClosedError, match=r"used after close\(\)"):
                 getattr(cage, method)(*args)
         with pytest.raises(ClosedError, match=r"used after close\(\)"):

@@ -21,7 +21,7 @@ from parllel.buffers.samples import Samples
 from parllel.cages.stepping.make_envs import VectorEnvFactory
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import ClosedError, WrongStateError
-from parllel.testing.cages.cage_hooks import FIRST, record_columns, run, run_groups
+from parllel.testing.cages.cage_hooks import FIRST, record_columns, run, run_groups, run_rows
 from parllel.testing.cages.native_cage_hooks import BATCHES, SEEDS, N, NativeCageHooks
 from parllel.testing.cages.native_reference import simulate_together
 from parllel.testing.cages.row_reference import (
@@ -74,9 +74,7 @@ class NativeCageContract(NativeCageHooks):
         for seeds in (SEEDS, SEEDS, (3, 4, 5, 9)):
             cage, samples = self.bound(seeds=seeds)
             with cage:
-                run_groups(cage, "start_reset", 0)
-                for t in range(self.T):
-                    run_groups(cage, "start_random_row", t)
+                run_rows(cage, self.T, "start_random_row")
                 for i, seed in enumerate(seeds):
                     drawn = draw_actions(cage.spaces.action, seeds_of(seed)[1], 1, self.T)[0]
                     acted = np.asarray(samples.agent.action)[:, FIRST + i]

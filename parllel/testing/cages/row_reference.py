@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from parllel.buffers.allocation import Field, allocate
+from parllel.buffers.allocation import Field
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.paths import parts_of
-from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
+from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map
 from parllel.cages.spaces import example_of, stored_example
+from parllel.testing.transform_samples import allocate_numbers
 from parllel.types import BatchSpec, Tree
 
 INFO = ("half", "step")  # what `make_samples` asks of the infos of a CountingEnv
@@ -194,29 +195,15 @@ def make_samples(
         # Actions in the dtype of their space: rounded ones would not be those that `simulate` plays.
         return Field(leaf, dtype=np.asarray(leaf).dtype)
 
-    flag = np.bool_(False)
-    samples: Samples = allocate(
-        Samples(
-            agent=AgentSamples(
-                action=buffer_map(kept, example_of(env.action_space)), agent_info=None
-            ),
-            env=EnvSamples(
-                observation=buffer_map(
-                    lambda leaf: Field(leaf, padding=1), stored_example(env.observation_space)
-                ),
-                reward=np.float32(0),
-                terminated=flag,
-                truncated=flag,
-                done=flag,
-                env_info=NamedTuple(half=np.zeros(1, np.float32), step=np.int64(0))
-                if info
-                else None,
-            ),
-        ),
+    infos = NamedTuple(half=np.zeros(1, np.float32), step=np.int64(0))
+    return allocate_numbers(
         BatchSpec(T, B),
+        observation=stored_example(env.observation_space),
+        action=buffer_map(kept, example_of(env.action_space)),
+        agent_info=None,
+        env_info=infos if info else None,
         storage=storage,
     )
-    return samples
 
 
 def draw_actions(space: spaces.Space[Any], seed: int, batches: int, T: int) -> list[list[Any]]:

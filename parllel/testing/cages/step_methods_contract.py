@@ -11,12 +11,7 @@ from gymnasium import spaces
 
 from parllel.errors import ClosedError, WrongStateError
 from parllel.testing.cages.cage_hooks import FIRST, SEEDS, SingleCageHooks, run
-from parllel.testing.cages.row_reference import (
-    assert_same_tree,
-    make_samples,
-    plain,
-    seeds_of,
-)
+from parllel.testing.cages.row_reference import assert_same_tree, make_samples, plain, seeds_of
 from parllel.testing.dummy_envs import CountingEnv
 
 OUTS = {

@@ -10,7 +10,7 @@ import pytest
 
 from parllel.cages import SynchronizedProcessCage, VectorEnvFactory, VectorizedCage
 from parllel.cages.native.envpool_steps import envpool_steps
-from parllel.testing.cages.cage_hooks import run
+from parllel.testing.cages.cage_hooks import run, run_rows
 from parllel.testing.cages.row_reference import make_samples
 
 envpool = pytest.importorskip("envpool", reason="has no wheels for this Python or system")
@@ -76,9 +76,7 @@ def test_samples_do_not_depend_on_the_processes(division: dict[str, Any]) -> Non
             env.close()
             samples.agent.action[...] = np.array([actions(N, t) for t in range(T)])
             cage.set_samples_buffer(samples, slice(0, N))
-            run(cage, "start_reset", 0)
-            for t in range(T):
-                run(cage, "start_row", t)
+            run_rows(cage, T)
             trajs = [(traj.length, traj.return_) for traj in cage.collect_completed_trajs()]
             assert len(trajs) > N
             found.append((np.array(samples.env.observation[: T + 1]).tobytes(), trajs))

@@ -16,7 +16,7 @@ from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import VectorEnvFactory, VectorizedCage
 from parllel.testing import CountingEnv
-from parllel.testing.cages.cage_hooks import run_groups
+from parllel.testing.cages.cage_hooks import run_rows
 from parllel.testing.cages.row_reference import make_samples
 from parllel_patterns import allocate_samples
 
@@ -38,10 +38,8 @@ def bound(make: Any, **options: Any) -> tuple[VectorizedCage, Any]:
     return cage, samples
 
 
-def run_rows(cage: VectorizedCage, rows: int = T) -> None:
-    run_groups(cage, "start_reset", 0)
-    for t in range(rows):
-        run_groups(cage, "start_random_row", t)
+def random_rows(cage: VectorizedCage, rows: int = T) -> None:
+    run_rows(cage, rows, "start_random_row")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +56,7 @@ def test_the_first_episodes_are_checked(fault: str, error: Any, text: str) -> No
     cage, samples = bound(partial(CountingVectorEnv, fault=fault, at=2))
     with cage:
         with pytest.raises(error, match=text):
-            run_rows(cage)
+            random_rows(cage)
         # What none of them can be known to have done is no sample.
         assert np.isnan(np.asarray(samples.env.reward[1])).all()
         assert not np.isnan(np.asarray(samples.env.reward[0])).any()
@@ -69,26 +67,26 @@ def test_checks_end_with_the_first_episodes(check: str) -> None:
     # Of at most eight steps.
     cage, _ = bound(partial(CountingVectorEnv, fault="reward", at=20), check=check)
     with cage:
-        run_rows(cage)
-        run_rows(cage)
+        random_rows(cage)
+        random_rows(cage)
         if check == "always":
             with pytest.raises(ValueError, match="reward: expected a number that is finite"):
-                run_rows(cage)
+                random_rows(cage)
         else:
-            run_rows(cage)
+            random_rows(cage)
 
 
 def test_a_mask_that_is_ignored_is_found_out() -> None:
     cage, _ = bound(partial(CountingVectorEnv, honours=False))
     with cage, pytest.raises(ValueError, match=r"reset ignores options\['reset_mask'\]") as caught:
-        run_rows(cage)
+        random_rows(cage)
     assert "CountingVectorEnv), during reset" in caught.value.__notes__[0]
 
 
 def test_a_last_observation_that_is_missing_is_found_out() -> None:
     cage, _ = bound(partial(CountingVectorEnv, mode="SameStep", fault="no final_obs"))
     with cage, pytest.raises(ValueError, match=r"expected info\['final_obs'\], got \[\]"):
-        run_rows(cage)
+        random_rows(cage)
 
 
 def test_what_makes_no_such_environment_is_refused() -> None:
@@ -151,7 +149,7 @@ def test_wrappers_of_vector_environments_stay_around_them() -> None:
         cage, samples = bound(make)
         with cage:
             for _ in range(8):
-                run_rows(cage)
+                random_rows(cage)
             trajs = [traj.return_ for traj in cage.collect_completed_trajs()]
             found.append((np.array(samples.env.observation).tolist(), trajs))
             if make is wrapped:
@@ -168,7 +166,7 @@ def test_environments_in_processes_of_gymnasium_play_the_same() -> None:
     for cls in (SyncVectorEnv, in_processes):
         cage, samples = bound(lambda n, cls=cls: cls(factories[:n], autoreset_mode="SameStep"))
         with cage:
-            run_rows(cage)
+            random_rows(cage)
             assert cage.gravity == [9.8] * N
             cage.gravity = 3.0
             assert cage.gravity == [3.0] * N
@@ -194,7 +192,7 @@ def test_infos_are_stored_as_the_environment_has_them() -> None:
         )
         cage.set_samples_buffer(samples, slice(0, N))
         with pytest.warns(UserWarning, match=r"its info has no \['absent'\]"):
-            run_rows(cage, 50)
+            random_rows(cage, 50)
     info, done = samples.env.env_info, np.asarray(samples.env.done)
     expected = np.zeros(N, int)
     assert done.any()

@@ -23,7 +23,7 @@ from parllel.cages import (
 from parllel.errors import WorkerError
 from parllel.system.processes.process_table import process_runs
 from parllel.testing.cages.cage_faults_contract import wait_until_gone
-from parllel.testing.cages.cage_hooks import run, run_groups
+from parllel.testing.cages.cage_hooks import run, run_groups, run_rows
 from parllel.testing.cages.row_reference import make_samples
 
 N, T = 5, 40
@@ -164,9 +164,7 @@ def test_a_cage_of_one_takes_it_as_a_function(made: Any) -> None:
     for makes in (make_cart, factory()):
         with made(makes, seed=7) as cage:
             samples = bound(cage, 1)
-            run(cage, "start_reset", 0)
-            for t in range(T):
-                run(cage, "start_row", t)
+            run_rows(cage, T)
             found.append([np.array(leaf[:T]).tobytes() for _, leaf in buffer_leaves(samples.env)])
             assert len(cage.collect_completed_trajs()) > 0
     assert found[0] == found[1]
@@ -184,9 +182,7 @@ def test_cages_say_what_makes_one_of_their_environments() -> None:
 def test_states_go_from_one_division_to_another() -> None:
     with workers(n_workers=1) as cage:
         bound(cage)
-        run(cage, "start_reset", 0)
-        for t in range(20):
-            run(cage, "start_row", t)
+        run_rows(cage, 20)
         states = cage.environment_states()
         expected = bound(cage)
         for t in range(T):

@@ -117,17 +117,6 @@ def test_a_plain_name_spelt_like_a_topic_is_another(broker):
     assert broker.get_environment_topics(ENV) == ["".join(name)]
 
 
-def test_environments_see_nothing_of_each_other(broker):
-    alike = ["a", "a_", "a__b", "a_to_b", "env_a"]
-    topics = {env_id: TopicManager.action_topic("x", "y", env_id) for env_id in alike}
-    for n, env_id in enumerate(alike):
-        broker.publish(topics[env_id], message(env_id, "x", "y", n=n))
-    broker.clear_environment("a")
-    for n, env_id in enumerate(alike):
-        assert numbers(consume(broker, topics[env_id], "y", env_id)) == ([n] if n else [])
-        assert broker.get_environment_topics(env_id) == [topics[env_id]]
-
-
 def test_a_reset_drops_what_was_sent_and_keeps_topics(broker):
     channel = broker.channel(ACTION)
     channel.put({"n": 0})
@@ -409,18 +398,6 @@ def test_lost_and_exchanged_messages_raise_until_the_reset(change):
         broker.publish("other", message("another", n=0))
         broker.clear_environment(ENV)
         broker.ledger.check()
-
-
-def test_runs_on_one_log_see_nothing_of_each_other():
-    log = MemoryLog()
-    brokers = [KafkaBroker(run="same", transport=MemoryTransport(log)) for _ in range(2)]
-    for n, broker in enumerate(brokers):
-        broker.publish(ACTION, message(n=n))
-    assert [numbers(consume(broker)) for broker in brokers] == [[0], [1]]
-    brokers[0].flush()
-    assert [broker.statistics()["foreign"] for broker in brokers] == [1, 1]
-    for broker in brokers:
-        broker.close()
 
 
 def test_hops_that_exceed_a_record_are_divided():

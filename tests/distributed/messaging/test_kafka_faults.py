@@ -107,7 +107,10 @@ def test_steps_go_on_over_a_slow_network(disturbed):
         traffic = Traffic(broker)
         step(traffic, 2)
         disturbed.proxy.delay_s = 0.05
+        begun = time.monotonic()
         step(traffic, 4)
+        # Each hop of a step goes there and back.
+        assert time.monotonic() - begun >= 4 * len(traffic.hops) * 2 * 0.05
 
 
 def test_steps_go_on_after_a_broker_was_stopped_for_less_than_the_time_out(disturbed):

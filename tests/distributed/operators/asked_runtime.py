@@ -50,16 +50,21 @@ class Counting(gym.Env):
 
 
 class Deciding(WorkerAgent):
-    """Decide what a list says, raise what is an exception, and remember what it saw."""
+    """Decide what a list says, raise what is an exception, and remember what it saw and was told."""
 
     def __init__(self, decisions=()):
         self.decisions, self.seeds, self.seen, self.n_closed = list(decisions), [], [], 0
+        self.bound, self.infos = [], []
+
+    def bind(self, observation_space, action_space):
+        self.bound.append((observation_space, action_space))
 
     def reset(self, seed):
         self.seeds.append(seed)
 
     def decide(self, observation, info):
         self.seen.append(getattr(observation, "tolist", lambda: observation)())
+        self.infos.append(info)
         made = self.decisions.pop(0) if self.decisions else Decision(1)
         if isinstance(made, BaseException):
             raise made

@@ -9,30 +9,12 @@ import gymnasium as gym
 import minigrid
 import pytest
 from answering_people import LONG_S, People
+from keeping_viewer import KeepingViewer
 
 from parllel.distributed.operators import OperatorConfig, OperatorLauncher
 from parllel.distributed.operators.experiments.single_episodes import SingleEpisodes
 
 LAKE = {"is_slippery": False}
-
-
-class Pictures:
-    """A viewer that keeps everything."""
-
-    def __init__(self):
-        self.seen = []
-
-    def may_view(self, name):
-        return True
-
-    def wants(self, name, episode):
-        return True
-
-    def wants_last(self, name, episode):
-        return False
-
-    def see(self, name, env_id, episode, step, payload):
-        self.seen.append((step, payload))
 
 
 def played_by(choose, config, folder, seed=5, **options):
@@ -59,7 +41,7 @@ def test_a_person_plays_by_names_and_keys_of_actions(tmp_path):
             if wanted[len(people.asked) - 1] in one["keys"]
         )
     )
-    pictures = Pictures()
+    pictures = KeepingViewer()
     config = OperatorConfig("human", "me", env_id)
     with people.answering() as choose:
         outcome, steps = played_by(choose, config, tmp_path, viewers=[pictures])
@@ -76,7 +58,7 @@ def test_a_person_plays_by_names_and_keys_of_actions(tmp_path):
     question = people.asked[0]
     assert question["actions"][2] == {"action": 2, "name": "forward", "keys": ["2", "ArrowUp"]}
     assert question["text"] == "get to the green goal square"
-    assert [(step, payload["mode"]) for step, payload in pictures.seen] == [
+    assert [(step, payload["mode"]) for *_, step, payload in pictures.seen] == [
         (step, "png") for step in range(6)
     ]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from left_records import records
 from lying_worker import lying
 
 from parllel.cli import main
-from parllel.distributed.operators import Experiment, read_telemetry
+from parllel.distributed.operators import Experiment
 
 SAYS = {
     "total_reward": (
@@ -30,15 +31,11 @@ SAYS = {
 }
 
 
-def episodes_of(folder, run_id):
-    return list(read_telemetry(folder / "telemetry" / f"{run_id}_episodes.jsonl"))
-
-
 @pytest.mark.parametrize("name", SAYS)
 def test_what_a_worker_says_is_noted_and_what_was_counted_stands(tmp_path, name):
     lies, said = SAYS[name]
     result = Experiment("e", [lying(lies)], seeds=[42]).run(tmp_path / "runs")
-    (record,) = episodes_of(result.folder, "e_liar")
+    (record,) = records(result.folder, "e_liar", "episodes")
     assert (record["status"], record["total_reward"], record["episode_length"]) == ("ended", 3.0, 3)
     assert (record["terminated"], record["truncated"], record["seed"]) == (True, False, 42)
     assert record["contradictions"] == [said]
@@ -50,14 +47,16 @@ def test_honest_workers_are_not_suspected(tmp_path):
     # As float32 has it, or with the numbers of another order of adding.
     lies = {"episode_end": {"total_reward": 3.0000001}, "ready": {"seed": None}}
     result = Experiment("e", [lying(lies)], seeds=[42, 43]).run(tmp_path / "runs")
-    assert [one.get("contradictions") for one in episodes_of(result.folder, "e_liar")] == [None] * 2
+    assert [one.get("contradictions") for one in records(result.folder, "e_liar", "episodes")] == [
+        None
+    ] * 2
     assert result.notes == ()
 
 
 def test_a_limit_that_the_worker_does_not_know_is_no_contradiction(tmp_path):
     operator = lying({}, max_steps=2)
     result = Experiment("e", [operator], seeds=[42]).run(tmp_path / "runs")
-    (record,) = episodes_of(result.folder, "e_liar")
+    (record,) = records(result.folder, "e_liar", "episodes")
     assert (record["truncated"], record.get("contradictions")) == (True, None)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from left_records import records, without_times
 
 from parllel.cli import main
 from parllel.distributed.operators import (
@@ -34,10 +35,6 @@ def frail(operator_id, *words):
     """Return an operator whose worker fails as the words say."""
     worker = [sys.executable, str(FRAIL), *words]
     return OperatorConfig("program", operator_id, "five", worker=worker)
-
-
-def records(folder, run_id, kind):
-    return list(read_telemetry(folder / "telemetry" / f"{run_id}_{kind}.jsonl"))
 
 
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
@@ -90,19 +87,13 @@ def test_in_lockstep_no_operator_is_a_step_ahead(tmp_path):
     assert [one.operator_id for one in result.groups[0].operators] == ["slow", "quick"]
 
 
-def without_times(path):
+def content_of(path):
     """Return what a file of an experiment holds but for times, and for the interpreter's arguments."""
     left_out = (*TIMES, "created", "ended", "command")
-
-    def clean(value):
-        if isinstance(value, dict):
-            return {name: clean(part) for name, part in value.items() if name not in left_out}
-        return [clean(part) for part in value] if isinstance(value, list) else value
-
     if path.suffix == ".json":
-        return clean(json.loads(path.read_text()))
+        return without_times(json.loads(path.read_text()), left_out)
     if path.suffix == ".jsonl":
-        return [clean(record) for record in read_telemetry(path)]
+        return without_times(list(read_telemetry(path)), left_out)
     return path.read_bytes()
 
 
@@ -119,7 +110,7 @@ def test_twice_leaves_the_same_files(tmp_path):
             str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()
         }
         del files["lock"]  # the number of the process
-        return {name: without_times(path) for name, path in files.items()}
+        return {name: content_of(path) for name, path in files.items()}
 
     first, second = play(tmp_path / "a"), play(tmp_path / "b")
     assert {"results.json", "results.png", "videos/CartPole-v1-episode-0.mp4"} <= first.keys()

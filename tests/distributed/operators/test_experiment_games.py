@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from left_records import records
 
 from parllel.distributed.operators import (
     Experiment,
     MultiAgentConfig,
     OperatorConfig,
-    read_telemetry,
 )
 
 RPS = "pettingzoo/classic/rps_v2"
@@ -48,8 +48,7 @@ def test_players_change_seats_and_are_compared_by_their_operators(tmp_path):
     assert (rock.success.mean, wraps.success.mean) == (0.0, 1.0)
     (difference,) = throws.differences
     assert (difference.operator_id, difference.total_reward.mean) == ("paper", 8.0)
-    telemetry = result.folder / "telemetry"
-    episodes = list(read_telemetry(telemetry / "game_throws_episodes.jsonl"))
+    episodes = records(result.folder, "game_throws", "episodes")
     places = [(e["episode"], e["seed"], e["operator_id"], e["player_id"]) for e in episodes]
     assert places[:4] == [
         (0, 1, "rock", "player_0"),
@@ -57,7 +56,7 @@ def test_players_change_seats_and_are_compared_by_their_operators(tmp_path):
         (1, 1, "rock", "player_1"),
         (1, 1, "paper", "player_0"),
     ]
-    steps = list(read_telemetry(telemetry / "game_throws_steps.jsonl"))
+    steps = records(result.folder, "game_throws", "steps")
     assert {(s["operator_id"], s["executed"]) for s in steps} == {("rock", 0), ("paper", 1)}
     assert {s["game_id"] for s in steps} == {"throws"}
     videos = sorted(path.name for path in (result.folder / "videos").iterdir())

@@ -13,28 +13,16 @@ from parllel.distributed.operators.experiments.experiment_list import (
     experiment_results,
     list_experiments,
 )
-from parllel.distributed.operators.experiments.telemetry import Telemetry
 
 CARTPOLE = "CartPole-v1"
 
 
-def board(base, episodes, operators=("a", "b")):
-    """Write the folder of a board: each episode is (operator, seed, reward)."""
-    configs = [{"operator_id": name, "env_id": CARTPOLE} for name in operators]
-    values = {"name": "board", "operators": configs, "episodes": None}
+def board(base):
+    """Write the folder of a board on which nothing was played."""
+    operators = [{"operator_id": name, "env_id": CARTPOLE} for name in "ab"]
+    values = {"name": "board", "operators": operators, "episodes": None}
     with ExperimentFolder(base, values) as folder:
-        for name in operators:
-            with Telemetry(folder.telemetry, f"board_{name}") as telemetry:
-                own = [(seed, reward) for operator, seed, reward in episodes if operator == name]
-                for number, (seed, reward) in enumerate(own):
-                    record = {
-                        "operator_id": name,
-                        "episode": number,
-                        "seed": seed,
-                        "status": "ended",
-                    }
-                    telemetry.episode({**record, "total_reward": reward, "episode_length": 1})
-    return folder.path
+        return folder.path
 
 
 def test_an_experiment_is_listed_with_its_results(tmp_path):
@@ -65,34 +53,14 @@ def test_an_experiment_is_listed_with_its_results(tmp_path):
     assert group["sentences"][0].startswith("noop gains less than random: -")
 
 
-def test_episodes_of_a_board_are_paired_by_their_seeds(tmp_path):
-    # b began later, and played seed 7 twice, as a did once.
-    played = [
-        ("a", 3, 1.0),
-        ("a", 7, 2.0),
-        ("a", 8, 4.0),
-        ("b", 7, 5.0),
-        ("b", 7, 90.0),
-        ("b", 8, 6.0),
-    ]
-    path = board(tmp_path, played)
-    (group,) = experiment_results(tmp_path, path.name)["groups"]
-    (difference,) = group["differences"]
-    assert (difference["total_reward"]["mean"], difference["total_reward"]["n"]) == (2.5, 2)
-    assert difference["unpaired"] == 2
-    assert [one["asked"] for one in group["operators"]] == [3, 3]
-    (one,) = list_experiments(tmp_path)
-    assert (one["n_done"], one["n_episodes"]) == (6, None)
-
-
 def test_the_newest_is_first_and_what_is_damaged_hides_nothing(tmp_path):
-    paths = [board(tmp_path, []) for _ in range(3)]
+    paths = [board(tmp_path) for _ in range(3)]
     for path, created in zip(paths, ("2026-01-02", "2026-01-03", "2026-01-01"), strict=True):
         record = json.loads((path / "run.json").read_text())
         (path / "run.json").write_text(
             json.dumps({**record, "created": f"{created}T10:00:00+00:00"})
         )
-    damaged = board(tmp_path, [])
+    damaged = board(tmp_path)
     (damaged / "config.json").write_text("{")
     assert [one["run"] for one in list_experiments(tmp_path)] == ["board-2", "board", "board-3"]
     with pytest.raises(ValueError, match=r"board-4/config.json: damaged"):
@@ -102,7 +70,7 @@ def test_the_newest_is_first_and_what_is_damaged_hides_nothing(tmp_path):
 
 @pytest.mark.parametrize("run", ["", ".", "nothing", "../other/board", "/etc", "inside", "a\0b"])
 def test_a_name_leads_nowhere_else(tmp_path, run):
-    board(tmp_path / "other", [])
+    board(tmp_path / "other")
     base = tmp_path / "base"
     base.mkdir()
     (base / "inside").symlink_to(tmp_path / "other" / "board")

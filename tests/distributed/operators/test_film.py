@@ -8,6 +8,7 @@ import io
 import numpy as np
 import pytest
 import video_reader
+from keeping_viewer import KeepingViewer
 from PIL import Image
 
 from parllel.distributed.operators import OperatorConfig
@@ -65,23 +66,7 @@ def test_what_is_no_picture_costs_the_video_alone(tmp_path, payload, said):
 
 
 def test_an_environment_that_draws_nothing_is_played_although_a_viewer_wants_pictures(launcher):
-    class Wanting:
-        def __init__(self):
-            self.seen = []
-
-        def may_view(self, name):
-            return True
-
-        def wants(self, name, episode):
-            return True
-
-        def wants_last(self, name, episode):
-            return False
-
-        def see(self, name, env_id, episode, step, payload):
-            self.seen.append((name, env_id, episode, step, payload))
-
-    viewer = Wanting()
+    viewer = KeepingViewer()
     config = OperatorConfig(
         "baseline",
         "a",

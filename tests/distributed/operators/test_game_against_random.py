@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from launching import run_worker
 from pettingzoo.classic.connect_four import connect_four
 
 from parllel.distributed.operators.games.player_spaces import make_game_env
@@ -66,22 +64,16 @@ def test_episodes_without_seeds_follow_from_the_last_one():
     assert set(rounds[0]) == {0, 1}
 
 
-def run_batch(*arguments):
-    command = [
-        sys.executable,
-        "-m",
-        "parllel.distributed.operators.workers.chess_worker",
-        *arguments,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, env=os.environ)
-
-
 def test_chess_is_played_in_batches(tmp_path):
     file = tmp_path / "last.py"
     file.write_text("def last(fen, moves):\n    return moves[-1]\n")
     folder = tmp_path / "telemetry"
-    done = run_batch(
-        f"--policy={file}:last", "--seeds=2:4", "--max-steps=5", f"--telemetry-dir={folder}"
+    done = run_worker(
+        "chess_worker",
+        f"--policy={file}:last",
+        "--seeds=2:4",
+        "--max-steps=5",
+        f"--telemetry-dir={folder}",
     )
     assert done.returncode == 0, done.stderr
     episodes = [json.loads(line) for line in done.stdout.splitlines()]
@@ -103,6 +95,6 @@ def test_chess_is_played_in_batches(tmp_path):
     ],
 )
 def test_what_plays_no_chess_is_refused(arguments, message):
-    done = run_batch(*arguments)
+    done = run_worker("chess_worker", *arguments)
     assert done.returncode == 1
     assert message in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from keeping_viewer import KeepingViewer
 from mpe2 import simple_spread_v3
 from pettingzoo.classic.chess import chess
 from pettingzoo.classic.connect_four import connect_four
@@ -183,23 +184,7 @@ def test_a_player_of_another_program_chooses_among_the_legal_actions(tmp_path):
 
 
 def test_a_game_is_filmed_where_pictures_are_wanted(tmp_path):
-    class Film:
-        def __init__(self):
-            self.frames = []
-
-        def may_view(self, name):
-            return True
-
-        def wants(self, name, episode):
-            return episode == 0
-
-        def wants_last(self, name, episode):
-            return False
-
-        def see(self, name, env_id, episode, step, payload):
-            self.frames.append((env_id, episode, name, payload["width"], step))
-
-    film = Film()
+    film = KeepingViewer(episodes=[0])
     last = "def act(command):\n    return command['legal_actions'][-1]"
     players = {seat: player(tmp_path, f"op-{seat}", last) for seat in ("player_0", "player_1")}
     config = config_of(FOUR, players, max_steps=5)
@@ -207,6 +192,7 @@ def test_a_game_is_filmed_where_pictures_are_wanted(tmp_path):
         handle = launcher.launch_multiagent_operator(config)
         for episode in range(2):
             assert game.play(handle, episode, 1)[0].status == "ended"
-    width = film.frames[0][3]
-    assert width > 100
-    assert film.frames == [(FOUR, 0, "game", width, step) for step in range(6)]
+    *places, pictures = zip(*film.seen, strict=True)
+    assert [*zip(*places, strict=True)] == [("game", FOUR, 0, step) for step in range(6)]
+    assert len({picture["width"] for picture in pictures}) == 1
+    assert pictures[0]["width"] > 100

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
+from same_actions import same
 
 from parllel.distributed.operators.protocol.given_action import GivenAction
 from parllel.policies.action_adapter import ActionAdapter
@@ -20,17 +21,6 @@ SPACES = [
     spaces.Box(-1, 1, (), np.float64),
     spaces.Dict(a=spaces.Tuple((spaces.Discrete(2), HALF_OPEN)), b=spaces.MultiBinary(2)),
 ]
-
-
-def same(one, other):
-    """Return whether two actions have the same types, dtypes and bits."""
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[name], other[name]) for name in one)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if type(one) is int or type(other) is int:
-        return type(one) is type(other) and one == other
-    return one.dtype == other.dtype and one.shape == other.shape and bytes(one) == bytes(other)
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)

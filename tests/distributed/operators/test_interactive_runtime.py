@@ -391,51 +391,6 @@ def test_names_of_actions_are_told_where_the_environment_has_them():
     runtime.close()
 
 
-def plain_episode(make, policy, seed, steps):
-    """Return actions and rewards of an episode without any of this package."""
-    env = make()
-    observation, _ = env.reset(seed=seed)
-    told = []
-    for _ in range(steps):
-        action = policy(observation)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        told.append((np.asarray(action, np.float32).tolist(), float(reward), terminated, truncated))
-        if terminated or truncated:
-            break
-    env.close()
-    return told
-
-
-@pytest.mark.parametrize(
-    ("make", "policy"),
-    [
-        (lambda: gym.make("CartPole-v1"), lambda seen: int(seen[2] > 0)),
-        (lambda: gym.make("Pendulum-v1"), lambda seen: seen[:1] * np.float32(2)),
-        (lambda: gym.make("FrozenLake-v1"), lambda seen: int(seen) % 4),
-        (
-            lambda: gym.make("minigrid:MiniGrid-Empty-5x5-v0"),
-            lambda seen: int(seen["image"].sum()) % 3,
-        ),
-    ],
-)
-def test_an_operator_plays_the_episodes_of_a_plain_loop(make, policy):
-    runtime, _, _ = runtime_of(make(), policy)
-    for seed in (0, 7):
-        ask(runtime, {"cmd": "reset", "seed": seed})
-        told = []
-        for _ in range(60):
-            reply, *end = ask(runtime, STEP)
-            # Of the numbers that the environment was given, as they were written in fewer digits.
-            action = np.asarray(reply["action"], np.float32).tolist()
-            told.append((action, reply["reward"], reply["terminated"], reply["truncated"]))
-            if end:
-                break
-        expected = plain_episode(make, policy, seed, 60)
-        assert told == expected
-        assert reply["episode_reward"] == sum(reward for _, reward, *_ in expected)
-    runtime.close()
-
-
 def test_what_cannot_be_numbered_says_its_space_as_text():
     box = spaces.Box(-1, 1, (2,), np.float32)
     runtime, _, _ = runtime_of(Counting(action_space=box), Deciding([Decision([0.0, 0.0])]))

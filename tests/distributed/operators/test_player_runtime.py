@@ -4,32 +4,15 @@ import json
 
 import numpy as np
 import pytest
+from asked_runtime import Deciding
 from gymnasium import spaces
 
-from parllel.distributed.operators import Decision, WorkerAgent
+from parllel.distributed.operators import Decision
 from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
 from parllel.distributed.wire import to_json
 from parllel.seeding import Seeds
 
 FOUR = "pettingzoo/classic/connect_four_v3"
-
-
-class Remembering(WorkerAgent):
-    """Keep what it is told, and decide what it is to."""
-
-    def __init__(self, decisions=()):
-        self.bound, self.seeds, self.seen = [], [], []
-        self._decisions = iter(decisions)
-
-    def bind(self, observation_space, action_space):
-        self.bound.append((observation_space, action_space))
-
-    def reset(self, seed):
-        self.seeds.append(seed)
-
-    def decide(self, observation, info):
-        self.seen.append((observation, info))
-        return next(self._decisions)
 
 
 def ask(runtime, **command):
@@ -48,7 +31,7 @@ def observation_of(space, mask):
 
 
 def test_a_player_sees_what_its_game_shows_and_says_what_it_decides():
-    agent = Remembering([Decision(np.int64(3), "three!", {"column": 3}, 12, 10, 2)])
+    agent = Deciding([Decision(np.int64(3), "three!", {"column": 3}, 12, 10, 2)])
     runtime = InteractiveRuntime(agent)
     assert begin(runtime, seed=7, id=1) == {
         "type": "agent_ready",
@@ -79,7 +62,7 @@ def test_a_player_sees_what_its_game_shows_and_says_what_it_decides():
         "prompt_tokens": 10,
         "completion_tokens": 2,
     }
-    ((seen, info),) = agent.seen
+    (seen,), (info,) = agent.seen, agent.infos
     np.testing.assert_equal(seen, observation)
     assert info == {
         "more": 1,
@@ -95,7 +78,7 @@ def test_a_player_sees_what_its_game_shows_and_says_what_it_decides():
 )
 def test_what_is_no_action_of_the_game_is_sent_as_it_is(decided, sent):
     """The game has a rule for it."""
-    agent = Remembering([Decision(decided)])
+    agent = Deciding([Decision(decided)])
     runtime = InteractiveRuntime(agent)
     begin(runtime)
     values, _ = observation_of(agent.bound[0][0], 1)
@@ -104,14 +87,14 @@ def test_what_is_no_action_of_the_game_is_sent_as_it_is(decided, sent):
 
 
 def test_without_the_name_of_a_game_players_are_given_json_values():
-    agent = Remembering([Decision([1])])
+    agent = Deciding([Decision([1])])
     runtime = InteractiveRuntime(agent)
     ask(runtime, cmd="init_agent", game_name="g", player_id="x")
     assert agent.bound == [(None, None)]
     assert agent.seeds == [None]
     reply = ask(runtime, cmd="select_action", player_id="x", observation={"a": [1]})
     assert reply["action"] == [1]
-    assert agent.seen == [({"a": [1]}, {"player_id": "x"})]
+    assert (agent.seen, agent.infos) == ([{"a": [1]}], [{"player_id": "x"}])
 
 
 def test_a_game_is_made_once_for_all_episodes_of_a_seat(monkeypatch):
@@ -124,7 +107,7 @@ def test_a_game_is_made_once_for_all_episodes_of_a_seat(monkeypatch):
     monkeypatch.setattr(
         "parllel.distributed.operators.games.player_spaces.player_spaces", player_spaces
     )
-    agent = Remembering()
+    agent = Deciding()
     runtime = InteractiveRuntime(agent)
     for player in ("player_0", "player_1", "player_0"):
         begin(runtime, player, env_kwargs={"a": 1})
@@ -133,7 +116,7 @@ def test_a_game_is_made_once_for_all_episodes_of_a_seat(monkeypatch):
 
 
 def test_players_of_no_such_game_are_refused_until_a_game_begins():
-    runtime = InteractiveRuntime(Remembering([Decision(0)]))
+    runtime = InteractiveRuntime(Deciding([Decision(0)]))
     refused = begin(runtime, "nobody", id="a")
     assert refused["type"] == "error"
     assert "expected a player of ['player_0', 'player_1'], got 'nobody'" in refused["message"]
@@ -147,7 +130,7 @@ def test_players_of_no_such_game_are_refused_until_a_game_begins():
 
 
 def test_a_persons_choice_comes_with_the_question():
-    agent = Remembering()
+    agent = Deciding()
     agent.takes_actions = True
     runtime = InteractiveRuntime(agent)
     begin(runtime)
@@ -161,7 +144,7 @@ def test_a_persons_choice_comes_with_the_question():
 
 
 def test_an_operator_that_decides_itself_takes_no_choice():
-    runtime = InteractiveRuntime(Remembering())
+    runtime = InteractiveRuntime(Deciding())
     begin(runtime)
     reply = ask(runtime, cmd="select_action", player_id="player_1", observation={}, action=3)
     assert reply["message"] == (

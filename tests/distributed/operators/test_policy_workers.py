@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-import signal
-import subprocess
-import sys
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +12,9 @@ import torch
 import trained_runs
 from cleanrl_models import ContinuousAgent, DiscreteAgent, saved
 from gymnasium import spaces
+from launching import run_worker
 from played import assert_plays
+from served import Served
 from trained_runs import Config, build, cart, half_blind_cart
 
 from parllel.distributed.operators import OperatorConfig
@@ -58,28 +56,6 @@ def expected_of(policy, make_env):
         return play_episodes(policy, make_env, SEEDS, keep_actions=True)
 
 
-@contextmanager
-def serving(run):
-    """Serve a run, and yield the URL."""
-    words = [
-        "remote",
-        "serve",
-        "--port",
-        "0",
-        "--environment",
-        "gymnasium/CartPole-v1",
-        "--agent",
-        run,
-    ]
-    command = [sys.executable, "-m", "parllel.cli", *map(str, words)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        found = re.fullmatch(r"serving on (http://\S+)\n", server.stdout.readline())
-        try:
-            yield found[1]
-        finally:
-            server.send_signal(signal.SIGTERM)
-
-
 def test_a_run_plays_the_same_episodes_in_a_worker(launcher, runs, expected):
     assert len({one.traj.length for one in expected}) > 1
     assert_plays(launched(launcher, "rl", runs[0], **CART), expected)
@@ -92,8 +68,9 @@ def test_a_memory_begins_anew_with_each_episode(launcher, runs):
 
 
 def test_a_run_behind_a_url_plays_them_too(launcher, runs, expected):
-    with serving(runs[0]) as url:
-        assert_plays(launched(launcher, "policy", url, **CART), expected)
+    words = ["remote", "serve", "--port", 0, "--environment", "gymnasium/CartPole-v1"]
+    with Served("-m", "parllel.cli", *words, "--agent", runs[0]) as server:
+        assert_plays(launched(launcher, "policy", server.url, **CART), expected)
 
 
 def test_a_function_of_a_file_plays_as_a_baseline(launcher, tmp_path):
@@ -202,28 +179,16 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--policy", "gone"], "Failed to load policy: FileNotFoundError: gone: expected"),
-        (
-            ["--policy", "gone", "--env-id", "a b"],
-            "Failed to load environment: ValueError: environment 'a b'",
-        ),
-        (
-            ["--policy", "gone", "--settings", '{"wise": 1}'],
-            "Failed to load policy: ValueError: settings: expected some of best, greedy, normalize, got",
-        ),
-    ],
-)
-def test_a_worker_that_cannot_be_loaded_says_so_and_ends(words, said):
-    command = [sys.executable, "-m", "parllel.distributed.operators.workers.rl_worker", *words]
-    done = subprocess.run([*command, "--interactive"], capture_output=True, text=True, input="")
-    reply = json.loads(done.stdout)
-    assert reply["type"] == "error"
-    assert reply["message"].startswith(said)
-    assert done.returncode == 1
-    done = subprocess.run([*command, "--seeds", "0"], capture_output=True, text=True, input="")
-    assert done.stdout == ""
-    assert done.stderr.startswith(said)
-    assert done.returncode == 1
+def test_a_worker_that_cannot_be_loaded_says_so_and_ends():
+    for words, said in (
+        (["--env-id", "a b"], "environment: ValueError: environment 'a b'"),
+        (["--settings", '{"wise": 1}'], "policy: ValueError: settings: expected some of best, gr"),
+    ):
+        driven = run_worker("rl_worker", "--policy", "gone", *words, "--interactive")
+        reply = json.loads(driven.stdout)
+        assert (reply["type"], driven.returncode) == ("error", 1)
+        assert reply["message"].startswith(f"Failed to load {said}")
+    alone = run_worker("rl_worker", "--policy", "gone", "--seeds", "0")
+    assert (alone.stdout, alone.returncode) == ("", 1)
+    said = "Failed to load policy: FileNotFoundError: gone: expected"
+    assert alone.stderr.startswith(said)

@@ -12,18 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from left_records import all_records, records, without_times
 
 from parllel.cli import main
 from parllel.distributed.operators import (
     Experiment,
     MultiAgentConfig,
     OperatorConfig,
-    read_telemetry,
 )
 from parllel.distributed.operators.experiments.earlier_part import earlier_part
-from parllel.distributed.operators.experiments.telemetry import TIMES
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.errors import WrongStateError
+from parllel.runs import RunFolder
 
 FRAIL = Path(__file__).with_name("frail_worker.py")
 LAKE = "FrozenLake-v1"
@@ -87,24 +87,14 @@ def command_of(script, url, *more):
     return [sys.executable, "-m", "parllel.cli", *words, *more]
 
 
-def without_times(folder):
+def all_of(folder):
     """Return the records and results of an experiment, but for times."""
-
-    def clean(value):
-        if isinstance(value, dict):
-            return {name: clean(part) for name, part in value.items() if name not in TIMES}
-        return [clean(part) for part in value] if isinstance(value, list) else value
-
-    found = {}
-    for path in sorted((folder / "telemetry").iterdir()):
-        if not path.name.endswith("_interrupted.jsonl"):
-            found[path.name] = [clean(record) for record in read_telemetry(path)]
-    found["results"] = clean(json.loads((folder / "results.json").read_text()))
     outcome = json.loads((folder / "run.json").read_text())["outcome"]
-    found["outcome"] = {
-        name: outcome[name] for name in ("steps", "episodes", "failed", "stopped_by")
+    return {
+        **all_records(folder),
+        "results": without_times(json.loads((folder / "results.json").read_text())),
+        "outcome": {name: outcome[name] for name in ("steps", "episodes", "failed", "stopped_by")},
     }
-    return found
 
 
 def n_lines(folder):
@@ -159,18 +149,16 @@ def test_killed_at_random_moments_it_plays_what_it_would_have(
     done = subprocess.run(resumed, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
     assert "of 70 episodes were already played" in done.stdout.splitlines()[0]
-    assert without_times(folder) == without_times(whole / "long")
-    episodes = list(read_telemetry(folder / "telemetry" / "long_model_episodes.jsonl"))
+    assert all_of(folder) == all_of(whole / "long")
+    episodes = records(folder, "long_model", "episodes")
     assert [episode["episode"] for episode in episodes] == list(range(10))
     history = json.loads((folder / "run.json").read_text())["history"]
     assert len(history) == kills
     assert not killed[0]  # the first ended within it
     # A worker's own budget is used up where it would have been.
-    poor = [e["status"] for e in read_telemetry(folder / "telemetry" / "long_poor_episodes.jsonl")]
-    assert poor[0] == "ended"
-    assert poor[-1] == "failed"
+    poor = records(folder, "long_poor", "episodes")
+    assert (poor[0]["status"], poor[-1]["status"]) == ("ended", "failed")
     # What was interrupted is paid for again; all that was paid for and written down counts.
-    poor = read_telemetry(folder / "telemetry" / "long_poor_episodes.jsonl")
     episodes += [episode for episode in poor if "calls" in episode]
     spent = json.loads((folder / "run.json").read_text())["outcome"]["spent"]
     total = sum(episode["calls"] for episode in episodes)
@@ -210,9 +198,9 @@ def test_cut_at_any_record_it_goes_on_as_it_would_have(tmp_path, mode):
         ]
         experiment = Experiment("cut", operators, seeds=[1, 2, 3, 2, 4], mode=mode, restarts=1)
         whole = experiment.run(tmp_path).folder
-        poor = list(read_telemetry(whole / "telemetry" / "cut_poor_episodes.jsonl"))
+        poor = records(whole, "cut_poor", "episodes")
         assert [e["status"] for e in poor] == ["ended"] * 2 + ["failed"] * 3
-        duel = list(read_telemetry(whole / "telemetry" / "cut_duel_episodes.jsonl"))
+        duel = records(whole, "cut_duel", "episodes")
         assert [e["status"] for e in duel[::2]] == ["ended"] * 3 + ["failed"] * 2
         for number, cuts in enumerate(([0, 0, 0], [1, 2, 3], [2, 1, 4], [5, 3, 2])):
             folder = tmp_path / f"cut-{number}"
@@ -223,7 +211,7 @@ def test_cut_at_any_record_it_goes_on_as_it_would_have(tmp_path, mode):
                 path = folder / "telemetry" / "cut_duel_episodes.jsonl"
                 path.write_bytes(path.read_bytes() + json.dumps(duel[6]).encode() + b"\n")
             experiment.run(tmp_path, resume=folder)
-            assert without_times(folder) == without_times(whole), cuts
+            assert all_of(folder) == all_of(whole), cuts
 
 
 def test_what_is_finished_is_not_played_again(tmp_path, capsys, monkeypatch):
@@ -289,17 +277,11 @@ def test_telemetry_of_other_rounds_is_refused(tmp_path):
 def test_one_that_is_still_played_is_refused(tmp_path):
     experiment = Experiment("short", [RANDOM], seeds=[1])
     folder = experiment.run(tmp_path).folder
-    held = (
-        "import sys, time; from parllel.runs import RunFolder\n"
-        "with RunFolder.open(sys.argv[1]).lock():\n    print('held', flush=True); time.sleep(100)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", held, str(folder)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "held\n"
-        with pytest.raises(WrongStateError, match=r"another process .* is using this run"):
-            experiment.run(tmp_path, resume=folder)
-        process.kill()
+    with (
+        RunFolder.open(folder).lock(),
+        pytest.raises(WrongStateError, match=r"another process .* is using this run"),
+    ):
+        experiment.run(tmp_path, resume=folder)
 
 
 def test_a_new_run_says_that_an_earlier_one_can_be_resumed(tmp_path, capsys):
@@ -329,8 +311,7 @@ def test_a_new_run_says_that_an_earlier_one_can_be_resumed(tmp_path, capsys):
 
 
 def calls_of(folder, name):
-    episodes = read_telemetry(folder / "telemetry" / f"paid_{name}_episodes.jsonl")
-    return sum(episode["calls"] for episode in episodes)
+    return sum(episode["calls"] for episode in records(folder, f"paid_{name}", "episodes"))
 
 
 def test_a_budget_ends_the_experiment_which_goes_on_with_a_larger_one(tmp_path, model):
@@ -360,8 +341,7 @@ def test_a_budget_ends_the_experiment_which_goes_on_with_a_larger_one(tmp_path, 
         whole.groups[0].operators[0].total_tokens,
         whole.exit_status,
     )
-    expected, found = without_times(whole.folder), without_times(result.folder)
-    assert found == expected
+    assert all_of(result.folder) == all_of(whole.folder)
     assert [
         entry["changes"]
         for entry in json.loads((result.folder / "run.json").read_text())["history"]

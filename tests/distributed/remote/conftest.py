@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from parllel.cli import main
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -22,3 +24,15 @@ def kaggle_python() -> Path:
     python = python_of("kaggle")
     assert python is not None
     return python
+
+
+@pytest.fixture
+def printed(capsys):
+    """Return what runs a command and returns its exit status, its result, and what it said beside it."""
+
+    def printed(*argv):
+        status = main(["remote", *map(str, argv)])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return printed

@@ -13,9 +13,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from waiting import LONG_S
+
+from parllel.distributed.remote.server import Actions, build_server
+from parllel.distributed.remote.server.permissions import Permissions
+from parllel.distributed.web import ServerSettings, WebServer
 
 ENDED = 0  # exit status after SIGTERM
 
@@ -81,3 +85,22 @@ def kaggle_server(python: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def served_here(
+    permissions: Permissions | None = None,
+    *,
+    agent: object = None,
+    environment: str = "rps",
+    settings: ServerSettings | None = None,
+    **options: Any,
+) -> Iterator[str]:
+    """Serve in this process, with an agent of the start or without; yield the URL."""
+    with (
+        Actions(permissions, **options) as actions,
+        WebServer(build_server(settings or ServerSettings(), actions)) as server,
+    ):
+        if agent is not None:
+            actions.load_agent(str(agent), environment, None)
+        yield server.url

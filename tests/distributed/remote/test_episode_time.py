@@ -5,17 +5,9 @@ import time
 
 import nim  # noqa: F401 - registers the game
 import pytest
-from playing import always, played
+from playing import played
 
 from parllel.distributed.remote import AgentFailure, make
-
-SLEEPS = """
-import time
-
-def agent(observation):
-    while True:
-        time.sleep(60)
-"""
 
 
 def test_time_beyond_act_timeout_is_taken_from_what_an_agent_has_left():
@@ -73,42 +65,6 @@ def test_an_agent_that_does_not_act_has_an_empty_log():
     with make("connectx") as env:
         env.step([3, None], [{"duration": 0.1, "stdout": "hm", "stderr": ""}, {}])
         assert env.logs[1] == [{"duration": 0.1, "stdout": "hm", "stderr": ""}, {}]
-
-
-def test_run_timeout_ends_an_episode_that_is_not_done():
-    def slow(observation):
-        time.sleep(0.2)
-        return 0
-
-    with make("rps", {"runTimeout": 0.5}) as env:
-        steps = env.run([slow, "rock"])
-        assert 2 <= len(steps) <= 4
-        assert [state["status"] for state in steps[-1]] == ["ACTIVE", "ACTIVE"]
-        assert env.info["stopped"] == "by runTimeout, after 0.5 s"
-        assert "stopped by runTimeout" in env.render("html")
-        # It can go on.
-        env.configuration["runTimeout"] = 60
-        env.configuration["episodeSteps"] = len(steps) + 1
-        env.run(["paper", "rock"])
-        assert env.done
-        assert "stopped" not in env.info
-
-
-def test_no_agent_outlasts_the_time_of_the_episode():
-    with make("rps", {"runTimeout": 1, "actTimeout": 0.2, "agentTimeout": 3600}) as env:
-        steps = env.run([SLEEPS, "rock"])
-        # It has most of its hour left, so it has not lost.
-        assert env.info["stopped"] == "by runTimeout, after 1 s"
-    assert [state["status"] for state in steps[-1]] == ["ACTIVE", "ACTIVE"]
-
-
-def test_a_failure_costs_only_the_agents_own_game():
-    raises = "def agent(observation):\n    raise SystemExit('enough')"
-    with make("nim", {"sticks": 9}) as env:
-        steps = env.run([raises, always(2), "one"])
-    assert [row[0]["status"] for row in steps[1:]] == ["ERROR"] * (len(steps) - 1)
-    assert [state["status"] for state in steps[-1]] == ["ERROR", "DONE", "DONE"]
-    assert "enough" in steps[-1][0]["info"]["reason"]
 
 
 def test_agents_that_cannot_be_made_end_those_before_them(tmp_path):

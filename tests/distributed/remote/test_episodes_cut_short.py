@@ -7,12 +7,11 @@ import time
 
 import pytest
 from asking import post
+from serving import served_here
 
 from parllel.cli import main
 from parllel.distributed.remote import AgentFailure, evaluate, make
-from parllel.distributed.remote.server import Actions, build_server
 from parllel.distributed.remote.server.permissions import Permissions
-from parllel.distributed.web import ServerSettings, WebServer
 
 SLOW = """
 import time
@@ -37,16 +36,6 @@ def file(tmp_path):
     file = tmp_path / "slow.py"
     file.write_text(SLOW)
     return file
-
-
-@pytest.fixture
-def printed(capsys):
-    def printed(*argv):
-        status = main(["remote", *map(str, argv)])
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return printed
 
 
 def test_evaluate_has_no_rewards_of_it():
@@ -97,13 +86,8 @@ def test_time_of_an_agent_that_the_episode_lacks_is_no_failure_of_the_agent(file
     """It has an hour of overage left when the episode is stopped: it has not lost."""
     file.write_text(SLOW.replace("0.2", "3"))
     configuration = {**CUT, "actTimeout": 0.1, "agentTimeout": 3600}
-    with (
-        Actions(Permissions()) as actions,
-        WebServer(build_server(ServerSettings(), actions)) as server,
-        make("rps", configuration) as env,
-    ):
-        actions.load_agent(str(file), "rps", None)
-        agent = {"here": lambda o: time.sleep(1), "in a process": file, "behind a url": server.url}
+    with served_here(agent=file) as url, make("rps", configuration) as env:
+        agent = {"here": lambda o: time.sleep(1), "in a process": file, "behind a url": url}
         steps = env.run([agent[where], "rock"])
         assert [state["status"] for state in steps[-1]] == ["ACTIVE", "ACTIVE"]
         assert env.info["stopped"] == STOPPED
@@ -184,12 +168,8 @@ def test_an_error_of_the_game_is_no_result(capsys, breaks, command, tmp_path):
     with pytest.raises(RuntimeError, match="the board fell down"):
         main(["remote", command, *told, "--out", str(out)])
     assert (capsys.readouterr().out, out.exists()) == ("", False)
-    with (
-        Actions(Permissions()) as actions,
-        WebServer(build_server(ServerSettings(), actions)) as server,
-    ):
-        request = {"action": command, "environment": "breaks", "agents": ["rock", "paper"]}
-        reply = post(server.url, request)
+    with served_here() as url:
+        reply = post(url, {"action": command, "environment": "breaks", "agents": ["rock", "paper"]})
         assert reply.status == 400
         assert "the board fell down" in reply.json()["error"]
 
@@ -199,15 +179,12 @@ def test_an_error_of_the_game_is_no_result(capsys, breaks, command, tmp_path):
 
 def test_the_server_says_so(file, tmp_path):
     request = {"environment": "rps", "agents": [file.name, "paper"], "configuration": CUT}
-    with (
-        Actions(Permissions(tmp_path)) as actions,
-        WebServer(build_server(ServerSettings(), actions)) as server,
-    ):
-        ran = post(server.url, {**request, "action": "run"}).json()
+    with served_here(Permissions(tmp_path)) as url:
+        ran = post(url, {**request, "action": "run"}).json()
         assert (ran["rewards"], ran["info"]["stopped"]) == (NONE, STOPPED)
-        text = post(server.url, {**request, "action": "run", "render": {"mode": "ansi"}})
+        text = post(url, {**request, "action": "run", "render": {"mode": "ansi"}})
         assert text.body.decode().endswith(f"stopped {STOPPED}\n")
-        evaluated = post(server.url, {**request, "action": "evaluate", "episodes": 2})
+        evaluated = post(url, {**request, "action": "evaluate", "episodes": 2})
         assert evaluated.json() == [NONE, NONE]
-        (one,) = post(server.url, {**request, "action": "evaluate", "statuses": True}).json()
+        (one,) = post(url, {**request, "action": "evaluate", "statuses": True}).json()
         assert (one["rewards"], one["stopped"]) == (NONE, STOPPED)

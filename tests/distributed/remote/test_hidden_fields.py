@@ -10,12 +10,10 @@ import pytest
 import secrets_game
 from foreign_protobuf import foreign_server
 from secrets_game import AGENT, OBSERVATION, SPECIFICATION, fields
+from serving import served_here
 
 from parllel.distributed.remote import Game, make, register
 from parllel.distributed.remote.games.specification import Specification
-from parllel.distributed.remote.server import Actions, build_server
-from parllel.distributed.remote.server.permissions import Permissions
-from parllel.distributed.web import ServerSettings, WebServer
 
 
 class Secrets(Game):
@@ -96,13 +94,11 @@ def test_no_agent_behind_a_url_is_sent_what_is_hidden(tmp_path):
     file = tmp_path / "agent.py"
     file.write_text(AGENT)
     with (
-        Actions(Permissions(tmp_path)) as actions,
-        WebServer(build_server(ServerSettings(), actions)) as server,
+        served_here(agent=file, environment="secrets") as url,
         foreign_server(lambda observation: {"action": shows(observation)}) as foreign,
         make("secrets") as env,
     ):
-        actions.load_agent(str(file), "secrets", None)
-        env.run([server.url, {"type": "proto", "url": foreign}])
+        env.run([url, {"type": "proto", "url": foreign}])
         check(env)
 
 

@@ -118,32 +118,6 @@ def test_frames_are_refused_in_one_sentence():
         read_response(b"")
 
 
-def file_of(shape, data, descr="<f8"):
-    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}\n".encode()
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"", "expected a file of np.save"),
-        (b"PK\x03\x04", "expected a file of np.save"),
-        (file_of((2**40,), b"1234"), f"of {8 * 2**40} bytes, got 4"),
-        (file_of((2**62, 4), b""), "bytes, got 0"),
-        (file_of((-1,), b"1" * 8), "a shape that is none"),
-        (file_of((1,), b"1" * 8, "|O"), "expected an array of numbers or text"),
-        (file_of((0, 2**62, 2**62), b""), "an array of shape"),
-        (file_of((2**62,), b"", "|S0"), "expected a file of np.save"),
-        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "expected a file of np.save: "),
-    ],
-)
-def test_arrays_that_are_none_are_refused_before_memory_is_taken(data, said):
-    payload = to_payload(1)
-    payload.numpy_array = data
-    with pytest.raises(WireError, match=said):
-        from_payload(payload)
-
-
 @settings(max_examples=150)
 @given(VALUES, st.data())
 def test_damaged_messages_raise_one_kind_of_error(value, data):

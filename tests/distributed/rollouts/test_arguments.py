@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 from fragments import make_fragment
 from producers import make_fragment_sampler
-from worker_setup import make_cages, make_handler, ready, rows
+from worker_setup import blocked_worker, make_cages, make_handler, ready, rows
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
@@ -138,19 +138,6 @@ def test_two_workers_with_one_name_are_refused():
 
 
 # ---------------------------------------------------------------------- one worker, two threads
-
-
-def blocked_worker():
-    """Return a worker whose run waits in its progress handler, what lets it go on, and what says it waits."""
-    waits, goes_on = threading.Event(), threading.Event()
-
-    def wait(step):
-        waits.set()
-        assert goes_on.wait(30)
-
-    schedule = ready(make_cages("single"))
-    worker = RolloutWorker(schedule, fragment_length=4, seed=0, progress_handler=wait)
-    return worker, waits, goes_on
 
 
 def test_one_thread_at_a_time_runs_a_worker():

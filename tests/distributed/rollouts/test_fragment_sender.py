@@ -138,17 +138,6 @@ def test_an_error_that_no_call_has_raised_comes_out_of_close():
     sender.close()
 
 
-def test_a_closed_storage_is_an_error():
-    storage = ReplayBuffer(2)
-    sender = FragmentSender(storage)
-    storage.close()
-    sender.put(make_fragment(0))
-    with pytest.raises(ClosedError, match="ReplayBuffer: add: the buffer is closed"):
-        sender.flush(30)
-    sender.close()
-    assert counts(sender) == {"produced": 1, "rejected": 1}
-
-
 def test_closing_sends_what_it_can_and_counts_the_rest():
     storage = SlowStorage()
     with storage:

@@ -8,9 +8,9 @@ import time
 
 import pytest
 from fragments import make_fragment
-from worker_setup import make_cages, ready
+from worker_setup import blocked_worker
 
-from parllel.distributed.rollouts import FragmentSender, ReplayBuffer, RolloutWorker
+from parllel.distributed.rollouts import FragmentSender, ReplayBuffer
 from parllel.distributed.rollouts.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError
 
@@ -56,14 +56,7 @@ def test_a_sender():
 
 
 def test_a_worker_thread():
-    waits, goes_on = threading.Event(), threading.Event()
-
-    def wait(step):
-        waits.set()
-        assert goes_on.wait(30)
-
-    schedule = ready(make_cages("single"))
-    worker = RolloutWorker(schedule, fragment_length=4, seed=0, progress_handler=wait)
+    worker, waits, goes_on = blocked_worker()
     with WorkerThread(worker) as running:
         running.load_weights({}, 1)
         assert waits.wait(30)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 import pytest
+from waiting import until
 from worker_setup import SPEC, T, make_sampler
 
 from parllel.agents import weights_of
@@ -17,6 +17,7 @@ from parllel.distributed.rollouts import (
     RolloutWorker,
     SynchronousSchedule,
 )
+from parllel.distributed.rollouts.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError
 
 
@@ -117,7 +118,9 @@ def test_no_workers_are_refused():
         LocalRollouts(Build(), 0, buffer, EpisodeStatistics())
 
 
-def test_what_did_not_end_in_time_is_closed_by_the_next_call():
+def test_what_did_not_end_in_time_is_closed_by_the_next_call(monkeypatch):
+    close = WorkerThread.close
+    monkeypatch.setattr(WorkerThread, "close", lambda thread: close(thread, 0.2))
     entered, release = threading.Event(), threading.Event()
 
     def hang(step):
@@ -129,12 +132,10 @@ def test_what_did_not_end_in_time_is_closed_by_the_next_call():
         workers = LocalRollouts(build, 2, buffer, EpisodeStatistics())
         workers.load_weights(weights_of(build.workers[0].handler.agent), 1)
         assert entered.wait(20)
-        for thread in workers._threads:
-            thread.close = partial(thread.close, 0.2)
         with pytest.raises(WorkerTimeoutError, match="worker 0: its turn did not end"):
             workers.close()
         assert [status.phase for status in workers.statuses()] == ["running", "ended"]
         release.set()
-        workers._threads[0]._ended.wait(20)
+        until(lambda: not any(one.name == "worker 0" for one in threading.enumerate()))
         workers.close()
         assert [status.phase for status in workers.statuses()] == ["ended", "ended"]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gymnasium as gym
 import pytest
-from worker_setup import SEED
+from worker_setup import collect
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import VectorizedCage
 from parllel.distributed.rollouts import (
     AsynchronousSchedule,
-    FragmentSender,
-    ReplayBuffer,
-    RolloutWorker,
     SynchronousSchedule,
 )
 from parllel.samplers import BasicSampler
@@ -34,21 +31,16 @@ def make_schedule(kind, handler_class, batch_size=N):
     return AsynchronousSchedule(cages, handler, samples, batch_size=batch_size, max_wait_s=0.01)
 
 
-def collect(schedule):
-    with ReplayBuffer(1000) as buffer, FragmentSender(buffer) as sender:
-        worker = RolloutWorker(schedule, fragment_length=LENGTH, seed=SEED, sender=sender)
-        with worker:
-            worker.run(4 * LENGTH * N)
-            assert sender.flush(30)
-        fragments = buffer.fetch(buffer.prepared(), 1)
+def digests_of(schedule):
+    fragments = collect(schedule, 4 * LENGTH * N, length=LENGTH)
     return {fragment.key[1:]: fragment.digest() for fragment in fragments}
 
 
 @pytest.mark.parametrize("handler_class", [TorchHandler, SmallPolicyHandler])
 def test_blocks_of_any_size_round_alike(handler_class):
-    expected = collect(make_schedule("rows", handler_class))
+    expected = digests_of(make_schedule("rows", handler_class))
     for batch_size in (1, 6):
-        found = collect(make_schedule("ready", handler_class, batch_size))
+        found = digests_of(make_schedule("ready", handler_class, batch_size))
         both = expected.keys() & found.keys()
         assert len(both) > 2 * N
         assert {key: found[key] for key in both} == {key: expected[key] for key in both}

@@ -213,16 +213,6 @@ def test_what_became_too_old_makes_room():
         assert [fragment.environment for fragment in buffer.fetch(1, 0)] == [1]
 
 
-def test_what_is_too_old_drops_nothing_else_and_does_not_wait():
-    with ReplayBuffer(1, max_staleness=2) as buffer:
-        buffer.new_version(7)
-        good = make_fragment(version=6)
-        assert buffer.add([good], 0) == 1
-        assert buffer.add(fragments_of(1, 3, version=4), 0) == 3
-        assert buffer.fetch(1, 0) == [good]
-        assert buffer.ledger.counts()["stale"] == 3
-
-
 def test_staleness_is_judged_by_the_oldest_step():
     newer = make_fragment(length=3, version=5)
     newer.env.version.flags.writeable = True
@@ -232,17 +222,6 @@ def test_staleness_is_judged_by_the_oldest_step():
         buffer.add([newer], 0)
         assert buffer.prepared() == 1
         assert buffer.fetch(1, 0, version=5) == []
-
-
-def test_a_fragment_that_was_not_acknowledged_is_added_again():
-    first, second = fragments_of(0, 2)
-    with ReplayBuffer(1) as buffer:
-        assert buffer.add([first, second], 0) == 1
-        assert buffer.fetch(1, 0) == [first]
-        # The answer got lost, say: the sender repeats all.
-        assert buffer.add([first, second], 0) == 2
-        assert buffer.fetch(1, 0) == [second]
-        assert buffer.duplicates == 1
 
 
 def test_producers_that_came_longest_ago_are_forgotten(monkeypatch):

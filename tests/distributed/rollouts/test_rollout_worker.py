@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from weighted_agent import WeightedAgent, weighted
 from worker_setup import (
+    LENGTH,
     SEED,
     B,
     T,
+    collect,
+    cut_batches,
     digests,
     factories,
     make_cages,
@@ -24,7 +27,6 @@ from worker_setup import (
 
 from parllel.distributed.rollouts import (
     EpisodeStatistics,
-    FragmentCutter,
     FragmentSender,
     ReplayBuffer,
     RolloutWorker,
@@ -34,43 +36,11 @@ from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 
-LENGTH = 4
 WHOLE = 5  # fragments of each environment that are compared
 
 
-def collect(schedule, n_steps, *, length=LENGTH, fragments=None, **options):
-    """Run a schedule and return what a storage was sent."""
-    with ReplayBuffer(1000) as buffer, FragmentSender(buffer, capacity=8) as sender:
-        with RolloutWorker(
-            schedule, fragment_length=length, seed=SEED, sender=sender, **options
-        ) as worker:
-            assert worker.run(n_steps) >= n_steps
-            assert worker.n_steps >= n_steps
-        assert sender.flush(20)
-        sender.ledger.check()
-        found = buffer.fetch(buffer.prepared(), 10)
-        assert sender.ledger.counts()["accepted"] == len(found)
-    return found
-
-
 def expected(per_environment, *, recurrent=False):
-    """Cut the batches of a plain sampler, with the noise of the fragments that they will be in."""
-    length = T if recurrent else LENGTH
-    sampler = make_sampler(recurrent=recurrent)
-    cutter = FragmentCutter(length, recurrent=recurrent)
-    noise, numbers = FragmentNoise(sampler.handler, SEED, length), [0] * B
-    fragments = []
-
-    def draw(n_rows, n_columns):
-        steps = [cutter.position(b) for b in range(n_columns)]
-        return noise.of_batch(n_rows, [(b, *step) for b, step in enumerate(steps)])
-
-    sampler.handler.noise_source = draw
-    with sampler:
-        while min(numbers) < per_environment:
-            fragments += cutter.add_batch(sampler.collect_batch(0)[0], 0)
-            numbers = [sum(f.environment == b for f in fragments) for b in range(B)]
-    return digests(fragments, per_environment)
+    return cut_batches(make_sampler(recurrent=recurrent), per_environment)
 
 
 # Each row: kind of cages, batch size, seconds to wait, rows of the samples.

@@ -9,9 +9,11 @@ import pytest
 from remembering_transforms import Centre, Difference
 from weighted_agent import WeightedAgent, weighted
 from worker_setup import (
-    SEED,
+    LENGTH,
     B,
     T,
+    collect,
+    cut_batches,
     digests,
     factories,
     make_cages,
@@ -25,20 +27,17 @@ from worker_setup import (
 from parllel import BatchSpec
 from parllel.distributed.rollouts import (
     AsynchronousSchedule,
-    FragmentCutter,
     FragmentSampler,
     FragmentSender,
     ReplayBuffer,
     RolloutWorker,
 )
-from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise
 from parllel.distributed.rollouts.published_parts import PublishedParts
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import FaultyEnv
 from parllel.transforms import NormalizeObservations
 from parllel_patterns import allocate_samples
 
-LENGTH = 4
 CELL = CountingEnv().observation_space.shape
 STATISTICS = {
     "env.observation": {"mean": np.full(CELL, 2.5), "var": np.full(CELL, 3.0), "count": 7}
@@ -50,32 +49,12 @@ def chained():
     return [NormalizeObservations(target="agent.normalized"), Difference("agent.normalized")]
 
 
-def collect(schedule, n_steps, *, published, length=LENGTH):
-    """Return the fragments of a schedule, all made with the same weights and statistics."""
-    with ReplayBuffer(1000) as buffer, FragmentSender(buffer) as sender:
-        with RolloutWorker(schedule, fragment_length=length, seed=SEED, sender=sender) as worker:
-            assert worker.load_weights(published, 1)
-            worker.run(n_steps)
-        assert sender.flush(20)
-        return buffer.fetch(buffer.prepared(), 10)
-
-
 def expected(step, per_environment, *, recurrent=False):
     """Cut the batches of a plain sampler whose statistics do not change."""
-    length = T if recurrent else LENGTH
     sampler = make_sampler(recurrent=recurrent, step=step)
     step[0].load_state(STATISTICS)
     step[0].end_batch = lambda samples: None
-    cutter = FragmentCutter(length, recurrent=recurrent)
-    noise = FragmentNoise(sampler.handler, SEED, length)
-    sampler.handler.noise_source = lambda n_rows, n_columns: noise.of_batch(
-        n_rows, [(b, *cutter.position(b)) for b in range(n_columns)]
-    )
-    fragments = []
-    with sampler:
-        while min(sum(f.environment == b for f in fragments) for b in range(B)) < per_environment:
-            fragments += cutter.add_batch(sampler.collect_batch(0)[0], 1)
-    return digests(fragments, per_environment)
+    return cut_batches(sampler, per_environment, version=1)
 
 
 @pytest.mark.parametrize(

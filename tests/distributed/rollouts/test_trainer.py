@@ -11,7 +11,6 @@ from producers import SPEC, Producer, make_agent, make_fragment_sampler, make_pa
 from parllel import BatchSpec
 from parllel.buffers import buffer_leaves
 from parllel.distributed.rollouts import ReplayBuffer, Trainer
-from parllel.errors import ClosedError
 from parllel.logging import Logger, Writer
 from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
@@ -198,16 +197,6 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path, open_fonts):
     # One more than without the break: the workers of the resumed run are given its weights.
     assert sampler.version == 7
     assert normaliser.state()["statistics"]["count"] == 5 * SPEC.size
-
-
-def test_a_buffer_that_is_closed_ends_the_run():
-    buffer, _, producer = make_parts()
-    sampler = make_fragment_sampler(buffer, batch=transforms())
-    with sampler, producer.sampler:
-        producer.produce()
-        threading.Timer(0.5, buffer.close).start()
-        with pytest.raises(ClosedError, match="ReplayBuffer: fetch: the buffer is closed"):
-            make_trainer(sampler, 3).run()
 
 
 def test_what_a_trainer_does_not_take_is_refused():

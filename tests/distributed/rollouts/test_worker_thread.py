@@ -21,7 +21,7 @@ from parllel.distributed.rollouts import (
     Trainer,
 )
 from parllel.distributed.rollouts.worker_thread import WorkerThread
-from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.errors import ClosedError
 from parllel.logging import Logger
 from parllel.samplers import BasicSampler
 from parllel.torch import PPO, TorchHandler
@@ -151,24 +151,3 @@ def test_weights_for_a_worker_that_is_ending_raise_what_ends_it():
         with pytest.raises(ArithmeticError, match="no progress"):
             thread.load_weights(weights_of(make_agent()), 2)
         timer.join()
-
-
-def test_a_turn_that_does_not_end_is_said():
-    entered, release = threading.Event(), threading.Event()
-
-    def hang(step):
-        entered.set()
-        release.wait(20)
-
-    worker = RolloutWorker(
-        make_schedule("rows", 0), fragment_length=T, seed=0, progress_handler=hang
-    )
-    thread = WorkerThread(worker)
-    thread.load_weights(weights_of(make_agent()), 1)
-    assert entered.wait(20)
-    try:
-        with pytest.raises(WorkerTimeoutError, match=r"worker: its turn did not end within 0\.2 s"):
-            thread.close(0.2)
-    finally:
-        release.set()
-        thread.close()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
-
-import numpy as np
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
 from parllel.cages import Cage, ProcessCage, TrajInfo, VectorizedCage
-from parllel.distributed.rollouts import AsynchronousSchedule, EnvWorker, SynchronousSchedule
+from parllel.distributed.rollouts import (
+    AsynchronousSchedule,
+    EnvWorker,
+    FragmentCutter,
+    FragmentSender,
+    ReplayBuffer,
+    RolloutWorker,
+    SynchronousSchedule,
+)
+from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise
 from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.system.processes import RestartBudget
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
@@ -21,6 +29,7 @@ SPEC = BatchSpec(T, B)
 # Episodes of environment b; those of the last one never end.
 LENGTHS = ((3, 5), 1, 4, 10_000)
 SEED = 5
+LENGTH = 4  # of fragments
 
 
 def factories(layout="box"):
@@ -97,5 +106,51 @@ def digests(fragments, per_environment):
     return found
 
 
-def pids(sources):
-    return np.array([source.cage.pid for source in sources])
+def collect(schedule, n_steps, *, length=LENGTH, published=None, **options):
+    """Run a schedule and return what a storage was sent; published: the weights that it begins with."""
+    with ReplayBuffer(1000) as buffer, FragmentSender(buffer, capacity=8) as sender:
+        with RolloutWorker(
+            schedule, fragment_length=length, seed=SEED, sender=sender, **options
+        ) as worker:
+            if published is not None:
+                assert worker.load_weights(published, 1)
+            assert worker.run(n_steps) >= n_steps
+            assert worker.n_steps >= n_steps
+        assert sender.flush(20)
+        sender.ledger.check()
+        found = buffer.fetch(buffer.prepared(), 10)
+        assert sender.ledger.counts()["accepted"] == len(found)
+    return found
+
+
+def cut_batches(sampler, per_environment, *, version=0):
+    """Cut the batches of a plain sampler, with the noise of the fragments that they will be in."""
+    recurrent = isinstance(sampler, RecurrentSampler)
+    length = T if recurrent else LENGTH
+    cutter = FragmentCutter(length, recurrent=recurrent)
+    noise, numbers = FragmentNoise(sampler.handler, SEED, length), [0] * B
+    fragments = []
+
+    def draw(n_rows, n_columns):
+        steps = [cutter.position(b) for b in range(n_columns)]
+        return noise.of_batch(n_rows, [(b, *step) for b, step in enumerate(steps)])
+
+    sampler.handler.noise_source = draw
+    with sampler:
+        while min(numbers) < per_environment:
+            fragments += cutter.add_batch(sampler.collect_batch(0)[0], version)
+            numbers = [sum(f.environment == b for f in fragments) for b in range(B)]
+    return digests(fragments, per_environment)
+
+
+def blocked_worker():
+    """Return a worker whose run waits in its progress handler, what lets it go on, and what says it waits."""
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def wait(step):
+        waits.set()
+        assert goes_on.wait(30)
+
+    schedule = ready(make_cages("single"))
+    worker = RolloutWorker(schedule, fragment_length=LENGTH, seed=0, progress_handler=wait)
+    return worker, waits, goes_on

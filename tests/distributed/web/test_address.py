@@ -66,7 +66,9 @@ def test_on_loopback_none_is(host):
 
 
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
-def test_a_server_of_all_addresses_has_a_url_for_this_machine(client, host, shown):
+def test_a_server_of_all_addresses_has_urls_for_this_machine_and_others(
+    client, host, shown, capsys
+):
     try:
         started = server(host=host, token=TOKEN)
     except OSError as error:  # a machine without IPv6
@@ -76,15 +78,6 @@ def test_a_server_of_all_addresses_has_a_url_for_this_machine(client, host, show
         assert client(started).get("/health").is_success
         port = started.url.rsplit(":", 1)[1]
         assert client(started).get("/health", headers={"host": f"10.1.2.3:{port}"}).is_success
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_the_url_for_other_machines_works_here(client, host, capsys):
-    try:
-        started = server(host=host, token=TOKEN)
-    except OSError as error:  # a machine without IPv6
-        pytest.skip(str(error))
-    with started:
         started.announce("/?token=x")
         said = capsys.readouterr()
         assert said.out == f"serving on {started.url}/?token=x\n"

@@ -7,7 +7,7 @@ import itertools
 
 import httpx2
 import pytest
-from raw_http import RawConnection, request
+from raw_http import RawConnection
 
 from parllel.distributed.web import ServerSettings, build_app
 from parllel.distributed.web.address import HostNames
@@ -197,14 +197,6 @@ def test_a_network_of_ipv6_is_one_client_and_few_clients_are_kept():
     for number in range(10_001):
         limit.wait_s(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     assert limit.wait_s("2001:db8::2") == 0.0
-
-
-def test_two_ways_to_say_a_length_are_refused(serve):
-    with RawConnection(serve()) as connection:
-        headers = (b"Content-Length: 5", b"Transfer-Encoding: chunked")
-        connection.send(request(b"0\r\n\r\n", *headers))
-        expected = {"error": "expected Content-Length or Transfer-Encoding, got both"}
-        assert connection.reply() == (400, expected)
 
 
 def test_neither_settings_nor_app_show_the_token():

@@ -24,6 +24,12 @@ HANDSHAKE = (
 )
 
 
+def handshake(path=b"/ws", headers=HANDSHAKE, host=b"localhost"):
+    """Return the bytes of a request for a WebSocket."""
+    lines = [b"GET " + path + b" HTTP/1.1", b"Host: " + host, *headers, b"", b""]
+    return b"\r\n".join(lines)
+
+
 async def echo(socket):
     async for message in socket:
         if message == "fail":
@@ -161,9 +167,8 @@ def test_it_is_guarded_as_requests_are(serve_sockets, headers, status):
 )
 def test_what_is_no_handshake_is_refused(serve_sockets, path, headers, expected):
     server = serve_sockets()
-    lines = [b"GET " + path + b" HTTP/1.1", b"Host: localhost", *headers, b"", b""]
     with RawConnection(server) as connection:
-        connection.send(b"\r\n".join(lines))
+        connection.send(handshake(path, headers))
         status, values = connection.reply()
     assert status == expected[0]
     assert expected[1] is None or values == {"error": expected[1]}
@@ -171,9 +176,8 @@ def test_what_is_no_handshake_is_refused(serve_sockets, path, headers, expected)
 
 def test_a_server_that_is_called_by_another_name_refuses(serve_sockets):
     server = serve_sockets()
-    lines = [b"GET /ws HTTP/1.1", b"Host: evil.example", *HANDSHAKE, b"", b""]
     with RawConnection(server) as connection:
-        connection.send(b"\r\n".join(lines))
+        connection.send(handshake(host=b"evil.example"))
         assert connection.reply()[0] == 421
 
 
@@ -207,9 +211,8 @@ def test_there_are_at_most_so_many(serve_sockets):
 )
 def test_wrong_frames_close_it_with_a_reason(serve_sockets, data, code, caplog):
     server = serve_sockets(max_message_bytes=1500)
-    lines = [b"GET /ws HTTP/1.1", b"Host: localhost", *HANDSHAKE, b"", b""]
     with RawConnection(server) as connection:
-        connection.send(b"\r\n".join(lines))
+        connection.send(handshake())
         received = b""
         while b"\r\n\r\n" not in received:
             received += connection.socket.recv(65536)
@@ -225,10 +228,9 @@ def test_wrong_frames_close_it_with_a_reason(serve_sockets, data, code, caplog):
 
 def test_a_client_that_does_not_read_is_waited_for_and_then_dropped(serve_sockets):
     server = serve_sockets(write_s=0.5)
-    lines = [b"GET /flood HTTP/1.1", b"Host: localhost", *HANDSHAKE, b"", b""]
     with RawConnection(server) as connection:
         connection.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 10_000)
-        connection.send(b"\r\n".join(lines))
+        connection.send(handshake(b"/flood"))
         await_no_sockets_after_one(server)
     # As much as the system's buffers take, and not what the handler could have made.
     assert flood.sent < 200
@@ -244,9 +246,8 @@ def await_no_sockets_after_one(server):
 
 def test_a_client_that_answers_no_ping_is_dropped(serve_sockets):
     server = serve_sockets(ping_s=0.3)
-    lines = [b"GET /ws HTTP/1.1", b"Host: localhost", *HANDSHAKE, b"", b""]
     with opened(server, ping_interval=None) as live, RawConnection(server) as connection:
-        connection.send(b"\r\n".join(lines))
+        connection.send(handshake())
         with contextlib.suppress(ConnectionError):
             while connection.socket.recv(65536):
                 pass
@@ -277,9 +278,8 @@ def test_what_is_confirmed_has_been_taken(serve_sockets):
 
 def test_messages_wait_until_they_are_taken(serve_sockets):
     server = serve_sockets()
-    lines = [b"GET /deaf HTTP/1.1", b"Host: localhost", *HANDSHAKE, b"", b""]
     with RawConnection(server) as connection:
-        connection.send(b"\r\n".join(lines))
+        connection.send(handshake(b"/deaf"))
         connection.socket.settimeout(0.5)
         with contextlib.suppress(TimeoutError):
             # 24 MB: more than the few messages held and all that the system's buffers take.

@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
+from same_actions import same
 
 from parllel.distributed.operators.protocol.given_action import GivenAction
 from parllel.distributed.remote.games.space_schema import action_schema
@@ -54,19 +55,6 @@ SPACES = st.recursive(
     ),
     max_leaves=5,
 )
-
-
-def same(one, other):
-    """Return whether two actions have the same types, dtypes and bits."""
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[name], other[name]) for name in one)
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if type(one) is not np.ndarray:
-        return type(one) is type(other) and one == other
-    return (
-        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    )
 
 
 @given(SPACES, st.integers(0, 2**31))

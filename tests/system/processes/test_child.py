@@ -15,12 +15,7 @@ from start_methods import METHODS
 from starting import LONG_S, Start, ready
 from waiting import until
 
-from parllel.errors import (
-    ClosedError,
-    WorkerDiedError,
-    WorkerError,
-    WorkerTimeoutError,
-)
+from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.system.processes.child import Child
 from parllel.system.processes.launch import check_start_method, default_start_method
 from parllel.system.processes.process_table import process_runs

@@ -12,11 +12,7 @@ import child_targets as targets
 import pytest
 from starting import LONG_S, Start
 
-from parllel.errors import (
-    WorkerError,
-    WorkerTracebackError,
-    notes_of,
-)
+from parllel.errors import WorkerError, WorkerTracebackError, notes_of
 from parllel.system.processes.exceptions import pack_exception
 from parllel.system.processes.process_table import descendants
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from starting import ending
+from waiting import until
 
 from parllel.errors import WorkerDiedError
 from parllel.system.processes.child import Child
@@ -50,11 +51,8 @@ def namespaces():
 
 
 def test_a_child_in_namespaces_sees_itself_and_process_1_only(namespaces):
-    child = Child(numbers, confinement=namespaces)
-    try:
+    with ending(Child(numbers, confinement=namespaces)) as child:
         assert child.receive(T, "at its start") == b"2 0"
-    finally:
-        child.end()
 
 
 @pytest.mark.parametrize(
@@ -68,12 +66,11 @@ def test_a_child_in_namespaces_sees_itself_and_process_1_only(namespaces):
     ],
 )
 def test_its_end_is_seen_as_it_was(namespaces, how, text):
-    child = Child(end_by, (how,), confinement=namespaces)
-    try:
-        with pytest.raises(WorkerDiedError, match=text):
-            child.receive(T, "at its end")
-    finally:
-        child.end()
+    with (
+        ending(Child(end_by, (how,), confinement=namespaces)) as child,
+        pytest.raises(WorkerDiedError, match=text),
+    ):
+        child.receive(T, "at its end")
 
 
 @pytest.mark.parametrize("which", ["the stand-in", "all of them"])
@@ -85,45 +82,35 @@ def test_nothing_is_left_of_one_that_is_killed(namespaces, which):
     if which == "the stand-in":
         os.kill(child.pid, signal.SIGKILL)
     child.kill()
-    limit = time.monotonic() + T
     # They were killed; on a busy machine it takes a moment to be gone.
-    while any(process_runs(entry.pid) for entry in below):
-        assert time.monotonic() < limit
-        time.sleep(0.001)
+    until(lambda: not any(process_runs(entry.pid) for entry in below))
 
 
 def test_the_fork_server_has_no_other_variable(monkeypatch):
     monkeypatch.setenv("A_KEY_OF_THIS_TEST", "secret")
-    child = Child(numbers)
-    child.receive(T, "at its start")
-    try:
+    with ending(Child(numbers)) as child:
+        child.receive(T, "at its start")
         names_of = {
             line.partition(b"=")[0]
             for line in Path(f"/proc/{forkserver_pid()}/environ").read_bytes().split(b"\0")
         }
         assert b"PATH" in names_of
         assert {name for name in names_of if b"TOKEN" in name or b"KEY" in name} == set()
-    finally:
-        child.end()
 
 
 def test_a_child_has_the_variables_that_it_is_given(monkeypatch):
     monkeypatch.setenv("A_KEY_OF_THIS_TEST", "secret")
     for given, has in ((None, True), ({"OTHER": "1"}, False)):
-        child = Child(names, environment=given)
-        try:
+        with ending(Child(names, environment=given)) as child:
             found = child.receive(T, "at its start").decode().split("\n")
-        finally:
-            child.end()
         assert ("A_KEY_OF_THIS_TEST" in found) == has
         assert ("OTHER" in found) != has
         assert set(environment_mark("")) <= set(found)
 
 
 def test_a_child_that_cannot_be_confined_executes_nothing():
-    child = Child(numbers, confinement=Confinement(landlock=1, writable=("x" * 300,)))
-    try:
-        with pytest.raises(WorkerDiedError, match="exited with code 78"):
-            child.receive(T, "at its start")
-    finally:
-        child.end()
+    with (
+        ending(Child(numbers, confinement=Confinement(landlock=1, writable=("x" * 300,)))) as child,
+        pytest.raises(WorkerDiedError, match="exited with code 78"),
+    ):
+        child.receive(T, "at its start")

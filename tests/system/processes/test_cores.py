@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from python_code import output_of
 
 from parllel.system.processes.cores import affinity_cores, cgroup_quotas, usable_cores
 
@@ -26,8 +25,7 @@ def test_the_affinity_mask_counts() -> None:
         "import os; from parllel.system.processes.cores import usable_cores;"
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); print(usable_cores())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
+    assert output_of(code).strip() == "1"
 
 
 def test_a_part_of_a_core_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None:

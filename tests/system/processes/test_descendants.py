@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from python_code import output_of
 
 # In a process of its own, which adopts what the shell leaves behind: a sleep in a session of its own. The
 # shell is killed when it has been listed and is to be looked at, as the kernel kills workers with the parent.
@@ -45,7 +45,4 @@ finally:
 @pytest.mark.parametrize("collected", [True, False], ids=["collected", "zombie"])
 def test_children_of_one_that_ends_meanwhile_are_found(lists: bool, collected: bool) -> None:
     code = KILLED_AS_IT_IS_LOOKED_AT.format(lists=lists, collected=collected)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(code)  # fails if the code does

@@ -7,8 +7,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +16,7 @@ from typing import Any
 
 import child_targets as targets
 import pytest
+from python_code import run_code
 from start_methods import METHODS
 from starting import LONG_S, ready
 from waiting import until
@@ -206,13 +205,7 @@ def test_fork_server_works_where_the_temporary_folder_is_deep(tmp_path: Path) ->
         "print(child.receive(30, 'at start').decode())\n"
         "child.kill()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TMPDIR": str(deep)},
-    )
+    done = run_code(code, env={**os.environ, "TMPDIR": str(deep)})
     assert (done.stdout, done.stderr) == ("ready\n", "")
     assert list(deep.iterdir()) == []
 

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from start_methods import METHODS, SPAWN_SOAKS
+from waiting import until
 
 from parllel.system.processes.process_table import process_runs
 
@@ -55,13 +55,7 @@ def parents() -> Iterator[list[Parent]]:
 
 
 def assert_gone(pids: list[int]) -> None:
-    # Half the time for which they sleep, as a busy machine takes its time.
-    deadline = time.monotonic() + 30
-    left = [pid for pid in pids if process_runs(pid)]
-    while left and time.monotonic() < deadline:
-        time.sleep(0.01)
-        left = [pid for pid in left if process_runs(pid)]
-    assert left == []
+    until(lambda: not any(map(process_runs, pids)))  # half the time for which they sleep
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -23,6 +23,7 @@ from parllel.system.processes.process_table import process_entry
 from parllel.system.waits import Wait, available_kinds, make_wait
 from parllel.system.waits.sleep_slots import SleepSlots
 from parllel.testing import CountingEnv
+from parllel.testing.cages.cage_hooks import run
 from parllel_patterns import allocate_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -115,8 +116,7 @@ def step_a_cage(connection: Connection, kind: str, file: Path) -> None:
     handler = NumpyHandler(RandomAgent(cage.spaces.action, seed=1))
     with cage:
         cage.set_samples_buffer(allocate_samples([cage], BatchSpec(1, 1), handler), slice(0, 1))
-        cage.start_reset()
-        cage.finish_row()
+        run(cage, "start_reset")
         cage.start_row(0)
         connection.send_bytes(",".join(map(str, pids)).encode())
         cage.finish_row()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from python_code import output_of
 from wait_makers import KINDS, LONG_S, make, shared_lines
 
 from parllel.system.processes.child import Child
@@ -103,8 +102,7 @@ def test_wait_is_not_copied_by_pickle(wait: Wait) -> None:
 
 
 def test_import_does_not_load_numba() -> None:
-    code = "import parllel.system.waits, sys; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    output_of("import parllel.system.waits, sys; sys.exit('numba' in sys.modules)")
 
 
 def test_semaphores_whose_names_are_forgotten_wake_on() -> None:

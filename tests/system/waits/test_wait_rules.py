@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wait_makers import KINDS, LONG_S, make
+from waiting import lasting, soon
 
 from parllel.system.processes.child import Child
-from parllel.system.waits import (
-    Wait,
-)
+from parllel.system.waits import Wait
 from parllel.system.waits.spin_budget import SpinBudget
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -46,49 +45,36 @@ def test_words_are_kept_apart_and_hold_any_int32(wait: Wait) -> None:
 @pytest.mark.parametrize("timeout_s", [-1.0, 0.0, 60.0, float("inf")])
 def test_word_that_has_changed_is_returned_at_once(wait: Wait, timeout_s: float) -> None:
     wait.post(0, 5)
-    began = time.monotonic()
-    assert wait.wait(0, 4, timeout_s) == 5
-    assert time.monotonic() - began < LONG_S
+    with lasting(most_s=LONG_S):
+        assert wait.wait(0, 4, timeout_s) == 5
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 0.002, 0.03, 0.25])
 def test_wait_times_out_in_time_and_not_early(wait: Wait, timeout_s: float) -> None:
-    began = time.monotonic()
-    assert wait.wait(0, 0, timeout_s) == 0
-    assert timeout_s <= time.monotonic() - began < timeout_s + LONG_S
+    with lasting(least_s=timeout_s, most_s=timeout_s + LONG_S):
+        assert wait.wait(0, 0, timeout_s) == 0
 
 
 def test_wake_ends_a_sleep_and_only_one(wait: Wait) -> None:
-    waker = threading.Timer(0.05, wait.wake, (0,))
-    waker.start()
-    began = time.monotonic()
-    assert wait.wait(0, 0, LONG_S) == 0
-    assert time.monotonic() - began < LONG_S / 2
-    waker.join()
-    began = time.monotonic()
-    assert wait.wait(0, 0, 0.05) == 0
-    assert time.monotonic() - began >= 0.05
+    with soon(wait.wake, 0), lasting():
+        assert wait.wait(0, 0, LONG_S) == 0
+    with lasting(least_s=0.05):
+        assert wait.wait(0, 0, 0.05) == 0
 
 
 def test_wake_before_the_wait_is_not_lost(wait: Wait) -> None:
     wait.wake(0)
     wait.wake(0)
-    began = time.monotonic()
-    assert wait.wait(0, 0, LONG_S) == 0
-    assert time.monotonic() - began < LONG_S / 2
+    with lasting():
+        assert wait.wait(0, 0, LONG_S) == 0
     assert wait.load(0) == 0
-    began = time.monotonic()
-    assert wait.wait(0, 0, 0.05) == 0
-    assert time.monotonic() - began >= 0.05
+    with lasting(least_s=0.05):
+        assert wait.wait(0, 0, 0.05) == 0
 
 
 def test_each_word_is_waited_for(wait: Wait) -> None:
-    posters = [threading.Timer(0.03 * (2 - line), wait.post, (line, 7)) for line in (0, 1)]
-    for poster in posters:
-        poster.start()
-    assert wait.wait_each(0, 2, 7, LONG_S) == 2
-    for poster in posters:
-        poster.join()
+    with soon(wait.post, 1, 7, after_s=0.03), soon(wait.post, 0, 7, after_s=0.06):
+        assert wait.wait_each(0, 2, 7, LONG_S) == 2
     assert wait.wait_each(0, 2, 7, 0.0) == 2
     assert wait.wait_each(1, 1, 7, LONG_S) == 1
 
@@ -110,31 +96,22 @@ def test_a_word_passes_through_others_on_its_way(wait: Wait) -> None:
 
 def test_what_does_not_come_is_counted_up_to(wait: Wait) -> None:
     wait.post(0, 3)
-    began = time.monotonic()
-    assert wait.wait_each(0, 2, 3, 0.15) == 1
-    assert time.monotonic() - began >= 0.15
+    with lasting(least_s=0.15):
+        assert wait.wait_each(0, 2, 3, 0.15) == 1
     assert wait.wait_each(0, 2, 4, 0.0) == 0
 
 
 def test_a_negative_word_ends_the_wait_for_all(wait: Wait) -> None:
     wait.post(0, 3)
-    failing = threading.Timer(0.05, wait.post, (1, -3))
-    failing.start()
-    began = time.monotonic()
-    assert wait.wait_each(0, 2, 3, LONG_S) == 1
-    assert wait.wait_each(0, 2, 3, LONG_S) == 1
-    assert time.monotonic() - began < LONG_S / 2
-    failing.join()
+    with soon(wait.post, 1, -3), lasting():
+        assert wait.wait_each(0, 2, 3, LONG_S) == 1
+        assert wait.wait_each(0, 2, 3, LONG_S) == 1
 
 
 def test_wake_ends_the_wait_for_all(wait: Wait) -> None:
     wait.post(0, 3)
-    waker = threading.Timer(0.05, wait.wake, (1,))
-    waker.start()
-    began = time.monotonic()
-    assert wait.wait_each(0, 2, 3, LONG_S) == 1
-    assert time.monotonic() - began < LONG_S / 2
-    waker.join()
+    with soon(wait.wake, 1), lasting():
+        assert wait.wait_each(0, 2, 3, LONG_S) == 1
 
 
 def wake_parent(connection: Connection, *, inherited: Wait) -> None:
@@ -147,18 +124,15 @@ def test_another_process_can_wake(wait: Wait) -> None:
     child = Child(wake_parent, inherited=wait, start_method="fork")
     try:
         assert child.receive(LONG_S, "at start") == b"ready"
-        began = time.monotonic()
-        assert wait.wait(1, 0, LONG_S) == 0
-        assert time.monotonic() - began < LONG_S / 2
+        with lasting():
+            assert wait.wait(1, 0, LONG_S) == 0
     finally:
         child.kill()
 
 
 def test_thread_runs_while_another_waits(wait: Wait) -> None:
-    poster = threading.Timer(0.05, wait.post, (0, 3))
-    poster.start()
-    assert wait.wait(0, 0, LONG_S) == 3
-    poster.join()
+    with soon(wait.post, 0, 3):
+        assert wait.wait(0, 0, LONG_S) == 3
 
 
 # ---------------------------------------------------------------------- signals, cost

@@ -50,6 +50,12 @@ def settled(board: Any, *statuses: str, cards: list[str] | None = None) -> Shown
     return until(board, holds)
 
 
+def begin(board: Any, seed: int | None = None) -> Shown:
+    """Reset all cards, and return the first snapshot in which all are ready."""
+    board.reset(seed)
+    return settled(board, "ready")
+
+
 def card_of(shown: Shown, card_id: str) -> Shown:
     """Return one card of a snapshot."""
     (card,) = [card for card in shown["cards"] if card["id"] == card_id]

@@ -3,6 +3,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+from boards import Held, begin
+
+from parllel.distributed.operators import Board
 
 # A person's worker that starts fast, in place of one that imports an environment.
 WORKER = """
@@ -48,3 +51,17 @@ def quick_people(tmp_path, monkeypatch):
         "parllel.distributed.operators.operator_launcher.OperatorLauncher._build_human_command",
         lambda *arguments: [sys.executable, "-S", str(worker)],
     )
+
+
+@pytest.fixture
+def held(tmp_path):
+    """Operators whose steps the test holds."""
+    return Held(tmp_path)
+
+
+@pytest.fixture
+def board(tmp_path, held):
+    """A board with three of them, which are ready, and play as fast as they can."""
+    with Board([held.config(name) for name in "abc"], base=tmp_path, speed=None) as board:
+        begin(board, 1)
+        yield board

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from boards import card_of, settled, until
+from boards import begin, card_of, settled, until
+from left_records import records
 
-from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
+from parllel.distributed.operators import Board, OperatorConfig
 from parllel.errors import WrongStateError
 
 CARTPOLE = "CartPole-v1"
@@ -22,8 +23,7 @@ def test_three_operators_are_launched_reset_stepped_and_played(tmp_path):
         assert [card["id"] for card in shown["cards"]] == ["a", "b", "c"]
         assert {card["status"] for card in shown["cards"]} == {"new"}
         assert (shown["phase"], shown["seed"]) == ("stopped", None)
-        board.reset(42)
-        shown = settled(board, "ready")
+        shown = begin(board, 42)
         assert {(card["episode"], card["seed"], card["step"]) for card in shown["cards"]} == {
             (0, 42, 0)
         }
@@ -45,8 +45,8 @@ def test_three_operators_are_launched_reset_stepped_and_played(tmp_path):
         ):
             board.step()
         folder = board.folder
-    records = list(read_telemetry(folder / "telemetry" / "board_b_episodes.jsonl"))
-    assert [(one["episode"], one["seed"], one["status"]) for one in records] == [(0, 42, "ended")]
+    episodes = records(folder, "board_b", "episodes")
+    assert [(one["episode"], one["seed"], one["status"]) for one in episodes] == [(0, 42, "ended")]
     assert (folder / "results.json").is_file()
 
 

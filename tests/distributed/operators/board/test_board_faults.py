@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from boards import Held, card_of, settled, until
+from boards import Held, begin, card_of, settled, until
+from left_records import records
 from lying_worker import lying
 
-from parllel.distributed.operators import Board, read_telemetry
+from parllel.distributed.operators import Board
 from parllel.distributed.operators.board.board import UnknownCardError
 from parllel.errors import ClosedError, WrongStateError
-
-
-@pytest.fixture
-def held(tmp_path):
-    return Held(tmp_path)
-
-
-@pytest.fixture
-def board(tmp_path, held):
-    with Board([held.config(name) for name in "abc"], base=tmp_path, speed=None) as board:
-        board.reset(1)
-        settled(board, "ready")
-        yield board
-
-
-def records(board, name, kind):
-    return list(read_telemetry(board.folder / "telemetry" / f"board_{name}_{kind}.jsonl"))
 
 
 def stepped(name, n):
@@ -57,7 +41,10 @@ def test_a_killed_worker_is_shown_by_its_card_alone_and_started_again(board, hel
     assert (card_of(shown, "b")["seed"], card_of(shown, "b")["message"]) == (1, None)
     board.play()
     settled(board, "ended")
-    assert [one["status"] for one in records(board, "b", "episodes")] == ["failed", "ended"]
+    assert [one["status"] for one in records(board.folder, "board_b", "episodes")] == [
+        "failed",
+        "ended",
+    ]
 
 
 def test_a_worker_that_dies_after_its_episode_is_noticed(board, held):
@@ -98,11 +85,13 @@ def test_a_reset_within_a_step_takes_the_reply_before(board, held):
     board.play(["a"])
     until(board, lambda shown: card_of(shown, "a")["status"] == "ended")
     # The abandoned episode has its step, and no record of its own.
-    assert [(one["episode"], one["step"]) for one in records(board, "a", "steps")][:2] == [
+    assert [(one["episode"], one["step"]) for one in records(board.folder, "board_a", "steps")][
+        :2
+    ] == [
         (0, 1),
         (1, 1),
     ]
-    assert [one["episode"] for one in records(board, "a", "episodes")] == [1]
+    assert [one["episode"] for one in records(board.folder, "board_a", "episodes")] == [1]
 
 
 @pytest.mark.parametrize("wish", ["remove", "restart"])
@@ -131,8 +120,7 @@ def test_a_card_is_removed_and_restarted_within_a_step(board, held, wish):
 
 def test_a_worker_that_hangs_is_ended_and_can_be_restarted(tmp_path, held):
     with Board([held.config("a")], base=tmp_path, step_timeout_s=0.5) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         held.hold("a")
         board.step()
         shown = settled(board, "died")
@@ -152,8 +140,7 @@ def test_an_error_fails_the_episode_and_the_worker_goes_on(board, held):
         "held: no idea",
     )
     held.unset("a", "error")
-    board.reset()
-    shown = settled(board, "ready")
+    shown = begin(board)
     assert {card["seed"] for card in shown["cards"]} == {2}
     assert card_of(shown, "a")["message"] is None
     assert held.pid_of("a") == pid
@@ -197,8 +184,7 @@ def test_a_contradiction_is_shown_when_it_is_noticed(tmp_path):
     lies = {"step 2": {"step_index": 99}, "episode_end": {"total_reward": 9999}}
     index = "its worker says step_index 99, counted 2"
     with Board([lying(lies)], base=tmp_path / "runs") as board:
-        board.reset(42)
-        settled(board, "ready")
+        begin(board, 42)
         board.step()
         until(board, lambda shown: shown["cards"][0]["step"] == 1)
         assert board.snapshot()["cards"][0]["message"] is None
@@ -209,6 +195,5 @@ def test_a_contradiction_is_shown_when_it_is_noticed(tmp_path):
         (card,) = settled(board, "ended")["cards"]
         assert card["message"] == f"{index}; its worker says total_reward 9999, counted 3"
         assert (card["totals"]["mean_reward"], card["step"]) == (3.0, 3)
-        board.reset(43)
-        (card,) = settled(board, "ready")["cards"]
+        (card,) = begin(board, 43)["cards"]
         assert card["message"] is None

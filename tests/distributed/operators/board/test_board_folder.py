@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from boards import Held, card_of, settled, until
+from boards import begin, card_of, settled, until
+from left_records import records
 
-from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
+from parllel.distributed.operators import Board, OperatorConfig
 from parllel.distributed.operators.experiments.experiment_folder import (
     open_experiment,
     read_results,
@@ -15,14 +16,8 @@ from parllel.distributed.operators.experiments.experiment_folder import (
 from parllel.errors import WrongStateError
 
 
-@pytest.fixture
-def held(tmp_path):
-    return Held(tmp_path)
-
-
 def episodes_of(folder, name):
-    path = folder / "telemetry" / f"board_{name}_episodes.jsonl"
-    return [(one["episode"], one["seed"]) for one in read_telemetry(path)]
+    return [(one["episode"], one["seed"]) for one in records(folder, f"board_{name}", "episodes")]
 
 
 def test_cards_that_go_on_by_themselves_play_the_same_seeds(tmp_path, held):
@@ -94,7 +89,7 @@ def test_a_board_goes_on_with_its_folder(tmp_path, held):
         settled(board, "ended")
     assert episodes_of(folder, "a") == [(0, 4), (2, 7)]
     assert episodes_of(folder, "b") == [(0, 4), (2, 7)]
-    steps = list(read_telemetry(folder / "telemetry" / "board_a_steps.jsonl"))
+    steps = records(folder, "board_a", "steps")
     assert [(one["episode"], one["step"]) for one in steps] == [
         *((0, n) for n in range(1, 6)),
         (1, 1),
@@ -163,8 +158,7 @@ def test_an_id_stands_for_one_operator_of_a_folder(tmp_path, held):
         # Nothing was played: the id is free.
         board.remove("a")
         board.launch(other)
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         board.step()
         until(board, lambda shown: shown["cards"][0]["step"] == 1)
         board.remove("a")

@@ -8,13 +8,14 @@ import signal
 
 import numpy as np
 import pytest
-from boards import card_of, settled, until
+from boards import begin, card_of, settled, until
+from left_records import records
 from pettingzoo.classic.chess import chess
 from pettingzoo.classic.connect_four import connect_four
 from PIL import Image
 from playing_games import CHESS, FOUR, RPS, config_of, player
 
-from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
+from parllel.distributed.operators import Board, OperatorConfig
 
 PERSON = OperatorConfig("human", "person")
 LAST = "def act(command):\n    return command['legal_actions'][-1]"
@@ -37,10 +38,6 @@ def asked(board, n=1, after=0):
     return card["questions"]
 
 
-def steps_of(folder):
-    return list(read_telemetry(folder / "telemetry" / "board_game_steps.jsonl"))
-
-
 def test_programs_play_connect_four_a_step_at_a_time(tmp_path):
     players = {seat: player(tmp_path, f"op-{seat}", LAST) for seat in ("player_0", "player_1")}
     with Board([config_of(FOUR, players)], base=tmp_path) as board:
@@ -51,8 +48,7 @@ def test_programs_play_connect_four_a_step_at_a_time(tmp_path):
             ("player_1", "new"),
         ]
         board.look("a page", ["game"])
-        board.reset(3)
-        (card,) = settled(board, "ready")["cards"]
+        (card,) = begin(board, 3)["cards"]
         env = connect_four.env(render_mode="rgb_array")
         env.reset(seed=3)
         for n in range(3):
@@ -78,7 +74,7 @@ def test_programs_play_connect_four_a_step_at_a_time(tmp_path):
     assert sorted(rewards) == [-1.0, 1.0]
     assert card["episode_reward"] == rewards[0]
     assert card["totals"]["mean_reward"] == rewards[0]
-    assert len(steps_of(folder)) == card["step"]
+    assert len(records(folder, "board_game", "steps")) == card["step"]
 
 
 def test_a_game_without_pictures_shows_its_text(tmp_path):
@@ -109,8 +105,7 @@ def test_a_person_plays_chess_against_random_moves(tmp_path):
     config = config_of(CHESS, {"player_0": PERSON, "player_1": random}, max_steps=6)
     numbers = [0]
     with Board([config], base=tmp_path) as board:
-        board.reset(5)
-        settled(board, "ready")
+        begin(board, 5)
         board.play()
         for _ in range(3):
             (question,) = asked(board, after=numbers[-1])
@@ -126,7 +121,7 @@ def test_a_person_plays_chess_against_random_moves(tmp_path):
         folder = board.folder
     env = chess.env()
     env.reset(seed=5)
-    steps = steps_of(folder)
+    steps = records(folder, "board_game", "steps")
     for step in steps:
         assert step["player_id"] == env.agent_selection
         assert env.observe(env.agent_selection)["action_mask"][step["executed"]]
@@ -134,24 +129,6 @@ def test_a_person_plays_chess_against_random_moves(tmp_path):
     assert question["text"].split()[-1] == "3"  # the third move of white, in FEN
     env.close()
     assert len(steps) == 6
-
-
-def test_a_person_is_both_players_of_a_game(tmp_path, quick_people):
-    players = {"player_0": PERSON, "player_1": OperatorConfig("human", "again")}
-    columns = [3, 2, 3, 2, 3, 2, 3]
-    with Board([config_of(FOUR, players)], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
-        board.play()
-        number, seats = 0, []
-        for column in columns:
-            (question,) = asked(board, after=number)
-            number = question["number"]
-            seats.append(question["player_id"])
-            board.act("game", number, column)
-        shown = settled(board, "ended")
-    assert seats == ["player_0", "player_1"] * 3 + ["player_0"]
-    assert [rows_of(shown)[seat]["total_reward"] for seat in ("player_0", "player_1")] == [1, -1]
 
 
 def test_people_and_a_program_act_at_the_same_time(tmp_path):
@@ -163,8 +140,7 @@ def test_people_and_a_program_act_at_the_same_time(tmp_path):
     )
     players = {"a": PERSON, "b": other, "c": player(tmp_path, "program", ONE)}
     with Board([config_of(f"{game}:game", players)], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         board.step(["game"])
         first, second = asked(board, 2)
         assert [first["player_id"], second["player_id"]] == ["a", "b"]
@@ -180,7 +156,11 @@ def test_people_and_a_program_act_at_the_same_time(tmp_path):
         shown = settled(board, "ready")
         folder = board.folder
     assert [rows_of(shown)[name]["last"]["executed"] for name in "abc"] == [1, [0.5, 0.25], 1]
-    assert [step["executed"] for step in steps_of(folder)] == [1, [0.5, 0.25], 1]
+    assert [step["executed"] for step in records(folder, "board_game", "steps")] == [
+        1,
+        [0.5, 0.25],
+        1,
+    ]
 
 
 @pytest.mark.parametrize("when", ["between steps", "while a person thinks", "after the episode"])
@@ -192,8 +172,7 @@ def test_the_death_of_a_player_is_shown_on_its_card_alone(when, tmp_path, quick_
     steps = 2 if when == "after the episode" else None
     config = config_of(RPS, {"player_0": PERSON, "player_1": program}, max_steps=steps)
     with Board([config, random], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         if when == "after the episode":
             board.play(["game"])
             number = 0
@@ -235,8 +214,7 @@ def test_a_reset_gives_up_a_game_and_begins_another(tmp_path, quick_people):
     program = player(tmp_path, "program", ONE)
     config = config_of(RPS, {"player_0": PERSON, "player_1": program})
     with Board([config], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         board.play()
         (question,) = asked(board)
         board.act("game", question["number"], 2)
@@ -247,5 +225,5 @@ def test_a_reset_gives_up_a_game_and_begins_another(tmp_path, quick_people):
         assert (card["step"], card["seed"], card["episode"]) == (0, 9, 1)
         assert [row["total_reward"] for row in card["players"]] == [0.0, 0.0]
         folder = board.folder
-    assert [step["episode"] for step in steps_of(folder)] == [0, 0]
-    assert not list(read_telemetry(folder / "telemetry" / "board_game_episodes.jsonl"))
+    assert [step["episode"] for step in records(folder, "board_game", "steps")] == [0, 0]
+    assert not records(folder, "board_game", "episodes")

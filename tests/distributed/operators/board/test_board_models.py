@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from boards import card_of, settled, until
+from boards import begin, card_of, until
 
 from parllel.distributed.operators import Board, OperatorConfig, ScriptedServer
 from parllel.distributed.operators.llm.scripted_server import Rule
@@ -30,8 +30,7 @@ def test_cards_show_what_models_say_and_fail_alone(tmp_path):
         ScriptedServer([Rule("go away", status=403, echoes_key=True)]) as other,
         Board([model("good", one), model("refused", other)], base=tmp_path) as board,
     ):
-        board.reset(0)
-        settled(board, "ready")
+        begin(board, 0)
         board.step()
         until(board, lambda shown: card_of(shown, "refused")["status"] == "failed")
         until(board, lambda shown: card_of(shown, "good")["step"] == 1)

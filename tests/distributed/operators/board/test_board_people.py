@@ -6,9 +6,10 @@ from functools import partial
 
 import gymnasium as gym
 import pytest
-from boards import card_of, settled, until
+from boards import begin, card_of, settled, until
+from left_records import records
 
-from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
+from parllel.distributed.operators import Board, OperatorConfig
 from parllel.errors import WrongStateError
 
 LAKE = "FrozenLake-v1"
@@ -33,8 +34,7 @@ def is_asked_after(number, shown):
 
 def test_a_person_plays_an_episode_by_buttons(tmp_path):
     with Board([person(env_kwargs=STILL)], base=tmp_path) as board:
-        board.reset(7)
-        settled(board, "ready")
+        begin(board, 7)
         board.play()
         question = question_of(board)
         names = [one["name"] for one in question["actions"]]
@@ -54,7 +54,7 @@ def test_a_person_plays_an_episode_by_buttons(tmp_path):
     env.reset(seed=7)
     rewards = [env.step(action)[1] for action in (2, 2, 1, 1, 1, 2)]
     env.close()
-    steps = list(read_telemetry(folder / "telemetry" / "board_me_steps.jsonl"))
+    steps = records(folder, "board_me", "steps")
     assert [step["reward"] for step in steps] == rewards
     assert [step["executed"] for step in steps] == [2, 2, 1, 1, 1, 2]
 
@@ -62,8 +62,7 @@ def test_a_person_plays_an_episode_by_buttons(tmp_path):
 def test_others_go_on_while_a_person_thinks(tmp_path):
     random = OperatorConfig("baseline", "random", "CartPole-v1", policy="random")
     with Board([person(), random], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         board.play()
         shown = settled(board, "ended", cards=["random"])
         assert card_of(shown, "random")["step"] > 5
@@ -78,8 +77,7 @@ def test_others_go_on_while_a_person_thinks(tmp_path):
 
 def test_a_step_by_hand_asks_once(tmp_path, quick_people):
     with Board([person()], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         board.step(["me"])
         board.act("me", question_of(board)["number"], 0)
         shown = until(board, lambda shown: card_of(shown, "me")["step"] == 1)
@@ -90,8 +88,7 @@ def test_a_step_by_hand_asks_once(tmp_path, quick_people):
 @pytest.mark.parametrize("wish", ["reset", "restart", "remove", "close"])
 def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, quick_people, wish):
     with Board([person()], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         board.step(["me"])
         number = question_of(board)["number"]
         if wish == "close":
@@ -115,22 +112,3 @@ def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, quick_people
         assert later > number
         board.act("me", later, 0)
         until(board, lambda shown: card_of(shown, "me")["step"] == 1)
-
-
-def test_what_is_typed_is_asked_for_again_if_the_worker_refuses_it(tmp_path):
-    with Board([person(env_id="Pendulum-v1")], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
-        board.step(["me"])
-        question = question_of(board)
-        assert (question["actions"], question["message"]) == (None, None)
-        board.act("me", question["number"], [9.0])
-        shown = until(
-            board,
-            lambda shown: any(one["message"] for one in card_of(shown, "me")["questions"]),
-        )
-        (question,) = card_of(shown, "me")["questions"]
-        assert question["message"] == "step: action: [0]: expected from -2.0 to 2.0, got 9.0"
-        board.act("me", question["number"], [0.5])
-        shown = until(board, lambda shown: card_of(shown, "me")["step"] == 1)
-        assert card_of(shown, "me")["last"]["executed"] == [0.5]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from boards import Held, card_of, until
+from boards import card_of, until
 
 from parllel.cli import main
 from parllel.distributed.operators import Board
@@ -14,11 +13,6 @@ from parllel.distributed.operators.experiments.experiment_folder import (
     read_results,
 )
 from parllel.distributed.operators.experiments.experiment_list import list_experiments
-
-
-@pytest.fixture
-def held(tmp_path):
-    return Held(tmp_path)
 
 
 def results(folder):

@@ -7,11 +7,12 @@ import io
 import gymnasium as gym
 import numpy as np
 import pytest
-from boards import Held, settled, until
+from boards import Held, begin, settled, until
+from left_records import records
 from PIL import Image
 from playing_games import FOUR, config_of, player
 
-from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
+from parllel.distributed.operators import Board, OperatorConfig
 
 
 @pytest.fixture
@@ -23,8 +24,7 @@ def held(tmp_path):
 
 def asked_of(board):
     """Return for each step whether its picture was asked for."""
-    steps = read_telemetry(board.folder / "telemetry" / "board_a_steps.jsonl")
-    return [one["raw"] == "with a picture" for one in steps]
+    return [one["raw"] == "with a picture" for one in records(board.folder, "board_a", "steps")]
 
 
 def steps_by_hand(board, n):
@@ -36,8 +36,7 @@ def steps_by_hand(board, n):
 
 def test_workers_draw_for_those_who_look(tmp_path, held):
     with Board([held.config("a"), held.config("b")], base=tmp_path, frames_per_s=0.001) as board:
-        board.reset(0)
-        settled(board, "ready")
+        begin(board, 0)
         assert board.frame("a") is None
         board.look(1, ["b", "gone"])
         board.step(["a"])
@@ -63,8 +62,7 @@ def test_workers_draw_for_those_who_look(tmp_path, held):
 def test_cards_that_play_draw_at_their_rate(tmp_path, held):
     with Board([held.config("a")], base=tmp_path, speed=None, frames_per_s=0.001) as board:
         board.look("page", ["a"])
-        board.reset(0)
-        settled(board, "ready")
+        begin(board, 0)
         board.play(autoplay=True)
         until(board, lambda shown: shown["cards"][0]["totals"]["n_ended"] >= 3)
         # The reset's was drawn, and the next is due in a thousand seconds.
@@ -81,8 +79,7 @@ def test_the_last_picture_of_an_episode_is_that_of_its_last_step(tmp_path):
     noop = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
     with Board([noop], base=tmp_path, speed=None, frames_per_s=0.001) as board:
         board.look("page", ["a"])
-        board.reset(3)
-        settled(board, "ready")
+        begin(board, 3)
         board.play()
         (card,) = settled(board, "ended")["cards"]
         frame = board.frame("a")
@@ -100,8 +97,7 @@ def test_the_last_picture_of_a_truncated_episode_comes_from_any_worker(tmp_path,
     config = OperatorConfig("program", "a", worker=config.worker, max_steps=3)
     with Board([config], base=tmp_path, speed=None, frames_per_s=0.001) as board:
         board.look("page", ["a"])
-        board.reset(0)
-        settled(board, "ready")
+        begin(board, 0)
         board.play()
         settled(board, "ended")
         assert board.frame("a").step == 3
@@ -119,8 +115,7 @@ def test_the_last_picture_of_a_game_is_that_of_its_last_step(tmp_path, end):
     config = config_of(FOUR, players, max_steps=3 if end == "cut" else None, illegal="forfeit")
     with Board([config], base=tmp_path, speed=None, frames_per_s=0.001) as board:
         board.look("page", ["game"])
-        board.reset(3)
-        settled(board, "ready")
+        begin(board, 3)
         board.play()
         (card,) = settled(board, "ended")["cards"]
         assert board.frame("game").step == card["step"]
@@ -131,8 +126,7 @@ def test_the_end_is_drawn_for_a_page_that_shows_other_cards(tmp_path):
     noop = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
     with Board([noop], base=tmp_path, speed=None) as board:
         board.look("page", [])
-        board.reset(3)
-        settled(board, "ready")
+        begin(board, 3)
         board.play()
         (card,) = settled(board, "ended")["cards"]
         assert (board.frame("a").number, board.frame("a").step) == (1, card["step"])
@@ -141,8 +135,7 @@ def test_the_end_is_drawn_for_a_page_that_shows_other_cards(tmp_path):
 def test_nobody_draws_the_end_of_what_nobody_looks_at(tmp_path):
     noop = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
     with Board([noop], base=tmp_path, speed=None) as board:
-        board.reset(3)
-        settled(board, "ready")
+        begin(board, 3)
         board.play()
         settled(board, "ended")
         assert board.frame("a") is None
@@ -151,8 +144,7 @@ def test_nobody_draws_the_end_of_what_nobody_looks_at(tmp_path):
 def test_a_person_sees_what_was_drawn_before_anybody_looked(tmp_path):
     players = {"player_0": OperatorConfig("human", "me"), "player_1": "noop"}
     with Board([config_of(FOUR, players)], base=tmp_path) as board:
-        board.reset(3)
-        settled(board, "ready")
+        begin(board, 3)
         board.step(["game"])
         settled(board, "waiting")
         assert board.frame("game").step == 0

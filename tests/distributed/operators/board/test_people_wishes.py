@@ -6,9 +6,10 @@ import random
 
 import pytest
 from boards import until
+from left_records import records
 from playing_games import FOUR, config_of, player
 
-from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
+from parllel.distributed.operators import Board, OperatorConfig
 from parllel.distributed.operators.board.board import UnknownCardError
 from parllel.errors import WrongStateError
 
@@ -91,5 +92,5 @@ def test_wishes_are_done_or_refused_and_nothing_waits_for_ever(seed, quick_peopl
         folder = board.folder
     assert refused
     for card_id in ("me", "game"):
-        records = list(read_telemetry(folder / "telemetry" / f"board_{card_id}_episodes.jsonl"))
-        assert (records[-1]["seed"], records[-1]["status"]) == (11, "ended")
+        last = records(folder, f"board_{card_id}", "episodes")[-1]
+        assert (last["seed"], last["status"]) == (11, "ended")

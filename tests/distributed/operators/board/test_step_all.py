@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from boards import Held, card_of, settled, until
+from boards import begin, card_of, settled, until
 
 from parllel.distributed.operators import Board, OperatorConfig
 from parllel.errors import WrongStateError
@@ -22,19 +22,6 @@ experiment = Experiment(
     "e", [config("a", 2), config("b", 4), *[me][:{people}]], seeds=[1, 2], mode={mode!r}
 )
 """
-
-
-@pytest.fixture
-def held(tmp_path):
-    return Held(tmp_path)
-
-
-@pytest.fixture
-def board(tmp_path, held):
-    with Board([held.config(name) for name in "abc"], base=tmp_path, speed=None) as board:
-        board.reset(1)
-        settled(board, "ready")
-        yield board
 
 
 def steps_of(shown, names="abc"):
@@ -119,8 +106,7 @@ def test_steps_that_have_not_begun_are_taken_back(board, held, wish):
 def test_people_take_no_step_of_all(tmp_path, held, quick_people):
     me = OperatorConfig("human", "me", "FrozenLake-v1")
     with Board([held.config("a"), me], base=tmp_path) as board:
-        board.reset(1)
-        settled(board, "ready")
+        begin(board, 1)
         for _ in range(2):
             board.step()
         until_all_took(board, 2, "a")

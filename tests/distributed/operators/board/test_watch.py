@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from boards import card_of, settled, until
+from left_records import all_records
 
-from parllel.distributed.operators import Board, load_experiment, read_telemetry
-from parllel.distributed.operators.experiments.telemetry import TIMES
+from parllel.distributed.operators import Board, load_experiment
 from parllel.errors import WrongStateError
 
 FRAIL = Path(__file__).parents[1] / "frail_worker.py"
@@ -57,17 +57,6 @@ def script_of(folder, mode="free"):
     return str(path)
 
 
-def telemetry_of(folder):
-    """Return all records of a run without what takes time, by file."""
-    return {
-        path.name: [
-            {name: value for name, value in record.items() if name not in TIMES}
-            for record in read_telemetry(path)
-        ]
-        for path in sorted((folder / "telemetry").iterdir())
-    }
-
-
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
 def test_a_watched_experiment_writes_what_it_writes_by_itself(tmp_path, mode):
     script = script_of(tmp_path, mode)
@@ -95,8 +84,8 @@ def test_a_watched_experiment_writes_what_it_writes_by_itself(tmp_path, mode):
         assert shown["experiment"]["n_done"] == 12
         assert shown["phase"] == "stopped"
         assert card_of(shown, "random")["frame"] >= 2
-        watched = telemetry_of(tmp_path / "runs" / "two")
-    assert watched == telemetry_of(alone.folder)
+        watched = all_records(tmp_path / "runs" / "two")
+    assert watched == all_records(alone.folder)
     own, other = (
         (folder / "config.json").read_bytes()
         for folder in (tmp_path / "runs" / "two", alone.folder)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from boards import card_of, settled, until
+from left_records import all_records
 from playing_games import FOUR, PLAYER
 
-from parllel.distributed.operators import Board, load_experiment, read_telemetry
-from parllel.distributed.operators.experiments.telemetry import TIMES
+from parllel.distributed.operators import Board, load_experiment
 
 SCRIPT = """
 import sys
@@ -56,17 +56,6 @@ def script_of(folder, who, mode="free"):
     return str(script)
 
 
-def records_of(folder):
-    """Return all records without times, and without what a program says of itself."""
-    return {
-        path.name: [
-            {name: value for name, value in record.items() if name not in TIMES}
-            for record in read_telemetry(path)
-        ]
-        for path in sorted((folder / "telemetry").iterdir())
-    }
-
-
 def answer(board, shown):
     """Answer all questions as the program of the same name decides."""
     for card in shown["cards"]:
@@ -100,7 +89,7 @@ def test_what_people_choose_is_written_as_what_programs_choose(tmp_path, mode):
                 break
             answer(board, shown)
         assert (shown["experiment"]["state"], shown["experiment"]["message"]) == ("ended", None)
-    assert records_of(tmp_path / "runs" / "people") == records_of(alone.folder)
+    assert all_records(tmp_path / "runs" / "people") == all_records(alone.folder)
 
 
 def test_an_experiment_is_ended_while_a_person_thinks(tmp_path, quick_people):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import httpx2
 import numpy as np
 import pytest
-from dashboard_server import RPS
 from drawn_env import DrawnEnv
 from PIL import Image
 from rest_and_socket import FrameReader, RestServer
@@ -124,37 +122,6 @@ def test_a_person_answers_over_rest(served):
     served.wish("act", status=409, card="me", number=number, action=1)
 
 
-def test_a_game_is_played_on_one_card(served):
-    served.wish("cards", game={
-        "operator_id": "duel", "env_id": RPS, "max_steps": 4,
-        "players": {
-            name: {"operator_type": "baseline", "operator_id": f"of_{name}", "policy": "random"}
-            for name in ("red", "blue")
-        },
-    })  # fmt: skip
-    served.wish("reset", seed=0)
-    served.await_status("ready")
-    served.wish("speed", steps_per_s=None)
-    served.wish("play")
-    card = served.await_status("ended")["duel"]
-    assert [one["player_id"] for one in card["players"]] == ["red", "blue"]
-
-
-def test_a_worker_that_is_killed_shows_on_its_card_alone(served):
-    for name in ("dying", "other"):
-        served.launch(name)
-    served.wish("reset", seed=0)
-    served.await_status("ready")
-    os.kill(served.worker("dying").pid, signal.SIGKILL)
-    served.wish("step")
-    cards = served.cards_where(lambda card: card["status"] == "died" or card["step"] == 1)
-    assert (cards["dying"]["status"], cards["other"]["status"]) == ("died", "ready")
-    assert "killed by SIGKILL" in cards["dying"]["message"]
-    assert "restart" in served.wish("step", status=409, cards=["dying"])["error"]
-    served.wish("restart", card="dying")
-    assert served.await_status("ready")["dying"]["seed"] == 0
-
-
 def test_a_script_is_watched(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -179,38 +146,6 @@ def test_a_script_is_watched(tmp_path):
         assert served.wish("unwatch")["experiment"] is None
         runs = served.rest.get("/api/experiments").json()["experiments"]
         assert {run["name"] for run in runs} == {"watched", "board"}
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "status"),
-    [
-        ("cards", {"operator": served_operator("taken")}, 409),
-        ("cards", {"operator": served_operator("b", env_id="None-v0")}, 400),
-        ("cards", {"operator": served_operator("b", env_id="none.py:f")}, 400),
-        ("cards", {"operator": served_operator("b", policy="../" * 3000 + "x.py:f")}, 400),
-        ("cards", {"operator": served_operator("../b")}, 400),
-        ("remove", {"card": "none"}, 404),
-        ("restart", {"card": "none"}, 404),
-        ("reset", {"cards": ["none"]}, 404),
-        ("reset", {"seed": -1}, 400),
-        ("step", {"cards": ["none"]}, 404),
-        ("speed", {"steps_per_s": 0}, 400),
-        ("act", {"card": "taken", "number": 1, "action": 0}, 409),
-        ("watch", {"script": "none.py"}, 400),
-        ("unwatch", {}, 409),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_sentence(one_card, name, fields, status):
-    said = one_card.wish(name, status=status, **fields)["error"]
-    assert said
-    assert "\n" not in said
-    assert [card["status"] for card in one_card.state()["cards"]] == ["new"]
-
-
-@pytest.fixture
-def one_card(served):
-    served.launch("taken")
-    return served
 
 
 def closed_with(page):

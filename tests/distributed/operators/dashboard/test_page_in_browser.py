@@ -198,17 +198,6 @@ def test_a_picture_that_is_older_than_the_card_says_so(show):
     expect(old).to_be_hidden()
 
 
-def test_the_theme_is_kept(show):
-    page, _ = show(card_state("one"), color_scheme="light")
-
-    page.click("#theme")
-    page.click("#theme")
-    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-    page.reload()
-    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-    assert page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
-
-
 def until(page, condition):
     """Wait until what a page asked of the server holds."""
     for _ in range(1000):

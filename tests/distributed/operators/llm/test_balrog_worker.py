@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
+from launching import run_worker
 from minigrid_plans import plan_of
 
 from parllel.distributed.operators import read_telemetry
@@ -35,11 +33,8 @@ def following(*plans):
     return Rule(lambda messages: SAID[next(actions)], usage=(30, 4))
 
 
-def run_batch(worker, settings, *arguments, key=KEY):
-    words = [f"--settings={json.dumps(settings)}", *arguments]
-    command = [sys.executable, "-m", f"parllel.distributed.operators.workers.{worker}", *words]
-    environment = {**os.environ, "BALROG_KEY": key}
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, env=environment)
+def run_batch(worker, settings, *arguments):
+    return run_worker(worker, f"--settings={json.dumps(settings)}", *arguments, BALROG_KEY=KEY)
 
 
 @pytest.mark.parametrize(

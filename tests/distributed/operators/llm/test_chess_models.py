@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from launching import run_worker
 
 from parllel.distributed.operators import read_telemetry
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 
 CHESS = "pettingzoo/classic/chess_v6"
-
-
-def run_batch(*words):
-    command = [sys.executable, "-m", "parllel.distributed.operators.workers.chess_worker", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, env=os.environ)
 
 
 def last_legal(messages):
@@ -29,7 +22,7 @@ def test_a_model_plays_random_moves_in_a_batch(tmp_path):
     with ScriptedServer([Rule(last_legal)]) as server:
         settings = json.dumps({"model": "any", "base_url": server.base_url})
         arguments = (f"--settings={settings}", "--seeds=2:4", "--max-steps=3", "--run-id=batch")
-        done = run_batch(*arguments, f"--telemetry-dir={tmp_path}")
+        done = run_worker("chess_worker", *arguments, f"--telemetry-dir={tmp_path}")
     assert done.returncode == 0, done.stderr
     episodes = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(e["seed"], e["env_id"], e["episode_length"]) for e in episodes] == [
@@ -47,7 +40,8 @@ def test_random_moves_that_follow_from_the_seed_stand_in_for_a_model_without_one
     with ScriptedServer([Rule("I resign.")]) as server:
         settings = json.dumps({"model": "any", "base_url": server.base_url, "attempts": 0})
         for run_id in ("a", "b"):
-            done = run_batch(
+            done = run_worker(
+                "chess_worker",
                 *(f"--settings={settings}", "--seeds=1,2", "--max-steps=3", "--min-understood=0"),
                 *(f"--telemetry-dir={tmp_path}", f"--run-id={run_id}"),
             )
@@ -71,7 +65,7 @@ def test_random_moves_that_follow_from_the_seed_stand_in_for_a_model_without_one
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, arguments, message):
-    done = run_batch(f"--settings={json.dumps(settings)}", *arguments)
+    done = run_worker("chess_worker", f"--settings={json.dumps(settings)}", *arguments)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("Failed to load policy: ")

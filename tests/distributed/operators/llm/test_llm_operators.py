@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -13,15 +12,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from launching import run_worker
+from left_records import records
 from scripted import KEY
 
 from parllel.distributed.operators import (
     Experiment,
     MultiAgentConfig,
     OperatorConfig,
-    read_telemetry,
 )
-from parllel.distributed.operators.experiments.telemetry import telemetry_path
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 
 # A machine that does much else takes its time to start many workers.
@@ -56,12 +55,6 @@ def operator(name, settings, **options):
     return OperatorConfig("llm", name, "CartPole-v1", settings=settings, **given)
 
 
-def steps_of(folder, experiment, name):
-    return list(
-        read_telemetry(telemetry_path(folder / "telemetry", f"{experiment}_{name}", "steps"))
-    )
-
-
 def test_what_models_say_is_in_records_and_what_they_take_in_results(
     serve, dead_proxies, tmp_path, monkeypatch
 ):
@@ -81,7 +74,7 @@ def test_what_models_say_is_in_records_and_what_they_take_in_results(
     )
     result = experiment.run(base=tmp_path)
     assert result.failures == ()
-    steps = steps_of(result.folder, "models", "model")
+    steps = records(result.folder, "models_model", "steps")
     assert [step["raw"] for step in steps] == ["Action: 1"] * 3 + ["hm"] + ["Action: 0"] * 4
     assert [step["parsed"] for step in steps] == [1, 1, 1, None, 0, 0, 0, 0]
     assert [step["executed"] for step in steps[4:]] == [0] * 4
@@ -142,7 +135,7 @@ def test_failures_are_those_of_one_operator_and_no_file_has_a_key(serve, tmp_pat
     assert "no reply within 0.3 s" in said["late"]
     assert "the budget of 300 tokens is used up (350 were used)" in said["poor"]
     assert "the answer names no action: 'hm'" in said["strict"]
-    steps = steps_of(result.folder, "failing", "telling")
+    steps = records(result.folder, "failing_telling", "steps")
     assert {step["raw"] for step in steps} == {"Action: 1 for Bearer (api_key)"}
     # Half of a key, too, as where texts are cut.
     half = KEY[:9].encode()
@@ -165,29 +158,12 @@ def test_models_play_a_game_of_two(serve, tmp_path):
     game = MultiAgentConfig("duel", "pettingzoo/classic/tictactoe_v3", players)
     result = Experiment("games", [game], seeds=[0]).run(base=tmp_path)
     assert result.failures == ()
-    steps = steps_of(result.folder, "games", "duel")
+    steps = records(result.folder, "games_duel", "steps")
     assert [step["executed"] for step in steps] == [0, 1, 2, 3, 4, 5, 6]
     assert not any(step["illegal"] for step in steps)
     one, two = result.groups[0].operators
     assert (one.total_reward.mean, two.total_reward.mean) == (1, -1)
     assert one.total_tokens == sum(s["tokens"] for s in steps if s["operator_id"] == "model-1")
-
-
-def test_a_model_plays_a_batch_by_itself(serve, tmp_path):
-    settings = json.dumps(serve(Rule("Action: 1", usage=(5, 1))))
-    command = [sys.executable, "-m", "parllel.distributed.operators.workers.operators_worker"]
-    command += ["--env-id", "CartPole-v1", "--settings", settings, "--seeds", "0:2"]
-    done = subprocess.run(
-        [*command, "--max-steps", "3", "--telemetry-dir", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        env={**os.environ, "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"},
-    )
-    assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    found = [(r["seed"], r["tokens"], r["prompt_tokens"], r["completion_tokens"]) for r in records]
-    assert found == [(0, 18, 15, 3), (1, 18, 15, 3)]
 
 
 def test_a_worker_that_waits_for_an_answer_ends_with_sigterm(serve, tmp_path):
@@ -214,9 +190,6 @@ def test_a_worker_that_waits_for_an_answer_ends_with_sigterm(serve, tmp_path):
 )
 def test_a_batch_that_cannot_begin_says_why(words, said, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    command = [sys.executable, "-m", "parllel.distributed.operators.workers.operators_worker"]
-    done = subprocess.run(
-        [*command, "--env-id", "CartPole-v1", *words], capture_output=True, text=True, timeout=50
-    )
+    done = run_worker("operators_worker", "--env-id", "CartPole-v1", *words)
     assert done.returncode == 1
     assert re.search(f"Failed to load policy: .*{said}", done.stderr)

@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
+from launching import run_worker
 from scripted import HELLO
+from served import Served
 
 from parllel.distributed.operators.llm.llm_client import LlmClient
 from parllel.distributed.operators.llm.scripted_server import random_answer
 
-
-@pytest.fixture
-def serving():
-    """A function that starts the command, and returns its process and the URL that it prints."""
-    started = []
-
-    def start(*words):
-        command = [sys.executable, "-m", "parllel.distributed.operators.scripted_llm", *words]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        return started[-1], started[-1].stdout.readline().split()[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+COMMAND = ("-m", "parllel.distributed.operators.scripted_llm")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_answers_by_turns_until_a_signal(serving, number):
-    process, url = serving("--answer", "left", "--answer", "right")
-    with LlmClient("any", base_url=url) as client:
-        assert [client.chat(HELLO).text for _ in range(3)] == ["left", "right", "left"]
-    process.send_signal(number)
-    assert process.wait(20) == 0
+def test_the_command_answers_by_turns_until_a_signal(number):
+    with Served(*COMMAND, "--answer", "left", "--answer", "right") as server:
+        with LlmClient("any", base_url=server.url) as client:
+            assert [client.chat(HELLO).text for _ in range(3)] == ["left", "right", "left"]
+        server.process.send_signal(number)
+        assert server.process.wait(20) == 0
 
 
 @pytest.mark.parametrize(
@@ -48,22 +34,12 @@ def test_the_command_answers_by_turns_until_a_signal(serving, number):
         ("chess_worker", "pettingzoo/classic/chess_v6", 3),
     ],
 )
-def test_random_answers_are_understood_by_every_worker(
-    serving, tmp_path, module, env_id, max_steps
-):
-    _, url = serving()
-    settings = json.dumps({"model": "any", "base_url": url, "attempts": 0, "unparsed": "error"})
-    command = [
-        sys.executable,
-        "-m",
-        f"parllel.distributed.operators.workers.{module}",
-        "--env-id",
-        env_id,
-    ]
-    command += ["--settings", settings, "--max-steps", str(max_steps)]
-    done = subprocess.run(
-        [*command, "--telemetry-dir", str(tmp_path)], capture_output=True, text=True, timeout=55
-    )
+def test_random_answers_are_understood_by_every_worker(tmp_path, module, env_id, max_steps):
+    settings = {"model": "any", "attempts": 0, "unparsed": "error"}
+    words = ["--env-id", env_id, "--max-steps", str(max_steps), "--telemetry-dir", str(tmp_path)]
+    with Served(*COMMAND) as server:
+        given = json.dumps({**settings, "base_url": server.url})
+        done = run_worker(module, *words, "--settings", given)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout.splitlines()[-1])
     assert record["status"] == "ended"

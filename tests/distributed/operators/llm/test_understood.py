@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+from launching import run_worker
+from left_records import records
 from scripted import KEY
 
 from parllel.cli import main
@@ -14,7 +14,6 @@ from parllel.distributed.operators import (
     Experiment,
     MultiAgentConfig,
     OperatorConfig,
-    read_telemetry,
 )
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 
@@ -46,9 +45,8 @@ def llm(name, settings, **options):
     return OperatorConfig("llm", name, LAKE, settings=settings, **{"max_steps": 4, **options})
 
 
-def records(result, name, kind):
-    path = result.folder / "telemetry" / f"{result.folder.name}_{name}_{kind}.jsonl"
-    return list(read_telemetry(path))
+def records_of(result, name, kind):
+    return records(result.folder, f"{result.folder.name}_{name}", kind)
 
 
 def test_a_model_that_is_never_understood_is_not_scored_as_a_player(serve, tmp_path, monkeypatch):
@@ -64,7 +62,7 @@ def test_a_model_that_is_never_understood_is_not_scored_as_a_player(serve, tmp_p
     (group,) = result.groups
     found = {one.operator_id: (one.decisions, one.understood) for one in group.operators}
     n = {
-        name: sum(e["episode_length"] for e in records(result, name, "episodes"))
+        name: sum(e["episode_length"] for e in records_of(result, name, "episodes"))
         for name in ("tools", "thinker", "speaker")
     }
     assert found == {
@@ -80,7 +78,7 @@ def test_a_model_that_is_never_understood_is_not_scored_as_a_player(serve, tmp_p
     ]
     assert (list(result.warnings), group.sentences[:2]) == (said, said)
     assert (result.failures, result.exit_status) == ((), 1)
-    step = records(result, "tools", "steps")[0]
+    step = records_of(result, "tools", "steps")[0]
     assert (step["raw"], step["parsed"], step["understood"], step["calls"]) == (
         "\n---\n",
         None,
@@ -88,12 +86,12 @@ def test_a_model_that_is_never_understood_is_not_scored_as_a_player(serve, tmp_p
         2,
     )
     assert step["answers"] == [{"tool_calls": TOOLS, "finish_reason": "stop"}] * 2
-    step = records(result, "thinker", "steps")[0]
+    step = records_of(result, "thinker", "steps")[0]
     assert step["answers"] == [{"reasoning_content": "right? (api_key)", "finish_reason": "length"}]
-    episode = records(result, "thinker", "episodes")[0]
+    episode = records_of(result, "thinker", "episodes")[0]
     assert (episode["understood"], episode["decisions"]) == (0, episode["episode_length"])
     assert episode["calls"] == episode["decisions"]
-    assert "understood" not in records(result, "random", "episodes")[0]
+    assert "understood" not in records_of(result, "random", "episodes")[0]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path for path in files if KEY[:9].encode() in path.read_bytes()] == []
 
@@ -134,18 +132,10 @@ def test_a_threshold_that_cannot_be_is_refused(value):
 
 def test_a_worker_by_itself_ends_with_1_too(serve, tmp_path):
     settings = json.dumps(serve(CALLS_TOOLS, attempts=0))
-    command = [
-        sys.executable,
-        "-m",
-        "parllel.distributed.operators.workers.operators_worker",
-        "--env-id",
-        LAKE,
-    ]
-    command += ["--settings", settings, "--max-steps", "3", "--telemetry-dir", str(tmp_path)]
+    words = ["--env-id", LAKE, "--settings", settings, "--max-steps", "3"]
+    words += ["--telemetry-dir", str(tmp_path)]
     for n, (more, status) in enumerate((([], 1), (["--min-understood", "0"], 0))):
-        done = subprocess.run(
-            [*command, "--run-id", f"r{n}", *more], capture_output=True, text=True, timeout=50
-        )
+        done = run_worker("operators_worker", *words, "--run-id", f"r{n}", *more)
         assert done.returncode == status, done.stderr
         (record,) = [json.loads(line) for line in done.stdout.splitlines()]
         assert (record["understood"], record["status"]) == (0, "ended")
@@ -158,12 +148,12 @@ def test_tokens_of_a_decision_that_failed_are_in_a_record(serve, tmp_path):
     operators = [llm("strict", strict), llm("breaks", breaks)]
     result = Experiment("failed", operators, seeds=[1]).run(tmp_path)
     strict, breaks = result.groups[0].operators
-    (episode,) = records(result, "strict", "episodes")
+    (episode,) = records_of(result, "strict", "episodes")
     assert (episode["status"], episode["tokens"], episode["calls"]) == ("failed", 50, 2)
     assert (episode["decisions"], episode["understood"]) == (1, 0)
     assert episode["unplayed"]["tokens"] == 50
     assert episode["unplayed"]["answers"] == [{"tool_calls": TOOLS, "finish_reason": "stop"}] * 2
-    (episode,) = records(result, "breaks", "episodes")
+    (episode,) = records_of(result, "breaks", "episodes")
     assert (episode["tokens"], episode["unplayed"]["raw"]) == (10, "hm")
     assert "decisions" not in episode  # the server's failure, not the model's
     assert (strict.total_tokens, breaks.total_tokens) == (50, 10)
@@ -179,8 +169,8 @@ def test_tokens_of_all_players_of_a_game_that_failed_are_in_records(serve, tmp_p
     # Both are asked at the same time: what one is paid for is not lost as the other fails.
     game = MultiAgentConfig("duel", "pettingzoo/classic/rps_v2", players)
     result = Experiment("game", [game], seeds=[1]).run(tmp_path)
-    episodes = {e["operator_id"]: e for e in records(result, "duel", "episodes")}
-    assert records(result, "duel", "steps") == []
+    episodes = {e["operator_id"]: e for e in records_of(result, "duel", "episodes")}
+    assert records_of(result, "duel", "steps") == []
     assert {name: (e["status"], e["tokens"]) for name, e in episodes.items()} == {
         "good": ("failed", 10),
         "strict": ("failed", 5),
@@ -190,19 +180,8 @@ def test_tokens_of_all_players_of_a_game_that_failed_are_in_records(serve, tmp_p
 
 def test_a_batch_records_what_a_failed_decision_cost(serve, tmp_path):
     settings = json.dumps(serve(Rule("hm", usage=(4, 1)), attempts=0, unparsed="error"))
-    command = [
-        sys.executable,
-        "-m",
-        "parllel.distributed.operators.workers.operators_worker",
-        "--env-id",
-        LAKE,
-    ]
-    done = subprocess.run(
-        [*command, "--settings", settings, "--telemetry-dir", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
+    words = ["--env-id", LAKE, "--settings", settings, "--telemetry-dir", str(tmp_path)]
+    done = run_worker("operators_worker", *words)
     (record,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, record["tokens"], record["unplayed"]["raw"]) == (1, 5, "hm")
 
@@ -221,6 +200,6 @@ def test_an_environment_that_raises_does_not_lose_the_decision(serve, tmp_path):
         "llm", "model", f"{tmp_path}/bad.py:Bad", settings=serve(Rule("Action: 1", usage=(4, 1)))
     )
     result = Experiment("bad", [model], seeds=[1]).run(tmp_path)
-    (episode,) = records(result, "model", "episodes")
+    (episode,) = records_of(result, "model", "episodes")
     assert "the lake froze" in episode["failure"]
     assert (episode["tokens"], episode["unplayed"]["raw"]) == (5, "Action: 1")

@@ -3,10 +3,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from serving import served_here
 
-from parllel.distributed.remote.server import Actions, build_server
+from parllel.distributed.remote.server import Actions
 from parllel.distributed.remote.server.permissions import Permissions
-from parllel.distributed.web import ServerSettings, WebServer
 
 
 @pytest.fixture
@@ -49,10 +49,7 @@ def serve():
     """Return what starts a server with permissions, and returns its URL."""
     with contextlib.ExitStack() as stack:
 
-        def serve(permissions=None, *, settings=None, **options):
-            made = stack.enter_context(Actions(permissions, **options))
-            return stack.enter_context(
-                WebServer(build_server(settings or ServerSettings(), made))
-            ).url
+        def serve(permissions=None, **options):
+            return stack.enter_context(served_here(permissions, **options))
 
         yield serve

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from parllel.cli import main
 from parllel.distributed.web import ServerSettings
 
 EPISODE = ("--environment", "rps", "--configuration", '{"episodeSteps": 4}')
@@ -16,18 +15,6 @@ from parllel.distributed.remote.games.rps import RockPaperScissors
 
 register("my-rps", RockPaperScissors)
 """
-
-
-@pytest.fixture
-def printed(capsys):
-    """Return what runs a command and returns its exit status, its result, and what it said beside it."""
-
-    def printed(*argv):
-        status = main(["remote", *map(str, argv)])
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return printed
 
 
 def test_run_prints_the_episode_alone(printed, agents):

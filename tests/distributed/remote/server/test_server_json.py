@@ -3,10 +3,6 @@ from __future__ import annotations
 import pytest
 from asking import get, post
 
-from parllel.distributed.remote.server.permissions import Permissions
-from parllel.distributed.web import ServerSettings
-
-TOKEN = "a-token-of-this-test"
 INITIALIZE = {"action": "initialize_agents", "environment": "rps", "agents": ["scissors"]}
 ACT = {"action": "act", "state": {"observation": {"step": 0, "remainingOverageTime": 60}}}
 
@@ -100,25 +96,6 @@ def test_a_session_is_named_in_the_body_or_in_a_header(serve):
     assert "error" in post(url, ACT).json()
 
 
-def test_refusals_have_their_status(serve):
-    url = serve()
-    for agent, flag in (("a.py", "--agent-root"), ("http://a", "--allow-url")):
-        reply = post(url, {**INITIALIZE, "agents": [agent]})
-        assert reply.status == 403
-        assert flag in reply.json()["error"]
-
-
-def test_the_token_is_asked_for_in_either_form(serve):
-    url = serve(settings=ServerSettings(token=TOKEN))
-    assert post(url, {"action": "list"}).status == 401
-    assert get(f"{url}/health").status == 200
-    bearer = {"Authorization": f"Bearer {TOKEN}"}
-    assert post(url, {"action": "list"}, headers=bearer).status == 200
-    assert post(url, {"action": "list"}, password=TOKEN).status == 200
-    reply = post(f"{url}/?token={TOKEN}", {"action": "list"})
-    assert reply.status == 401
-
-
 def test_an_episode_that_is_rendered_has_its_type(serve):
     request = {
         "action": "run",
@@ -132,18 +109,3 @@ def test_an_episode_that_is_rendered_has_its_type(serve):
         reply = post(url, {**request, "render": {"mode": mode}})
         assert reply.status == 200
         assert reply.content_type.startswith(kind)
-
-
-def test_the_orchestrator_is_a_server(serve, agents):
-    player = serve(Permissions(agents))
-    post(player, {**INITIALIZE, "agents": ["by_step.py"]})
-    orchestrator = serve(Permissions(allow_url=True))
-    request = {
-        "environment": "rps",
-        "agents": [player, "rock"],
-        "configuration": {"episodeSteps": 4, "tieRewardThreshold": 1},
-    }
-    episode = post(orchestrator, {"action": "run", **request}).json()
-    assert [row[0]["action"] for row in episode["steps"]] == [0, 0, 1, 2]
-    rewards = post(orchestrator, {"action": "evaluate", "episodes": 2, **request})
-    assert rewards.json() == [episode["rewards"]] * 2

@@ -6,15 +6,13 @@ import json
 from urllib.parse import quote
 
 import pytest
-from asking import get, post
+from asking import post
 from foreign_protobuf import request, value_of_response
-from serving import http_server
+from serving import http_server, served_here
 from test_with_kaggle_environments import ours, theirs  # noqa: F401 - a fixture
 
 from parllel.distributed.remote import UrlAgent, make
-from parllel.distributed.remote.server import Actions, build_server
 from parllel.distributed.remote.server.permissions import Permissions
-from parllel.distributed.web import ServerSettings, WebServer
 
 OBSERVATION = {"step": 1, "remainingOverageTime": 60, "lastOpponentAction": 0}
 ACT = {"action": "act", "environment": "rps", "state": {"observation": OBSERVATION}}
@@ -123,11 +121,9 @@ def test_the_agent_of_the_start_is_not_a_file_of_the_same_name(agents, tmp_path,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agent.py").write_text("def agent(observation):\n    return 0\n")
     (agents / "agent.py").write_text("def agent(observation):\n    return 2\n")
-    with Actions(Permissions(agents)) as actions:
-        actions.load_agent("agent.py", "rps", None)
-        with WebServer(build_server(ServerSettings(), actions)) as server:
-            assert action(server.url) == 0
-            assert action(server.url, agents=["agent.py"]) == 2
+    with served_here(Permissions(agents), agent="agent.py") as url:
+        assert action(url) == 0
+        assert action(url, agents=["agent.py"]) == 2
 
 
 def test_our_clients_play_the_agent_of_their_urls(url):
@@ -136,10 +132,6 @@ def test_our_clients_play_the_agent_of_their_urls(url):
     with make("rps", {"episodeSteps": 3, "tieRewardThreshold": 1, "actTimeout": 20}) as env:
         env.run([f"{url}/?agents[]=paper", "rock"])
         assert [state["reward"] for state in env.state] == [2, -2]
-
-
-def test_get_is_what_it_was(url):
-    assert "rps" in get(f"{url}/?action=list").json()
 
 
 @pytest.mark.timeout(300)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ray_setup import LENGTH, rollouts
-from worker_setup import SEED, B, digests, make_cages, ready, rows
+from ray_setup import rollouts
+from worker_setup import LENGTH, SEED, B, collect, digests, make_cages, ready, rows
 
-from parllel.distributed.rollouts import FragmentSender, ReplayBuffer, RolloutWorker
+from parllel.distributed.rollouts import FragmentSender, RolloutWorker
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 WHOLE = 5  # fragments of each environment that are compared
@@ -31,14 +31,7 @@ def build_either(place):
 
 
 def local_digests(kind):
-    with ReplayBuffer(1000) as buffer, FragmentSender(buffer) as sender:
-        with RolloutWorker(
-            make_schedule(kind), fragment_length=LENGTH, seed=SEED, sender=sender
-        ) as worker:
-            worker.load_weights({}, 1)
-            worker.run(4 * WHOLE * LENGTH * B)
-        assert sender.flush(20)
-        return digests(buffer.fetch(buffer.prepared(), 1), WHOLE)
+    return digests(collect(make_schedule(kind), 4 * WHOLE * LENGTH * B, published={}), WHOLE)
 
 
 @pytest.mark.usefixtures("ray_here")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from functools import partial
 from typing import Any
 
 import pytest
-from cage_makers import forked
+from cage_makers import begin, forked, synchronized
 from start_methods import SENT_SPAWN_SOAKS
-from stopped_workers import KINDS, NINE, bind, stopped, synchronized
+from stopped_workers import KINDS, NINE, stopped
+from waiting import soon
 
 from parllel.cages import PendingRows, VectorizedCage
 from parllel.cages.cage_interface import PendingRow
@@ -82,7 +82,7 @@ def test_those_that_are_done_are_found_among_those_that_are_not(others: str) -> 
     cages = [make() for make in makers]
     try:
         for cage in cages:
-            bind(cage)
+            begin(cage)
         for held in range(len(KINDS)):
             with stopped(cages[held]):
                 rows = [(cage, len(cage.groups) - 1) for cage in reversed(cages)]
@@ -109,14 +109,12 @@ def test_those_that_are_done_are_found_among_those_that_are_not(others: str) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_death_ends_the_wait(kind: str) -> None:
     with KINDS[kind]() as cage, VectorizedCage([NINE]) as idle:
-        bind(cage)
-        bind(idle)
+        begin(cage)
+        begin(idle)
         with stopped(cage) as pid:
             cage.start_row(0)
-            timer = threading.Timer(0.1, os.kill, (pid, signal.SIGKILL))
-            timer.start()
-            assert await_rows([(cage, 0)], LONG_S) == [0]
-            timer.join()
+            with soon(os.kill, pid, signal.SIGKILL, after_s=0.1):
+                assert await_rows([(cage, 0)], LONG_S) == [0]
             # Among others, and before the wait as well.
             idle.start_row(0)
             assert await_rows([(idle, 0), (cage, 0)], LONG_S) == [0, 1]
@@ -131,14 +129,12 @@ def test_no_row_of_words_is_missed(wait: str, start_method: str) -> None:
     """A byte that got lost would cost 20 seconds."""
     rounds = 60
     with synchronized(
-        6,
-        factories=[partial(NapEnv, seed) for seed in range(6)],
-        n_workers=2,
+        [partial(NapEnv, seed) for seed in range(6)],
         n_groups=3,
         wait=wait,
         start_method=start_method,
     ) as cage:
-        bind(cage)
+        begin(cage)
         began = time.monotonic()
         counts, rows = [0, 0, 0], PendingRows[int]()
         for group in range(3):
@@ -157,8 +153,8 @@ def test_no_row_of_words_is_missed(wait: str, start_method: str) -> None:
 
 @pytest.mark.usefixtures("no_second_look")
 def test_a_row_that_is_done_between_two_questions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    with synchronized(4, n_workers=1, n_groups=2) as cage:
-        bind(cage)
+    with synchronized([NINE] * 4, n_workers=1, n_groups=2) as cage:
+        begin(cage)
         with stopped(cage) as pid:
             for group in (0, 1):
                 cage.start_row(0, group)
@@ -181,7 +177,7 @@ def test_waits_for_nothing_are_refused() -> None:
     for make in KINDS.values():
         rows = PendingRows[str]()
         with make() as cage:
-            bind(cage)
+            begin(cage)
             with pytest.raises(WrongStateError, match="without a start"):
                 rows.add("first", cage)
             assert len(rows) == 0
@@ -204,8 +200,8 @@ def test_waits_for_nothing_are_refused() -> None:
 
 
 def test_a_byte_that_another_wait_took_is_not_needed() -> None:
-    with synchronized(4, n_workers=1, n_groups=2) as cage:
-        bind(cage)
+    with synchronized([NINE] * 4, n_workers=1, n_groups=2) as cage:
+        begin(cage)
         rows = PendingRows[int]()
         for group in (0, 1):
             with stopped(cage):
@@ -218,11 +214,11 @@ def test_a_byte_that_another_wait_took_is_not_needed() -> None:
 
 
 def test_rows_come_in_the_order_in_which_they_were_added() -> None:
-    with forked(NINE) as first, synchronized(2, n_workers=1) as second, AskedCage([NINE]) as third:
+    with forked(NINE) as first, synchronized([NINE] * 2) as second, AskedCage([NINE]) as third:
         cages = {"c": first, "b": second, "a": third}
         rows = PendingRows[str]()
         for key, cage in cages.items():
-            bind(cage)
+            begin(cage)
             cage.start_row(0)
             await_done(cage)
             rows.add(key, cage)
@@ -255,7 +251,7 @@ def test_a_pipe_that_is_never_drained_still_wakes() -> None:
 
 def test_a_reply_that_was_read_ahead_is_found() -> None:
     with forked(NINE) as cage:
-        bind(cage)
+        begin(cage)
         cage.start_row(0)
         assert await_rows([(cage, 0)], LONG_S) == [0]
         # As after a message that came together with it.
