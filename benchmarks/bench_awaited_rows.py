@@ -199,4 +199,4 @@ COMPARISONS = [
     ),
 ]
 
-test_awaited_rows = timed_sides(COMPARISONS)
+test_pending_rows = timed_sides(COMPARISONS)

@@ -18,9 +18,9 @@ from typing import Any
 
 from parllel.buffers.conversation import ANSWER, ERROR, HEAD, PENDING_RESULTS
 from parllel.buffers.link import REGISTER, Link
-from parllel.system.processes.channel import Channel
 from parllel.system.processes.exceptions import pack_exception
 from parllel.system.processes.in_child import EXCEPTION
+from parllel.system.processes.pipe_end import PipeEnd
 
 
 class ChildConversation:
@@ -32,7 +32,7 @@ class ChildConversation:
     """
 
     def __init__(self, connection: Connection, buffers: Any = None) -> None:
-        self._channel = Channel(connection)
+        self._channel = PipeEnd(connection)
         self._link = Link(connection)
         if buffers is not None:
             self._link.adopt(buffers)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,8 @@ def everything(cage: Any, samples: Any, T: int, decorrelation: list[int]) -> lis
     return found
 
 
+# Each of forty examples starts processes.
+@pytest.mark.timeout(180)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     division=divisions(),

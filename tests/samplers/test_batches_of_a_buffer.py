@@ -25,8 +25,8 @@ from parllel.cages import (
 )
 from parllel.errors import RegistrationError, WrongStateError
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, RecurrentSampler
-from parllel.system.processes.channel import Channel
 from parllel.system.processes.child import Child
+from parllel.system.processes.pipe_end import PipeEnd
 from parllel.testing import CountingAgent, CountingEnv
 from parllel.testing.cages.cage_hooks import run
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
@@ -203,14 +203,14 @@ def messages_of_a_batch(monkeypatch: pytest.MonkeyPatch, make: Any, n_batches: i
         sent[0] += 1
         send(self, *arguments)
 
-    read = Channel.read
+    read = PipeEnd.read
 
-    def received(self: Channel, *arguments: Any) -> bytes:
+    def received(self: PipeEnd, *arguments: Any) -> bytes:
         sent[0] += 1
         return read(self, *arguments)
 
     monkeypatch.setattr(Child, "send_bytes", counted)
-    monkeypatch.setattr(Channel, "read", received)
+    monkeypatch.setattr(PipeEnd, "read", received)
     spec = BatchSpec(2, 2)
     cages = make()
     handler = NumpyHandler(CountingAgent(3, seed=0))

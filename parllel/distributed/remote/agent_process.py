@@ -32,10 +32,10 @@ from parllel.distributed.wire.message import decode, encode
 from parllel.distributed.wire.wire_error import WireError
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.system.counted_time import SLICE_S, counted_s
-from parllel.system.processes.channel import Channel
 from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import preload_in_forkserver
 from parllel.system.processes.launch import unchanged_environment
+from parllel.system.processes.pipe_end import PipeEnd
 from parllel.types import Closeable
 
 MAX_BYTES = 16 << 20  # of a reply
@@ -127,7 +127,7 @@ class AgentProcess(Closeable):
         brief = {
             **vars(self.code),
             "configuration": dict(configuration),
-            "most_bytes": MAX_BYTES,
+            "max_bytes": MAX_BYTES,
             "memory_limit_bytes": self._settings.memory_limit_bytes,
             "variables": list(self._settings.variables),
         }
@@ -149,8 +149,8 @@ class AgentProcess(Closeable):
             self._ready = {self._child.connection.fileno(), self._child.sentinel}
             for fd in self._ready:
                 self._poller.register(fd, select.POLLIN)
-            self._channel = Channel(
-                self._child.connection, self._child.sentinel, most_bytes=MAX_BYTES
+            self._channel = PipeEnd(
+                self._child.connection, self._child.sentinel, max_bytes=MAX_BYTES
             )
             self._check_first()
         except BaseException:

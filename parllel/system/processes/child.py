@@ -28,7 +28,6 @@ import cloudpickle
 
 from parllel.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.system.limits import limits_explained
-from parllel.system.processes.channel import Channel
 from parllel.system.processes.confinement import Confinement
 from parllel.system.processes.exceptions import raise_packed
 from parllel.system.processes.fork_server import START_S
@@ -40,6 +39,7 @@ from parllel.system.processes.launch import (
     unchanged_environment,
 )
 from parllel.system.processes.liveness import liveness_connection
+from parllel.system.processes.pipe_end import PipeEnd
 from parllel.system.processes.watched_process import StartedProcess, WatchedProcess
 
 # The parent's ends of all pipes, for a fork to close: with a copy of them a child would keep a sibling's pipe
@@ -102,7 +102,7 @@ class Child(WatchedProcess):
         # `run_child` ends what the target has started before it leaves with code 0.
         super().__init__(process, name=name, mark=mark, ends_descendants=True)
         # With the process as well as the pipe, which a grandchild may hold open after the child's death.
-        self._channel = Channel(self.connection, self.sentinel)
+        self._channel = PipeEnd(self.connection, self.sentinel)
         self._hand_over(payload, start_timeout_s)
 
     def _hand_over(self, payload: bytes, timeout_s: float) -> None:

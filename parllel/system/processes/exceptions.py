@@ -54,11 +54,11 @@ def pack_exception(error: BaseException) -> bytes:
     raise AssertionError("a WorkerError can always be pickled")
 
 
-def cut(text: str, most_bytes: int) -> str:
-    """Cut a text to at most `most_bytes` bytes of UTF-8, keeping its beginning and its end."""
-    if len(text) <= most_bytes and len(_encoded(text)) <= most_bytes:
+def cut(text: str, max_bytes: int) -> str:
+    """Cut a text to at most `max_bytes` bytes of UTF-8, keeping its beginning and its end."""
+    if len(text) <= max_bytes and len(_encoded(text)) <= max_bytes:
         return text
-    half = most_bytes // 2 - 32  # leaves room for the line that says how much is missing
+    half = max_bytes // 2 - 32  # leaves room for the line that says how much is missing
     # Cut by character before encoding: a message may have a hundred megabytes.
     head = _encoded(text[:half])[:half].decode("utf-8", "ignore")
     tail = _encoded(text[-half:])[-half:].decode("utf-8", "ignore")
@@ -104,17 +104,17 @@ def _shortened(error: BaseException) -> BaseException:
     return copy
 
 
-def _shortened_value(value: Any, most_bytes: int) -> Any:
+def _shortened_value(value: Any, max_bytes: int) -> Any:
     if isinstance(value, str):
-        return cut(value, most_bytes)
+        return cut(value, max_bytes)
     if isinstance(value, bytes):
-        return value[:most_bytes]
-    if _size(value) <= most_bytes:
+        return value[:max_bytes]
+    if _size(value) <= max_bytes:
         return value
     # reprlib abbreviates containers without rendering all of them first.
     short = reprlib.Repr()
     short.maxother = 1000
-    return cut(short.repr(value), most_bytes)
+    return cut(short.repr(value), max_bytes)
 
 
 def _size(value: Any) -> int:

@@ -34,22 +34,22 @@ _SHORT = 12
 _ROOM = 16384
 
 
-class Channel:
+class PipeEnd:
     """One end of a pipe between parent and child.
 
     Args:
         connection: this end; the channel uses it but does not close it.
         death: descriptor or handle that becomes ready when the other side ends. None in a child, which
             the system kills when its parent ends, see `liveness`.
-        most_bytes: of a message that is read, from a side that may announce any length.
+        max_bytes: of a message that is read, from a side that may announce any length.
     """
 
     def __init__(
-        self, connection: Connection, death: int | None = None, *, most_bytes: int = sys.maxsize
+        self, connection: Connection, death: int | None = None, *, max_bytes: int = sys.maxsize
     ) -> None:
         self._connection = connection
         self._death = death
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._ahead: list[bytes] = []  # what was read of the next message, in parts
         self._readable = False  # whether `poll` has seen bytes that were not read since
         self._handles: list[Connection | int] = [connection]
@@ -140,7 +140,7 @@ class Channel:
         Raises:
             TimeoutError: if the message is not complete in time.
             EOFError: if the pipe or the other side ended first.
-            ValueError: if a longer message than `most_bytes` comes; the pipe cannot be used again.
+            ValueError: if a longer message than `max_bytes` comes; the pipe cannot be used again.
 
         If an exception interrupts the read, KeyboardInterrupt included, the next call continues with the
         part of the message that has come.

@@ -17,8 +17,8 @@ import pytest
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import ProcessCage, SynchronizedProcessCage
-from parllel.system.processes.channel import Channel
 from parllel.system.processes.child import Child
+from parllel.system.processes.pipe_end import PipeEnd
 from parllel.system.processes.process_table import process_entry
 from parllel.system.waits import Wait, available_kinds, make_wait
 from parllel.system.waits.sleep_slots import SleepSlots
@@ -60,12 +60,12 @@ def wait_for_word(connection: Connection, *, inherited: Wait) -> None:
 
 def wait_for_message(connection: Connection) -> None:
     connection.send_bytes(b"ready")
-    connection.send_bytes(Channel(connection).read(TIMEOUT_S))
+    connection.send_bytes(PipeEnd(connection).read(TIMEOUT_S))
 
 
 def wait_for_room(connection: Connection) -> None:
     connection.send_bytes(b"ready")
-    Channel(connection).write(bytes(1_000_000), TIMEOUT_S)
+    PipeEnd(connection).write(bytes(1_000_000), TIMEOUT_S)
 
 
 def test_waits_outlast_a_pause_that_is_longer(children: list[Child]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from parllel.system.processes.channel import Channel
+from parllel.system.processes.pipe_end import PipeEnd
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="messages come whole there")
 
@@ -23,9 +23,9 @@ LONG_FRAME = struct.pack("!iQ", -1, len(MESSAGE)) + MESSAGE
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel, Connection]]:
+def ends() -> Iterator[tuple[PipeEnd, Connection]]:
     mine, theirs = Pipe()
-    yield Channel(mine), theirs
+    yield PipeEnd(mine), theirs
     mine.close()
     theirs.close()
 
@@ -56,7 +56,7 @@ def interrupt_soon() -> Iterator[Any]:
 @pytest.mark.parametrize("frame", [FRAME, LONG_FRAME], ids=["short length", "long length"])
 @pytest.mark.parametrize("cut", [0, 3, 4, 7, 11, 12, 15, 16, 17, 500])
 def test_a_message_whose_reading_was_interrupted_is_read_whole_the_next_time(
-    ends: tuple[Channel, Connection],
+    ends: tuple[PipeEnd, Connection],
     interrupt_soon: Any,
     cut: int,
     frame: bytes,
@@ -76,7 +76,7 @@ def test_a_message_whose_reading_was_interrupted_is_read_whole_the_next_time(
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 15, 500])
 def test_a_message_that_came_late_is_read_whole_the_next_time(
-    ends: tuple[Channel, Connection], cut: int
+    ends: tuple[PipeEnd, Connection], cut: int
 ) -> None:
     channel, far = ends
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_a_message_that_came_late_is_read_whole_the_next_time(
 
 @pytest.mark.parametrize("cut", [3, 12, 500, len(FRAME)])
 def test_what_a_look_has_seen_says_nothing_of_what_follows(
-    ends: tuple[Channel, Connection], cut: int
+    ends: tuple[PipeEnd, Connection], cut: int
 ) -> None:
     channel, far = ends
     write(far, FRAME[:cut])
@@ -103,7 +103,7 @@ def test_what_a_look_has_seen_says_nothing_of_what_follows(
 
 
 def test_an_end_in_the_middle_of_a_message_stays_the_end(
-    ends: tuple[Channel, Connection],
+    ends: tuple[PipeEnd, Connection],
 ) -> None:
     channel, far = ends
     write(far, FRAME[:100])
@@ -115,7 +115,7 @@ def test_an_end_in_the_middle_of_a_message_stays_the_end(
 
 @pytest.mark.parametrize("timeout_s", [1e7, 1e12, float("inf")])
 def test_time_outs_may_be_as_long_as_anybody_likes(
-    ends: tuple[Channel, Connection], timeout_s: float
+    ends: tuple[PipeEnd, Connection], timeout_s: float
 ) -> None:
     channel, far = ends
     content = bytes(1 << 20)  # more than a pipe takes at once
