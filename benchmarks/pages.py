@@ -16,6 +16,7 @@ from benchmarks.harness.results import Report, load, results_of
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 MEASURED = ROOT / "docs" / "measured.md"
+DISTRIBUTED = ROOT / "docs" / "distributed.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
 MESSAGING = ROOT / "docs" / "messaging.md"
 
@@ -76,7 +77,7 @@ def sections() -> list[Section]:
 
     all_sections = [
         Section("summary", README, ("peers", "end_to_end"), summary.markdown),
-        Section("distances", README, ("distances",), distances.short_table),
+        Section("distances", DISTRIBUTED, ("distances",), distances.short_table),
         Section("peers", MEASURED, ("peers",), peers.markdown),
         Section("end_to_end", MEASURED, ("end_to_end",), end_to_end.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),

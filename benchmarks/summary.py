@@ -41,9 +41,9 @@ def markdown(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
     rows += [training_row(end_to_end["sides"], name) for name in TRAININGS]
     lines = [
         f"Environment steps per second on {machine['cores']} cores of an {machine['cpu']}: random actions in "
-        "16 environments unless said otherwise, and whole PPO trainings. Medians of interleaved rounds, with "
-        "95 % intervals in parentheses; our own target counts as reached if the low end of the interval "
-        "reaches it.",
+        "16 environments unless noted otherwise, and complete PPO trainings. Figures are medians of "
+        "interleaved rounds, with 95 % intervals in parentheses. A target is reached when the lower bound of "
+        "the interval reaches it.",
         "",
         *table(HEADS, rows, "lrllll"),
     ]

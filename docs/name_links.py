@@ -31,8 +31,12 @@ def endings(names: Iterable[str]) -> dict[str, str]:
         parts = name.split(".")
         for i in range(len(parts)):
             found[".".join(parts[i:])].add(name)
-    meant = {ending: next(iter(whole)) for ending, whole in found.items() if len(whole) == 1}
-    return {ending: name for ending, name in meant.items() if is_object_ending(ending, name)}
+    meant = {
+        ending: next(iter(whole)) for ending, whole in found.items() if len(whole) == 1
+    }
+    return {
+        ending: name for ending, name in meant.items() if is_object_ending(ending, name)
+    }
 
 
 def is_object_ending(ending: str, name: str) -> bool:
@@ -54,8 +58,12 @@ class LinkNames(SphinxPostTransform):
             for name, found in self.env.domains["py"].objects.items()
             if not found.aliased
         }
-        meant = endings(name for name, found in objects.items() if found.objtype != "module")
-        meant |= {name: name for name, found in objects.items() if found.objtype == "module"}
+        meant = endings(
+            name for name, found in objects.items() if found.objtype != "module"
+        )
+        meant |= {
+            name: name for name, found in objects.items() if found.objtype == "module"
+        }
         for literal in list(self.document.findall(nodes.literal)):
             match = NAME.match(literal.astext())
             inside = (nodes.reference, nodes.title, nodes.literal)

@@ -173,6 +173,13 @@ def test_figures_are_those_of_the_committed_runs():
         assert text == section.within(text, *reports)
 
 
+# The picture of the layers is wider.
+@pytest.mark.parametrize("name", sorted({*DOCUMENTS} - {"docs/architecture.md"}))
+def test_code_is_not_cut_at_the_edge_of_the_page(name):
+    blocks = re.findall(r"^```.*?^```$", texts()[name], re.M | re.S)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 88] == []
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_somewhere(name):
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", texts()[name])

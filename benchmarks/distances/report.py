@@ -53,13 +53,13 @@ def short_table(report: dict[str, Any]) -> str:
         if cells:
             rows.append([distance, *cells])
     lines = [
-        "One policy at each [distance](docs/distances.md) from its environment: microseconds for a step of "
-        "one environment, CartPole-v1 with a policy that costs next to nothing, and the least that the "
-        "wire takes.",
+        "What one step of CartPole-v1 costs in microseconds when the policy runs in the same process, in "
+        "another process, behind HTTP, and so on, next to the cost of the bare transport (the ideal). The "
+        "policy itself costs almost nothing.",
         "",
         *table(heads, rows, "l" + "r" * len(sizes)),
         "",
-        "![A step at each distance](benchmarks/results/distances.png)",
+        "![Cost of a step](../benchmarks/results/distances.png)",
     ]
     return "\n".join(lines) + "\n"
 

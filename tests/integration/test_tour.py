@@ -1,4 +1,4 @@
-"""The walk of docs/distances.md: its commands run from top to bottom, and what they lack is one sentence."""
+"""The commands of docs/distributed.md run in order, and each missing extra is named in one sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from shell_pages import ROOT, blocks_of, free_port, run_lines, variables
 
-PAGE = (ROOT / "docs" / "distances.md").read_text()
+PAGE = (ROOT / "docs" / "distributed.md").read_text()
 PORT = "8081"  # which another program may have
 MARK = "--- block {}"
 TRAIN = "python examples/cartpole/train_ppo.py"
@@ -93,7 +93,7 @@ def test_the_walk(checkout, ray_folder, tmp_path):
         (SERVE, "msgspec", "remote"),
         (EVALUATE, "jsonschema", "remote"),
         (EVALUATE, "google", "remote"),
-        ("parllel operators run distances.toml", "msgspec", "operators"),
+        ("parllel operators run comparison.toml", "msgspec", "operators"),
         (CLUSTER, "ray", "rollouts"),
         (PILOT, "msgspec", "wire"),
     ],
