@@ -67,7 +67,7 @@ def sections() -> list[Section]:
     """Return the sections whose results have been committed, in the order of their pages."""
     # Here, as a benchmark's program needs the libraries of all others only once it writes the pages.
     from benchmarks import figures, summary
-    from benchmarks.distances import report as distances
+    from benchmarks.distributed import report as distributed
     from benchmarks.end_to_end import report as end_to_end
     from benchmarks.messaging import report as messaging
     from benchmarks.operators import report as operators
@@ -77,13 +77,13 @@ def sections() -> list[Section]:
 
     all_sections = [
         Section("summary", README, ("peers", "end_to_end"), summary.markdown),
-        Section("distances", DISTRIBUTED, ("distances",), distances.short_table),
+        Section("distributed", DISTRIBUTED, ("distributed",), distributed.short_table),
         Section("peers", MEASURED, ("peers",), peers.markdown),
         Section("end_to_end", MEASURED, ("end_to_end",), end_to_end.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("operators", MEASURED, ("operators",), operators.markdown),
-        Section("distances", MEASURED, ("distances",), distances.markdown),
+        Section("distributed", MEASURED, ("distributed",), distributed.markdown),
         Section("messaging", MEASURED, ("messaging",), messaging.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.markdown),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
@@ -101,7 +101,7 @@ def update_pages() -> None:
 
 def update_charts() -> None:
     """Draw the charts of the committed results."""
-    from benchmarks.distances import report as distances
+    from benchmarks.distributed import report as distributed
     from benchmarks.end_to_end import report as end_to_end
     from benchmarks.peers import figures as peers
     from benchmarks.rollouts import report as rollouts
@@ -110,7 +110,7 @@ def update_charts() -> None:
         "peers": peers.draw,
         "end_to_end": end_to_end.draw,
         "rollouts": rollouts.draw,
-        "distances": distances.draw,
+        "distributed": distributed.draw,
     }
     for name, draw in charts.items():
         if results_of(name).exists():

@@ -13,7 +13,7 @@ FOLDER = ROOT / "benchmarks"
 ROWS = (
     ("harness",),
     ("peers", "remote", "operators", "messaging"),
-    ("end_to_end", "rollouts", "distances"),
+    ("end_to_end", "rollouts", "distributed"),
     ("summary", "figures", "samples"),
     ("pages",),
     ("command",),

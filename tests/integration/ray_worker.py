@@ -6,7 +6,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from distances import N_SEEDS, SEEDS, WAIT_S, OneByOne, Played, by_seed
+from deployments import N_SEEDS, SEEDS, WAIT_S, OneByOne, Played, by_seed
 from short_runs import SeedTraj, make_seeded
 
 from parllel import BatchSpec

@@ -1,4 +1,4 @@
-"""Runs that are trained for a moment, and their environments, which are the same at every distance.
+"""Runs that are trained for a moment, and their environments, which are the same everywhere.
 
 Importing it registers the environments, as `--import` does for commands.
 """

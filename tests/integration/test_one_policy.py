@@ -1,4 +1,4 @@
-"""A trained policy plays the same episodes at every distance, with equal returns and lengths."""
+"""A trained policy plays the same episodes everywhere, with equal returns and lengths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
-from distances import (
+from deployments import (
     SEEDS,
     as_operators,
     as_root_agent,
@@ -38,22 +38,22 @@ def missing(extra):
     return [module for module in NEEDED[extra] if find_spec(module) is None]
 
 
-def different(distances):
-    """Return a table that says which distances differ from the first, or "" if none does."""
-    (_, expected), *_ = distances.items()
+def different(places):
+    """Return a table that says which places differ from the first, or "" if none does."""
+    (_, expected), *_ = places.items()
     wrong = {
-        distance: [seed for seed in SEEDS if played.get(seed) != expected[seed]]
-        for distance, played in distances.items()
+        place: [seed for seed in SEEDS if played.get(seed) != expected[seed]]
+        for place, played in places.items()
     }
     if not any(wrong.values()):
         return ""
-    lines = ["expected the same (return, length) at every distance:"]
-    for distance, seeds in wrong.items():
+    lines = ["expected the same (return, length) everywhere:"]
+    for place, seeds in wrong.items():
         lines.append(
-            f"  {distance}: " + (f"{len(seeds)} of {len(SEEDS)} differ" if seeds else "equal")
+            f"  {place}: " + (f"{len(seeds)} of {len(SEEDS)} differ" if seeds else "equal")
         )
         for seed in seeds[:3]:
-            came = distances[distance].get(seed)
+            came = places[place].get(seed)
             lines.append(f"    seed {seed}: expected {expected[seed]}, got {came}")
     return "\n".join(lines)
 
@@ -101,7 +101,7 @@ def test_a_policy_plays_alike_at_every_distance(name, runs, tmp_path, request):
         played["in a Ray actor"] = in_a_ray_actor(name, run)
     assert not (table := different(played)), table
     if left_out:
-        pytest.skip(f"equal at {len(played)} distances; not installed for others: {left_out}")
+        pytest.skip(f"equal at {len(played)} places; not installed for others: {left_out}")
 
 
 def over_kafka(name, run):
@@ -116,7 +116,7 @@ def test_a_distance_that_differs_is_named():
     del other[SEEDS[5]]
     assert different({"here": played, "there": dict(played)}) == ""
     assert different({"here": played, "there": other, "beyond": played}) == (
-        "expected the same (return, length) at every distance:\n"
+        "expected the same (return, length) everywhere:\n"
         "  here: equal\n"
         "  there: 2 of 20 differ\n"
         f"    seed {SEEDS[3]}: expected (9.0, 9), got (9.0, 10)\n"

@@ -49,7 +49,7 @@ def run_agent(
     """Act until the pipe ends.
 
     message: holds `kind`, `text` (path or source), `name` (of the function, or None), `configuration`,
-        `memory_limit_bytes` (or None), `variables` (patterns to keep) and `most_bytes` (of a reply).
+        `memory_limit_bytes` (or None), `variables` (patterns to keep) and `max_bytes` (of a reply).
     inherited: what is printed goes there.
     """
     pid = os.getpid()
@@ -79,7 +79,7 @@ def _serve(
     connection: Connection, answers: Answers, brief: dict[str, Any], output: _AgentOutput
 ) -> None:
     pid = os.getpid()
-    configuration, most_bytes = brief["configuration"], brief["most_bytes"]
+    configuration, max_bytes = brief["configuration"], brief["max_bytes"]
     while True:
         try:
             message = connection.recv_bytes()
@@ -94,18 +94,18 @@ def _serve(
             os._exit(0)
         # Before the answer, at which the parent takes what was printed: later it would be the next act's.
         output.flush()
-        connection.send_bytes(_reply(number, made, most_bytes))
+        connection.send_bytes(_reply(number, made, max_bytes))
 
 
-def _reply(number: int, made: list[Any], most_bytes: int) -> bytes:
+def _reply(number: int, made: list[Any], max_bytes: int) -> bytes:
     answers = [
         [answer.status, answer.reason] if isinstance(answer, AgentFailure) else [answer]
         for answer in made
     ]
     message = encode([number, answers])
     # The parent would take it for an attack, and end this process.
-    if len(message) > most_bytes:
-        failure = ["INVALID", f"returned more than {most_bytes} bytes"]
+    if len(message) > max_bytes:
+        failure = ["INVALID", f"returned more than {max_bytes} bytes"]
         message = encode([number, [failure] * len(made)])
     return message
 

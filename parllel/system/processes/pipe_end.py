@@ -49,7 +49,7 @@ class PipeEnd:
     ) -> None:
         self._connection = connection
         self._death = death
-        self._most_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._ahead: list[bytes] = []  # what was read of the next message, in parts
         self._readable = False  # whether `poll` has seen bytes that were not read since
         self._handles: list[Connection | int] = [connection]
@@ -161,8 +161,8 @@ class PipeEnd:
         if len(first) >= end:
             self._ahead = [first[end:]] if len(first) > end else []
             return first[start:end]
-        if not 0 <= size <= self._most_bytes:
-            raise ValueError(f"a message of {size} bytes, of {self._most_bytes} allowed")
+        if not 0 <= size <= self._max_bytes:
+            raise ValueError(f"a message of {size} bytes, of {self._max_bytes} allowed")
         self._fill(end, left_s)
         parts, self._ahead = self._ahead, []
         parts[0] = first[start:]

@@ -120,7 +120,9 @@ def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, conf
         asked = {"action": "initialize_agents", "environment": "rps", "agents": ["agent.py"]}
         assert post(url, asked).status == 200
         (server,) = [
-            entry.pid for entry in descendants(os.getpid()) if "serve" in command_of(entry.pid)
+            entry.pid
+            for entry in descendants(os.getpid())
+            if "--agent-root" in command_of(entry.pid)
         ]
 
         def ask(do, secret):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.distances.lean import Lean
-from benchmarks.distances.sides import CARTPOLE, WAIT_S, T, make_env, n_workers
+from benchmarks.distributed.lean import Lean
+from benchmarks.distributed.sides import CARTPOLE, WAIT_S, T, make_env, n_workers
 from benchmarks.operators.sides import Echo
 from benchmarks.remote.processes import module, server
 from benchmarks.remote.raw_client import RawClient

@@ -1,4 +1,4 @@
-"""The distances: each makes steps of CartPole that one policy chooses, and says how many these were."""
+"""Ways to reach a policy: each steps CartPole with its actions and returns the number of steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from benchmarks.distances.lean import Lean
+from benchmarks.distributed.lean import Lean
 from benchmarks.harness.machine import usable_cores
 from benchmarks.remote.processes import parllel_server
 from parllel import BatchSpec
@@ -35,7 +35,7 @@ from parllel_patterns import allocate_samples
 ROOT = Path(__file__).resolve().parents[2]
 CARTPOLE = "CartPole-v1"
 GAME = f"gymnasium/{CARTPOLE}"
-POLICY = f"{ROOT / 'benchmarks' / 'distances' / 'lean.py'}:Lean"
+POLICY = f"{ROOT / 'benchmarks' / 'distributed' / 'lean.py'}:Lean"
 T = 16  # steps of each environment in a batch
 WAIT_S = 120.0
 make_env = partial(gym.make, CARTPOLE)

@@ -1,7 +1,7 @@
-"""The distances at which a trained policy plays: each returns {seed: (return, length)}.
+"""The places in which a trained policy plays: each returns {seed: (return, length)}.
 
 A product of matrices may round differently for several rows than for one. So a policy is asked for one
-observation at a time at every distance, also where a sampler asks for all of its environments at once.
+observation at a time everywhere, also where a sampler asks for all of its environments at once.
 """
 
 from __future__ import annotations

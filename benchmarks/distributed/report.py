@@ -1,4 +1,4 @@
-"""What a step costs at each distance, as a table and a chart."""
+"""What a step costs by where the policy runs, as a table and a chart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.distances.rounds import IDEALS
+from benchmarks.distributed.rounds import IDEALS
 from benchmarks.harness.answers import machine_words, number, ratios, table
 from benchmarks.harness.interval import estimate
 
@@ -21,14 +21,14 @@ def markdown(report: dict[str, Any]) -> str:
     of_sizes = [(f"{n} environment{'s' * (n != '1')}", "ideal") for n in sizes]
     heads = ["the policy acts", *chain(*of_sizes), "the ideal is"]
     rows = []
-    for distance, ideal in IDEALS.items():
-        cells = [_cells(found[n], distance, ideal) for n in sizes if distance in found[n]]
+    for place, ideal in IDEALS.items():
+        cells = [_cells(found[n], place, ideal) for n in sizes if place in found[n]]
         if cells:
-            rows.append([distance, *chain(*cells), ideal])
+            rows.append([place, *chain(*cells), ideal])
     lines = [
         "Microseconds for a step of one environment, CartPole-v1 with a policy that costs next to "
-        "nothing, at each distance; beside it the least that the wire takes, with the same environments "
-        f"and policy. {machine_words(report)}; medians "
+        "nothing, by where the policy runs; beside it the least that the wire takes, with the same "
+        f"environments and policy. {machine_words(report)}; medians "
         f"of {settings['rounds']} interleaved rounds of {settings['turn_s']:g} s, and of the ratio its "
         "95 % interval.",
         "",
@@ -44,14 +44,14 @@ def short_table(report: dict[str, Any]) -> str:
     of_sizes = [f"{n} environment{'s' * (n != '1')}, ideal of the wire" for n in sizes]
     heads = ["the policy acts", *of_sizes]
     rows = []
-    for distance, ideal in IDEALS.items():
+    for place, ideal in IDEALS.items():
         cells = [
-            f"{microseconds(found[n][distance])}, {microseconds(found[n][ideal])}"
+            f"{microseconds(found[n][place])}, {microseconds(found[n][ideal])}"
             for n in sizes
-            if distance in found[n]
+            if place in found[n]
         ]
         if cells:
-            rows.append([distance, *cells])
+            rows.append([place, *cells])
     lines = [
         "What one step of CartPole-v1 costs in microseconds when the policy runs in the same process, in "
         "another process, behind HTTP, and so on, next to the cost of the bare transport (the ideal). The "
@@ -59,13 +59,13 @@ def short_table(report: dict[str, Any]) -> str:
         "",
         *table(heads, rows, "l" + "r" * len(sizes)),
         "",
-        "![Cost of a step](../benchmarks/results/distances.png)",
+        "![Cost of a step](../benchmarks/results/distributed.png)",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cells(found: dict[str, list[float]], distance: str, ideal: str) -> tuple[str, str]:
-    ours, theirs = found[distance], found[ideal]
+def _cells(found: dict[str, list[float]], place: str, ideal: str) -> tuple[str, str]:
+    ours, theirs = found[place], found[ideal]
     ratio = estimate(ratios(ours, theirs))
     words = f"{number(ratio.median)}x ({number(ratio.low)} to {number(ratio.high)})"
     return microseconds(ours), f"{microseconds(theirs)}, {words}"
@@ -78,7 +78,7 @@ def microseconds(seconds: list[float]) -> str:
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
-    """Draw a panel for each number of environments: bars of each distance and of its ideal."""
+    """Draw a panel for each number of environments: bars of each place and of its ideal."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter
 

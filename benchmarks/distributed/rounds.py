@@ -1,4 +1,4 @@
-"""The measurements: all distances and ideals in turn, in each of several rounds."""
+"""The measurements: all ways and ideals in turn, in each of several rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks.distances.ideals import (
+from benchmarks.distributed.ideals import (
     BareActor,
     BareBroker,
     BareHttp,
@@ -18,7 +18,7 @@ from benchmarks.distances.ideals import (
     BarePipe,
     bare_server,
 )
-from benchmarks.distances.sides import (
+from benchmarks.distributed.sides import (
     AsRoot,
     OnRay,
     Operators,
@@ -34,7 +34,7 @@ from benchmarks.harness import turns
 from benchmarks.harness.turns import Work, in_turn, opened
 from parllel.testing import MockKafkaBroker
 
-# By distance, from near to far: the least that its wire takes.
+# By where the policy runs, from near to far: the least that its wire takes.
 IDEALS = {
     "in this process": "bare loop",
     "in worker processes": "bare pipe",
@@ -62,7 +62,7 @@ FULL = Effort(7, 1.0)
 QUICK = Effort(1, 0.05, (1, 4))
 
 
-def distances(effort: Effort) -> dict[str, dict[str, list[float]]]:
+def distributed(effort: Effort) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of a step of one environment, by number of environments and side, for each round."""
     found = {}
     with ExitStack() as stack:

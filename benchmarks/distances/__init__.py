@@ -1,1 +1,0 @@
-"""What a step of an environment costs at each distance."""

@@ -1,0 +1,1 @@
+"""What an environment step costs when the policy runs elsewhere."""
