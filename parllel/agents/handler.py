@@ -57,8 +57,11 @@ class Handler(ABC):
         """Return a view of `array` in the agent's framework; both share their memory."""
 
     @abstractmethod
-    def write(self, view: Any, value: Any) -> None:
-        """Copy `value`, one leaf from the agent, into `view`, which came from `convert`."""
+    def write(self, view: Any, value: Any, /) -> object:
+        """Copy `value`, one leaf from the agent, into `view`, which came from `convert`.
+
+        What it returns is ignored.
+        """
 
     @abstractmethod
     def to_numpy(self, value: Any) -> NDArray[Any]:

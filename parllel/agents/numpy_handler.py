@@ -31,9 +31,9 @@ class NumpyHandler(Handler):
         """Return `array` itself."""
         return array
 
-    def write(self, view: NDArray[Any], value: Any) -> None:
-        """Copy, casting within a kind of number (int64 to int32, float64 to float32)."""
-        np.copyto(view, value)
+    # Copies, and casts within a kind of number (int64 to int32, float64 to float32). NumPy's own function,
+    # without one of ours around it, as this runs for every leaf of every row.
+    write = staticmethod(np.copyto)
 
     def to_numpy(self, value: Any) -> NDArray[Any]:
         """Return `value` as an array."""

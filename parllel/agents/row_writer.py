@@ -7,11 +7,12 @@ from typing import Any, TypeAlias
 
 from parllel.agents.row_views import MAX_VIEWS, Convert, RowViews
 from parllel.buffers.batches import PerBatch, batch_number, count_batches, max_kept
+from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.paths import Path, dotted, leaf_paths, part_at
 from parllel.buffers.tree import buffer_arrays
 from parllel.types import Tree
 
-Write: TypeAlias = Callable[[Any, Any], None]
+Write: TypeAlias = Callable[[Any, Any], object]
 
 
 class RowWriter:
@@ -79,6 +80,9 @@ class ColumnWriter:
     ) -> None:
         self._name, self._where = name, where
         self._leaves = leaves
+        # The usual fields, one array or a node of arrays, need no walk along paths.
+        self._whole = leaves[0][1] if len(leaves) == 1 and not leaves[0][0] else None
+        self._names = [path[0] if len(path) == 1 else None for path, _ in leaves]
         self._write = write
         self._checked = False
 
@@ -91,8 +95,14 @@ class ColumnWriter:
         if not self._checked:
             self._check(t, value)
         write = self._write
-        for path, rows in self._leaves:
-            write(rows[t], part_at(value, path) if path else value)
+        if self._whole is not None:
+            write(self._whole[t], value)
+            return
+        # Once for all leaves, instead of a look-up for each.
+        parts = value._asdict() if isinstance(value, NamedTuple) else {}
+        for name, (path, rows) in zip(self._names, self._leaves, strict=True):
+            # `part_at` knows what else a value may be, and what to say of one that lacks the part.
+            write(rows[t], parts[name] if name in parts else part_at(value, path))
 
     def _check(self, t: int, value: Tree) -> None:
         for path, rows in self._leaves:

@@ -10,7 +10,7 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
 from parllel.transforms.field_allocation import add_transform_fields
 from parllel.transforms.field_checks import check_outputs_are_read
-from parllel.transforms.transform import BatchTransform, naming
+from parllel.transforms.transform import BatchTransform, transform_batch
 from parllel.types import BatchSpec, State
 
 
@@ -114,8 +114,7 @@ class TransformingAlgorithm(Algorithm):
         for transform in self.transforms:
             # Each time, as arrays with several sides have moved to another since the last batch.
             transform.bind(self._samples)
-            with naming(transform, "transform_batch"):
-                transform.transform_batch(self._samples)
+            transform_batch([transform], self._samples)
         # Stats are read after it: the transforms have done their part, and keep those of this batch.
         diagnostics = self.algorithm.optimize_agent(elapsed_steps, self._samples)
         stats = {

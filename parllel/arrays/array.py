@@ -322,24 +322,17 @@ class Array(Interchange):
 
     def _read(self) -> NDArray[Any]:
         self._block.check_open()
-        return self._from(self._block.memory)
-
-    def _from(self, memory: NDArray[Any]) -> NDArray[Any]:
-        place = self.place
-        if isinstance(place, BasicIndex):
-            return place.view(memory)
-        if isinstance(place, ScatteredIndex):
-            return np.asarray(memory.reshape(-1)[place.flat])
-        return np.asarray(place.base.view(memory)[place.location])
+        return _elements(self._block.memory, self.place)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return a numpy view where indexing in numpy would give one, and a copy elsewhere."""
+        place = self.place
+        is_copy = not isinstance(place, BasicIndex)
         # From `public`, so that the block knows of views in use and is not moved away from under them.
-        viewed = np.asarray(self._from(self._block.public()))
-        if dtype is None and not copy and isinstance(self.place, BasicIndex):
-            return viewed
+        if dtype is None and not copy and isinstance(place, BasicIndex):
+            return place.view(self._block.public())
+        viewed = _elements(self._block.public(), place)
         wanted = viewed.dtype if dtype is None else np.dtype(dtype)
-        is_copy = not isinstance(self.place, BasicIndex)
         if copy is False and (is_copy or wanted != viewed.dtype):
             raise ValueError(f"a copy is needed to read {self!r} as {wanted}")
         return viewed.astype(wanted, copy=bool(copy) and not is_copy)
@@ -397,3 +390,12 @@ def _rebuild(cls: type[Array], block: Block, place: Location | None) -> Array:
     # `_of` leaves out the view of the body, as views have none; a whole array that arrives needs it.
     array._forget()
     return array
+
+
+def _elements(memory: NDArray[Any], place: Location) -> NDArray[Any]:
+    """Return what lies at a place: a view where indexing in numpy would give one, a copy elsewhere."""
+    if isinstance(place, BasicIndex):
+        return place.view(memory)
+    if isinstance(place, ScatteredIndex):
+        return np.asarray(memory.reshape(-1)[place.flat])
+    return np.asarray(place.base.view(memory)[place.location])

@@ -14,6 +14,8 @@ from parllel.buffers.named_tuple import NamedTuple
 from parllel.types import Tree
 
 Path: TypeAlias = tuple[str, ...]
+# Everything else is a leaf.
+NODES = (NamedTuple, tuple, list, Mapping)
 
 
 def parts_of(node: Tree) -> Mapping[str, Any] | None:
@@ -37,13 +39,20 @@ def dotted(path: Sequence[str], root: str = "") -> str:
 
 def leaf_paths(tree: Tree, root: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield `(path, leaf)` for every leaf, in order; None is no leaf."""
+    found: list[tuple[Path, Any]] = []
+    _find_leaves(tree, root, found)
+    return iter(found)
+
+
+def _find_leaves(tree: Tree, path: Path, found: list[tuple[Path, Any]]) -> None:
+    # Into a list: generators within generators cost each leaf as many calls as it lies deep.
     parts = parts_of(tree)
     if parts is not None:
         for name, part in parts.items():
             # Keys of a Dict space need not be strings; `check_name` refuses others where fields are made.
-            yield from leaf_paths(part, (*root, str(name)))
+            _find_leaves(part, (*path, str(name)), found)
     elif tree is not None:
-        yield root, tree
+        found.append((path, tree))
 
 
 def part_at(tree: Tree, path: Path) -> Any:

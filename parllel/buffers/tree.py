@@ -9,7 +9,7 @@ import numpy as np
 
 from parllel.arrays.array import Array
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
-from parllel.buffers.paths import dotted, leaf_paths, parts_of
+from parllel.buffers.paths import NODES, leaf_paths, parts_of
 from parllel.types import Tree
 
 
@@ -21,11 +21,9 @@ def buffer_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     Raises:
         ValueError: if the names differ.
     """
-    if tree is None:
-        return None
-    parts = parts_of(tree)
-    if parts is None:
-        return function(tree, *others)
+    if not isinstance(tree, NODES):
+        return None if tree is None else function(tree, *others)
+    parts = parts_of(tree) or {}
     more = [_same_parts(other, parts) for other in others]
     mapped = {
         name: buffer_map(function, part, *(other[name] for other in more))
@@ -44,10 +42,10 @@ def named_map(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
     So an agent meets one kind of node, whether its observations come from a buffer or not.
     """
-    parts = parts_of(tree)
-    if parts is not None:
-        return NamedTuple(**{name: named_map(function, part) for name, part in parts.items()})
-    return None if tree is None else function(tree)
+    if not isinstance(tree, NODES):
+        return None if tree is None else function(tree)
+    parts = parts_of(tree) or {}
+    return NamedTuple(**{name: named_map(function, part) for name, part in parts.items()})
 
 
 def _same_parts(tree: Tree, parts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,7 +61,8 @@ def buffer_leaves(tree: Tree, root: str = "") -> Iterator[tuple[str, Any]]:
 
     root: what the paths begin with.
     """
-    return ((dotted(path, root), leaf) for path, leaf in leaf_paths(tree))
+    before = (root,) if root else ()
+    return iter([(".".join(path), leaf) for path, leaf in leaf_paths(tree, before)])
 
 
 def buffer_asarray(tree: Tree) -> Tree:

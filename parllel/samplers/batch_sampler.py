@@ -49,8 +49,9 @@ from parllel.transforms.transform import (
     BatchTransform,
     StepTransform,
     Transform,
-    naming,
+    end_batch,
     note_transform,
+    transform_batch,
 )
 from parllel.types import BatchSpec, State
 
@@ -278,12 +279,9 @@ class BatchSampler(Sampler):
         # Before `end_batch`: final observations are to be seen as the rows of this batch were, with the same
         # statistics. Batch transforms come last, as estimates of advantages need these values.
         self._write_final_values()
-        for transform in self.step_transforms if self.updates_statistics else ():
-            with naming(transform, "end_batch"):
-                transform.end_batch(self.samples)
-        for batch_transform in self.batch_transforms:
-            with naming(batch_transform, "transform_batch"):
-                batch_transform.transform_batch(self.samples)
+        if self.updates_statistics:
+            end_batch(self.step_transforms, self.samples)
+        transform_batch(self.batch_transforms, self.samples)
         trajs = self.cages.completed_trajs()
         if self._timer is not None:
             self._timer.add_transforms(began)

@@ -53,9 +53,9 @@ class TorchHandler(Handler):
         # `from_numpy` warns of memory that may not be written, as a tensor cannot be made read-only.
         return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
-    def write(self, view: Tensor, value: Tensor) -> None:
-        """Copy from whatever device, casting to the type of the batch."""
-        view.copy_(value)
+    # Copies from whatever device, and casts to the type of the batch. Torch's own function, without one of
+    # ours around it, as this runs for every leaf of every row.
+    write = staticmethod(Tensor.copy_)
 
     def to_numpy(self, value: Tensor) -> NDArray[Any]:
         """Return an array on the CPU; raise TypeError for anything but a tensor."""

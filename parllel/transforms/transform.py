@@ -7,7 +7,7 @@ environments wrote them. A path names a field from the root of the samples, as i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -191,3 +191,23 @@ def naming(transform: Transform, where: str) -> Iterator[None]:
 def note_transform(error: Exception, transform: Transform, where: str) -> None:
     """Add the note of `naming`, where entering a context for each row would cost too much."""
     add_note(error, f"in {type(transform).__name__}.{where}")
+
+
+def end_batch(transforms: Iterable[StepTransform], samples: Samples) -> None:
+    """Let transforms update their statistics from a finished batch, in order; errors name the transform."""
+    for transform in transforms:
+        try:
+            transform.end_batch(samples)
+        except Exception as error:
+            note_transform(error, transform, "end_batch")
+            raise
+
+
+def transform_batch(transforms: Iterable[BatchTransform], samples: Samples) -> None:
+    """Transform a finished batch, in order; errors name the transform."""
+    for transform in transforms:
+        try:
+            transform.transform_batch(samples)
+        except Exception as error:
+            note_transform(error, transform, "transform_batch")
+            raise

@@ -46,9 +46,12 @@ def test_every_line_has_one_writer(size: ControlSize) -> None:
 @given(sizes, st.integers(1, 2**31 - 1))
 def test_numbers_follow_each_other(size: ControlSize, number: int) -> None:
     number = min(number, size.last_number)
-    following = size.following(number)
+    kind = available_kinds()[0]
+    lines, sleep_slots = size.allocate(kind)
+    control = Control(size, lines, kind, 0.0, sleep_slots, None)
+    following = control.command_after(number)[0]
     assert 1 <= following <= size.last_number < 2**31
-    assert size.following(size.last_number) == 1
+    assert control.command_after(size.last_number)[0] == 1
     # Its record comes after that of its predecessor, where numbers start again too.
     assert following % size.n_records == (number + 1) % size.n_records
 
@@ -70,7 +73,8 @@ def test_records_reach_the_other_end(kind: str) -> None:
         sent.append((number, (operation, group, row, batch)))
         # The last ones, as many as there are records, can still be read.
         for number, record in sent[-size.n_records :]:
-            assert theirs.record(number) == record
+            before = number - 1 or size.last_number
+            assert theirs.command_after(before) == (number, *record)
     assert [number for number, _ in sent[:5]] == [
         *range(size.last_number - 2, size.last_number + 1),
         1,
@@ -92,14 +96,15 @@ def test_bytes_follow_the_words_that_they_are_for(kind: str) -> None:
 
     with closing(SeeingPipe()) as pipe:
         mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, pipe) for _ in range(2))
-        theirs.post_done(0, 1, 1)
+        post_done = theirs.done_posters(worker=1)[0]
+        post_done(1)
         assert seen == []  # main does not listen yet
         heard = WaitSet()
         heard.add(pipe, None)
         assert mine.listen() is pipe
         assert heard.ready(0.0) == []
         for number in (2, FAILED):
-            theirs.post_done(0, 1, number)
+            post_done(number)
             assert heard.ready(0.0) == [(pipe, [None])]
         assert seen == [2, FAILED]
         pipe.drain()

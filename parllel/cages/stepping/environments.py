@@ -45,16 +45,6 @@ class Environments(RowEnvironments):
         # Not before all of them: a row must not be stepped if one reset failed, though others have succeeded.
         self._started = True
 
-    def prepare(self, t: int) -> None:
-        """Do after row `t`, while no process waits, what would be waited for later.
-
-        Ended environments are reset, into private memory; after the last row statistics are added up.
-        """
-        super().prepare(t)
-        # Before the first `reset_rows` all environments are marked, but none of them has ended.
-        if self.stepper.n_waiting and self._started:
-            self.stepper.prepare_resets()
-
     def step_row(self, t: int) -> None:
         """Step all with the actions of row `t`; ended ones stay still and get zeros."""
         rows = self._rows

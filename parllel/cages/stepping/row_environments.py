@@ -115,10 +115,16 @@ class RowEnvironments(ABC):
         """Take random steps, and write row `t`."""
 
     def prepare(self, t: int) -> None:
-        """Do after row `t`, while no process waits, what would be waited for later."""
+        """Do after row `t`, while no process waits, what would be waited for later.
+
+        Ended environments are reset, into private memory; after the last row statistics are added up.
+        """
         # Main asks for the episodes after the last row; this is the time in which it is busy with the batch.
         if self._rows is not None and t + 1 == self._rows.T:
             self._trajs.prepare()
+        # Before the first `reset_rows` all environments are marked, but none of them has ended.
+        if self.stepper.n_waiting and self._started:
+            self.stepper.prepare_resets()
 
     def _refuse_row(self, t: int) -> None:
         """Raise what is wrong with stepping a row with the buffer's actions."""

@@ -96,6 +96,12 @@ class Stepper(ABC):
         """Return what messages call the i-th environment."""
         return f"environment {self.index + i} ({self.spaces.name})"
 
+    def prepare_resets(self) -> None:
+        """Reset those that have ended, into private memory that the next reset hands out.
+
+        Does nothing where environments cannot be reset one by one.
+        """
+
     @contextmanager
     def named(self, i: int, doing: str) -> Iterator[None]:
         """Add a note to errors raised within: which environment it was, and what it was doing."""

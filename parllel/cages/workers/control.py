@@ -29,6 +29,7 @@ and of calls, one command at a time is in progress, and every worker takes comma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -79,10 +80,6 @@ class ControlSize:
     def done_line(self, group: int, worker: int = 0) -> int:
         """Return the line that a worker writes when it has finished a command of a group."""
         return 1 + group * self.n_workers + worker
-
-    def following(self, number: int) -> int:
-        """Return the number of the command after this one."""
-        return number % self.last_number + 1
 
     def allocate(self, kind: str) -> tuple[Array, SleepSlots | None]:
         """Return the lines, and what waits of some kinds need besides, to hand to the workers."""
@@ -141,19 +138,35 @@ class Control:
         """Let rows of further commands belong to another batch; no command may be in progress."""
         self._batch = number << _BATCH_SHIFT
 
-    def record(self, number: int) -> tuple[int, int, int, int]:
-        """Return `(operation, group, row, batch)` of a command."""
+    def command_after(self, number: int) -> tuple[int, int, int, int, int]:
+        """Return the number of the command after this one, with its operation, group, row and batch."""
+        number = number % self.size.last_number + 1
         at = number % self.size.n_records * _RECORD
         word, row = self._records[at : at + _RECORD]
         group = word >> _GROUP_SHIFT & _THREE_BITS
-        return word & _THREE_BITS, group, row, word >> _BATCH_SHIFT
+        return number, word & _THREE_BITS, group, row, word >> _BATCH_SHIFT
 
-    def post_done(self, group: int, worker: int, number: int) -> None:
-        """Say that a worker has finished a command of a group, or FAILED."""
-        self.wait.post(self.size.done_line(group, worker), number)
-        # After the post, see wakeup_pipe.py.
-        if self._wakeup is not None and self.wait.load(self.size.listening_line):
-            self._wakeup.wake()
+    def done_posters(self, worker: int) -> list[Callable[[int], object]]:
+        """Return for each group, and last for calls, what posts the number of a command, or FAILED.
+
+        Made once, as a worker posts in each row.
+        """
+        lines = [self.size.done_line(group, worker) for group in range(self.size.n_groups + 1)]
+        return [self._done_poster(line) for line in lines]
+
+    def _done_poster(self, line: int) -> Callable[[int], object]:
+        post, wakeup = self.wait.poster(line), self._wakeup
+        if wakeup is None:
+            return post
+        main_listens = self.wait.loader(self.size.listening_line)
+
+        def post_and_wake(number: int) -> None:
+            post(number)
+            # After the post, see wakeup_pipe.py.
+            if main_listens():
+                wakeup.wake()
+
+        return post_and_wake
 
     def listen(self) -> WakeupPipe | None:
         """Have workers write a byte for each done word from now on; return the pipe, None if it has none."""

@@ -81,7 +81,6 @@ class SynchronizedWorker:
         # Memory in "shared" storage, semaphores and pipes can only be handed over when a process starts.
         lines, needs_reset, sleep_slots, wakeup, buffers = inherited
         self._worker = settings.worker
-        self._size = settings.size
         self._conversation = ChildConversation(connection, buffers)
         self._control = Control(
             settings.size, lines, settings.kind, settings.spin_us, sleep_slots, wakeup
@@ -93,6 +92,8 @@ class SynchronizedWorker:
             reset_automatically=settings.reset_automatically,
             after_row=self._report_rows,
         )
+        # One for each group, and the last for calls.
+        self._post_done = self._control.done_posters(settings.worker)
         self._placement = Placement(settings.others)
 
     def run(self) -> None:
@@ -109,8 +110,7 @@ class SynchronizedWorker:
                 go = wait.wait(GO, handled, _WAIT_S)
                 # Main may have started several groups since: `go` is the last command, and all count.
                 while more and handled != go:
-                    handled = self._size.following(handled)
-                    operation, group, row, batch = control.record(handled)
+                    handled, operation, group, row, batch = control.command_after(handled)
                     # Before any command: a call such as "decorrelate" writes rows of the batch, too.
                     if batch != self._share.batch:
                         self._share.use_batch(batch)
@@ -119,7 +119,7 @@ class SynchronizedWorker:
                     else:
                         self._share.run(operation, group, row)
                         # After the last write to the row: main reads it as soon as it sees the number.
-                        control.post_done(group, self._worker, handled)
+                        self._post_done[group](handled)
                         # Only now, while the agent acts: nothing waits for what these do.
                         self._share.prepare(group, row)
                         self._placement.check()
@@ -138,8 +138,8 @@ class SynchronizedWorker:
         # Before the exception is sent: a long one does not fit into the pipe, and main, waiting for a word,
         # reads the pipe only once it has seen this. In every line, as it may wait for any of them: of another
         # group, or of a call, if this failed in a reset ahead of time.
-        for group in range(self._size.n_groups + 1):
-            self._control.post_done(group, self._worker, FAILED)
+        for post_done in self._post_done:
+            post_done(FAILED)
         self._conversation.fail(error, lambda: self._share.collect(False, True))
 
     def _report_rows(self, group: int, rows: int) -> None:
@@ -169,7 +169,7 @@ class SynchronizedWorker:
         mailed = op != "close" and self._control.put_answer(self._worker, reply)
         # The mail before this word, which makes it visible; the pipe after it, as sending a long reply ends
         # only when main reads, and main reads once it has seen the word.
-        self._control.post_done(self._size.n_groups, self._worker, number)
+        self._post_done[-1](number)
         if not mailed:
             self._conversation.send(reply)
         return op != "close"

@@ -96,6 +96,23 @@ class Delivery:
         if self._exchange.encoded:
             self._receive(0.0)
 
+    def await_messages(self, channels: Sequence[Channel], deadline: float | None) -> None:
+        """Flush, and receive until each channel has its message of the step; drop those of earlier steps.
+
+        Raises:
+            MissingMessageError: if one has not come by the deadline; names the first of them.
+            SequenceGapError, BrokerUnavailableError, BrokerRefusedError: as `wait_until`.
+        """
+        missing = list(channels)
+
+        def ready() -> bool:
+            missing[:] = _unready(missing)
+            return not missing
+
+        if not self.wait_until(ready, missing, self.deadline(deadline)):
+            others = f" (and {len(missing) - 1} others)" if len(missing) > 1 else ""
+            raise self.overdue(missing[0], f"the deadline is over{others}")
+
     def wait_until(
         self, ready: Callable[[], bool], channels: Sequence[Channel], deadline: float
     ) -> bool:
@@ -109,13 +126,8 @@ class Delivery:
             SequenceGapError: if what a channel waits for is lost.
             BrokerUnavailableError, BrokerRefusedError: if the transport fails; names the first channel.
         """
-        turn = self._start_turn()
         try:
             while True:
-                if self._was_stopped(turn):
-                    # What was left of it when this process last ran is left still.
-                    deadline += time.monotonic() - turn[0]
-                    self._transport.send_hop((), deadline)
                 turn = self._start_turn()
                 self.flush(deadline)
                 with self._exchange.lock:
@@ -129,6 +141,10 @@ class Delivery:
                 if left <= 0 and not self._was_stopped(turn):
                     return False
                 self._receive(max(0.0, min(left, _SLICE_S)), ready)
+                if self._was_stopped(turn):
+                    # What was left of it when this process last ran is left still.
+                    deadline += time.monotonic() - turn[0]
+                    self._transport.send_hop((), deadline)
         except (BrokerUnavailableError, BrokerRefusedError) as error:
             raise _while_waiting(error, channels) from error
 
@@ -254,7 +270,7 @@ def _while_waiting(error: MessagingError, channels: Sequence[Channel]) -> Messag
     return type(error)(f"{channels[0]}: {error}", environment=lease.environment, step=lease.step)
 
 
-def unready(channels: Sequence[Channel]) -> list[Channel]:
+def _unready(channels: Sequence[Channel]) -> list[Channel]:
     """Return the channels whose message of this step is not here."""
     return [
         channel

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from parllel.distributed.messaging.channel import Channel
-from parllel.distributed.messaging.delivery import Delivery, unready
+from parllel.distributed.messaging.delivery import Delivery
 from parllel.distributed.messaging.exchange import Exchange
 from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.messaging.memory_transport import MemoryTransport
@@ -300,15 +300,7 @@ class KafkaBroker(Closeable):
             SequenceGapError: if it was lost.
             BrokerUnavailableError: if it is on its way, or cannot be sent.
         """
-        missing = list(channels)
-
-        def ready() -> bool:
-            missing[:] = unready(missing)
-            return not missing
-
-        if not self._delivery.wait_until(ready, missing, self._delivery.deadline(deadline)):
-            others = f" (and {len(missing) - 1} others)" if len(missing) > 1 else ""
-            raise self._delivery.overdue(missing[0], f"the deadline is over{others}")
+        self._delivery.await_messages(channels, deadline)
         self._exchange.watchers.run(self.timeout_s)
 
     def take_payloads(

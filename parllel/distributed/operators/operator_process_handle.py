@@ -194,9 +194,8 @@ class OperatorProcessHandle(Closeable):
 
     def _send(self, name: str, command: AnyCommand) -> None:
         self._check_interactive()
-        if self.process.ended:
-            raise ClosedError(f"{self.process.name}: used after it was ended")
-        if self._is_stopping:
+        # `write` says that it was ended.
+        if self._is_stopping and not self.process.ended:
             raise WrongStateError(f"{self.process.name}: cannot send {name!r} after 'stop'")
         command.id = self._owed.next_id()
         line = write_command(command)

@@ -48,20 +48,15 @@ class EpisodeViewers:
         self._wanting, self._wanting_last = list[Viewer](), list[Viewer]()
         self._name, self._env_id, self._episode = name, env_id, episode
 
-    def ask(self) -> bool:
-        """Ask all viewers, and return whether one wants the next picture."""
+    def ask(self) -> tuple[bool, bool]:
+        """Ask all viewers; return whether one wants the next picture, and one only if it is the last."""
         self._wanting, self._wanting_last = [], []
         for one in self._viewers:
             if one.wants(self._name, self._episode):
                 self._wanting.append(one)
             elif one.wants_last(self._name, self._episode):
                 self._wanting_last.append(one)
-        return bool(self._wanting)
-
-    @property
-    def wants_last_frame(self) -> bool:
-        """Whether a viewer wants the next picture only if it is the last."""
-        return bool(self._wanting_last)
+        return bool(self._wanting), bool(self._wanting_last)
 
     def show(self, step: int, payload: Any, *, is_last: bool = False) -> None:
         """Show a picture to those that wanted it."""

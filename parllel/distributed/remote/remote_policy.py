@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.buffers.paths import leaf_paths
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.cages.spaces import example_of
 from parllel.distributed.remote.failure import AgentFailure
@@ -123,7 +124,7 @@ class RemotePolicy(Policy):
             ClosedError: after `close`.
         """
         numbers = [int(number) for number in env_indices]
-        n = len(next(buffer_leaves(observation))[1])
+        n = len(next(leaf_paths(observation))[1])
         if len(set(numbers)) != n or len(numbers) != n:
             raise ValueError(f"env_indices: expected {n} different ints, got {env_indices!r}")
         if n == 0:

@@ -29,7 +29,7 @@ from parllel.distributed.rollouts.rollouts import Rollouts
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.samplers.part_checks import check_handler, check_samples, check_transforms
 from parllel.samplers.publishing_sampler import PublishingSampler
-from parllel.transforms.transform import BatchTransform, StepTransform, Transform, naming
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform, transform_batch
 from parllel.types import BatchSpec, State
 
 # Longest wait without a look at the workers.
@@ -137,9 +137,7 @@ class FragmentSampler(PublishingSampler):
         # Before the filling, which is the trainer's own work: this is what more workers would shorten.
         waited_s = perf_counter() - began
         self._filler.fill(fragments)
-        for batch_transform in self.batch_transforms:
-            with naming(batch_transform, "transform_batch"):
-                batch_transform.transform_batch(self.samples)
+        transform_batch(self.batch_transforms, self.samples)
         self._batches += 1
         self._version_of_batch = min(fragment.oldest_version for fragment in fragments)
         self._about_batch = {

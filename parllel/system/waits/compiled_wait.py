@@ -82,6 +82,9 @@ class CompiledWait(Wait):
     def load(self, line: int) -> int:
         return self._load(self._addresses[line])
 
+    def loader(self, line: int) -> Callable[[], int]:
+        return partial(self._load, self._addresses[line])
+
     def post(self, line: int, value: int) -> None:
         if not self._post(self._addresses[line], value):
             raise ValueError(f"line {line}: expected an int32, got {value}")

@@ -61,6 +61,10 @@ class Wait(ABC):
     def load(self, line: int) -> int:
         """Return the word; what its writer wrote before is visible after (acquire)."""
 
+    def loader(self, line: int) -> Callable[[], int]:
+        """Return a function that loads the word of a line."""
+        return partial(self.load, line)
+
     @abstractmethod
     def post(self, line: int, value: int) -> None:
         """Write the word, after all that was written before (release), and wake those that sleep on it.

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -191,10 +192,7 @@ class PPO(Algorithm):
         On the CPU they are views, which cost some microseconds per field, so they are made anew
         for each batch: views that were kept would point to the wrong side of a switching array.
         """
-
-        def flat(path: str) -> Any:
-            return flat_tensors(samples, path, self.agent.device, type(self).__name__)
-
+        flat = partial(flat_tensors, samples, device=self.agent.device, who=type(self).__name__)
         fields = {name: flat(path) for name, path in paths_of_steps(samples).items()}
         return PpoInputs(agent={"observation": flat("agent.observation")}, **fields)
 

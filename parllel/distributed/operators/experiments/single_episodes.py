@@ -322,8 +322,7 @@ class _Episode:
 
     def _answer(self, send: Callable[[Any, Any], None], kind: str, timeout_s: float) -> Record:
         """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
-        wants = self._viewers.ask()
-        wants_last = self._viewers.wants_last_frame
+        wants, wants_last = self._viewers.ask()
         # The end that is known before, which is that of workers that know no such limit.
         if wants_last and self._length + 1 == self._max_steps:
             wants = True

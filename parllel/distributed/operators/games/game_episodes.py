@@ -123,7 +123,8 @@ class GameEpisodes(Closeable):
         viewers = EpisodeViewers(self._viewers, config.operator_id, config.env_id, episode)
 
         def show(step: int, is_last: bool) -> None:
-            if viewers.ask() or (is_last and viewers.wants_last_frame):
+            wants, wants_last = viewers.ask()
+            if wants or (is_last and wants_last):
                 payload = frame_of(env, "png") if can_render(env) else None
                 viewers.show(step, payload, is_last=is_last)
 

@@ -20,7 +20,7 @@ from parllel.distributed.rollouts.fragments.fragment_batch import FragmentBatch
 from parllel.distributed.rollouts.fragments.sample_fragment import FragmentKey, SampleFragment
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_chain import FinalChain
-from parllel.transforms.transform import StepTransform, Transform, naming, note_transform
+from parllel.transforms.transform import StepTransform, Transform, end_batch, note_transform
 from parllel.types import BatchSpec
 
 _Number: TypeAlias = "tuple[float, int]"  # epoch and sequence
@@ -123,17 +123,16 @@ class BatchFiller:
         # A storage may hand out a fragment several times to be learned from, but it was played once.
         again = [column for column, key in enumerate(keys) if not self._counted.add(key)]
         with self._batch.without(again):
-            for transform in self._steps:
-                with naming(transform, "end_batch"):
-                    transform.end_batch(self.samples)
+            end_batch(self._steps, self.samples)
 
     def _placed(self, fragments: Sequence[SampleFragment]) -> list[SampleFragment]:
         """Return the fragments by column."""
         # What goes on from batch to batch, such as discounted returns, would end with each fragment else:
         # they come in whatever order the environments were ready.
         columns = {(*key[:3], key[3] + 1): column for column, key in enumerate(self._keys) if key}
-        placed = {columns[one.key]: one for one in fragments if one.key in columns}
-        rest = iter([one for one in fragments if one.key not in columns])
+        found = [(columns.get(one.key), one) for one in fragments]
+        placed = {column: one for column, one in found if column is not None}
+        rest = iter([one for column, one in found if column is None])
         return [
             placed[column] if column in placed else next(rest) for column in range(len(fragments))
         ]

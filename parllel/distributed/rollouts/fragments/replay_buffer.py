@@ -223,7 +223,8 @@ class ReplayBuffer(ReplayBufferInterface):
 
     def _take_in(self, fragment: SampleFragment) -> bool:
         """Be done with a fragment, unless there is no room for it."""
-        if self._known.has_arrived(fragment.key):
+        key = fragment.key
+        if self._known.has_arrived(key):
             self.duplicates += 1
             return True
         oldest_version = fragment.oldest_version
@@ -231,7 +232,7 @@ class ReplayBuffer(ReplayBufferInterface):
         # Before the question of room: what is too old waits for none.
         if not stale and len(self._entries) >= self.capacity:
             return False
-        self._known.note(fragment.key)
+        self._known.note(key)
         if stale:
             self.ledger.add("added", "stale")
             return True
