@@ -252,13 +252,13 @@ def message(folder: Path) -> Calls:
     from parllel.distributed.messaging import KafkaBroker, TopicManager
 
     with KafkaBroker() as broker:
-        edge = broker.edge(TopicManager.action_topic("grid", "device", "rollout_0"))
+        channel = broker.channel(TopicManager.action_topic("grid", "device", "rollout_0"))
         for step in range(2):
             with CallTrace() as trace:
                 broker.begin_step(["rollout_0"], [step])
-                edge.put({"action": 1})
-                broker.await_messages([edge])
-                edge.take()
+                channel.put({"action": 1})
+                broker.await_messages([channel])
+                channel.take()
     return trace.calls
 
 
