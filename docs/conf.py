@@ -17,3 +17,16 @@ napoleon_google_docstring = True
 napoleon_use_ivar = True
 myst_heading_anchors = 3
 default_role = "py:obj"  # what docstrings have in backticks
+
+
+def leave_out_foreign(app, what, name, obj, options, lines):
+    """Don't repeat the docstring of another library's function that serves as a method."""
+    if what == "method" and not str(getattr(obj, "__module__", "")).startswith(
+        "parllel"
+    ):
+        lines[:] = ["See the base class."]
+
+
+def setup(app):
+    """Register with Sphinx."""
+    app.connect("autodoc-process-docstring", leave_out_foreign)
