@@ -1,10 +1,9 @@
-"""Operators: decision-makers in processes of their own, driven step by step over lines of JSON.
+"""Operators: decision-makers in separate processes, driven step by step over lines of JSON.
 
-Names are imported when they are first asked for: a worker is started for each operator, and executes this
-file.
+Names are imported on first use, because every worker process executes this file when it starts.
 
 Raises:
-    ImportError: for a name that needs what the extra `operators` installs, if that is missing.
+    ImportError: for a name that needs the extra `operators`, if that is not installed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which worker prompts a language model, by the environment that it plays."""
+"""Choice of the worker that prompts a language model, by environment."""
 
 from __future__ import annotations
 
-# The settings of a worker beside those that all have.
+# Settings of each worker besides the common ones.
 OWN_SETTINGS: dict[str, tuple[str, ...]] = {
     "balrog_worker": (),
     "chess_worker": ("turns",),
@@ -12,7 +12,7 @@ _TEXT_WORLDS = ("babyai", "minigrid")
 
 
 def llm_worker(env_id: str | None) -> str:
-    """Return the module of `parllel.distributed.operators` for an environment."""
+    """Return the module of `parllel.distributed.operators.workers` for an environment."""
     name = (env_id or "").lower()
     if "chess" in name:
         return "chess_worker"

@@ -1,4 +1,4 @@
-"""Which servers are on this machine."""
+"""Recognition of URLs of this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def is_local(url: str) -> bool:
-    """Return whether a URL names this machine, by a loopback address or as localhost."""
+    """Return whether the host of a URL is localhost, or a loopback or unspecified address."""
     host = (urlsplit(url).hostname or "").rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -1,11 +1,11 @@
-"""Start the workers of operators, each in a process of its own, with a log of its own.
+"""Launcher of operator workers: one process and one log file per operator.
 
     caller     launch_operator(config, run_id)     -->  worker: python -m parllel...workers.<worker> ...
                OperatorProcessHandle               <--> commands and replies
-    launcher   log_dir/<run_id>.log                <--  its standard error, and output that is no reply
-               close()                             -->  ends all of them side by side
+    launcher   log_dir/<run_id>.log                <--  standard error, and output that is not a reply
+               close()                             -->  ends all workers in parallel
 
-A kind is added by a builder `_build_<kind>_command`, and by its name in `OPERATOR_TYPES`.
+To add a kind, write a builder `_build_<kind>_command` and add its name to `OPERATOR_TYPES`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ from parllel.system.processes.program import Program
 from parllel.system.processes.several import end_all
 from parllel.types import Closeable
 
-_GRACE_S = 2.0
+_GRACE_S = 2.0  # for a worker to leave after `stop`, before SIGTERM
 
 
 class OperatorLauncher(Closeable):
-    """Launch operators, and end those that still run when it is closed.
+    """Starts operator workers and ends those still running when it is closed.
 
     Args:
-        folder: where the two folders below are, if their paths are relative; default the current one.
-        telemetry_dir: where workers write records of their own, as TELEMETRY_DIR.
-        log_dir: gets `<run_id>.log` of each worker, which this user alone may read; added to.
-        terminal: whether people are asked at the terminal of this process; otherwise what they choose is sent
-            along with each step.
+        folder: base of `telemetry_dir` and `log_dir` where they are relative; default the current folder.
+        telemetry_dir: passed to workers as TELEMETRY_DIR, for records of their own.
+        log_dir: receives `<run_id>.log` of each worker, appended to and readable by this user only.
+        terminal: ask people at the terminal of this process. Otherwise their choice is sent with each step.
     """
 
     def __init__(
@@ -59,15 +58,17 @@ class OperatorLauncher(Closeable):
         log_dir: str | os.PathLike[str] = "var/operators/logs",
         terminal: bool = True,
     ) -> None:
-        # Now, as the current folder may change.
+        # Resolved now: the current folder may change before an operator is launched.
         self.telemetry_dir = Path(folder, telemetry_dir).absolute()
         self.log_dir = Path(folder, log_dir).absolute()
         self._handles: list[OperatorProcessHandle] = []
         self._closed = False
         self._terminal = terminal
-        # Threads may launch: one that is in between is not yet among the handles. Reentrant: a signal handler
-        # may close the launcher in the middle.
+        # Threads may launch at the same time. Checking the ids and adding the handle must be one step, or two
+        # operators could take the same id. Reentrant: a signal handler may close the launcher during a
+        # launch.
         self._lock = threading.RLock()
+        # Without "llm": its worker also depends on the game, see `_launch`.
         self._builders: dict[str, Callable[[OperatorConfig, str, bool], list[str]]] = {
             "baseline": self._build_baseline_command,
             "chess": self._build_chess_command,
@@ -80,27 +81,32 @@ class OperatorLauncher(Closeable):
     def launch_operator(
         self, config: OperatorConfig, run_id: str, *, interactive: bool = False
     ) -> OperatorProcessHandle:
-        """Start an operator's worker. What it cannot load it says in reply to the first command.
+        """Start an operator's worker.
+
+        Returns as soon as the process runs. What the worker fails to load is reported by its reply to the
+        first command.
 
         Args:
             config: the operator.
-            run_id: of this run of it; no other worker may run under it.
-            interactive: whether it takes commands; otherwise it plays by itself, and its log gets its output.
+            run_id: identifies this run of the operator; unique among running workers.
+            interactive: drive the worker by commands. Otherwise it plays by itself and its output goes to its
+                log.
 
         Raises:
             ValueError, TypeError, OSError, ImportError: as `check`, before anything is started.
-            WrongStateError: if the operator runs, or another one under this run id.
+            WrongStateError: if an operator of this id, or with this run id, is already running.
             WorkerDiedError, WorkerTimeoutError: if no process could be started.
         """
+        # Held until the process is started, but not while the worker loads its policy.
         with self._lock:
             return self._launch(config, run_id, interactive, config.env_id)
 
     def check(self, config: AnyConfig) -> None:
-        """Raise what `launch_operator` would, in one sentence that names the operator; start nothing.
+        """Raise the error that `launch_operator` would raise for a config, without starting anything.
 
         Raises:
-            ValueError, FileNotFoundError, ImportError: if its policy, environment or worker is not there.
-            WrongStateError: if an operator of this id runs.
+            ValueError, FileNotFoundError, ImportError: if its policy, environment or worker is missing.
+            WrongStateError: if an operator of this id is already running.
             ClosedError: after `close`.
         """
         with self._lock:
@@ -110,36 +116,44 @@ class OperatorLauncher(Closeable):
     def launch_multiagent_operator(
         self, config: MultiAgentConfig, run_id: str | None = None
     ) -> MultiAgentOperatorHandle:
-        """Start a worker for each player of a game, or none of them.
+        """Start one worker per player of a game, or none if one of them fails.
 
         Args:
             config: the game.
-            run_id: of this run of it; default "op_ID", by its operator_id. A player's is this, "_" and the
-                operator_id of the player.
+            run_id: identifies this run of the game; default `op_<operator_id>`. Each player's run id is this,
+                "_" and the player's operator_id.
 
         Raises: as `launch_operator`.
         """
         base = f"op_{config.operator_id}" if run_id is None else run_id
         handles: dict[str, OperatorProcessHandle] = {}
+        # Held for all players: another launch must not take one of their ids in between.
         with self._lock:
+            # All players are checked before the first is started: most mistakes cost no process.
             self.check(config)
             try:
                 for player, operator in config.players.items():
-                    # The game names its environment when it begins.
-                    alone = replace(operator, env_id=None)
-                    own = f"{base}_{operator.operator_id}"
-                    handles[player] = self._launch(alone, own, True, config.env_id)
+                    # Without an environment: `init_agent` names it when a game begins.
+                    player_config = replace(operator, env_id=None)
+                    player_run_id = f"{base}_{operator.operator_id}"
+                    handles[player] = self._launch(
+                        player_config, player_run_id, True, config.env_id
+                    )
             except BaseException:
+                # The players started so far have no game to play. They stay in `_handles`, marked as ended.
                 end_all([handle.process for handle in handles.values()], 0.0)
                 raise
         return MultiAgentOperatorHandle(config, handles)
 
     def close(self) -> None:
-        """End all that runs, side by side. Idempotent."""
-        self._closed = True  # before the lock, for those that wait for it to launch
+        """End all running operators in parallel. Idempotent."""
+        # Set before the lock is taken: a thread that waits for the lock to launch then raises ClosedError.
+        self._closed = True
         with self._lock:
             handles, self._handles = self._handles, []
         for handle in handles:
+            # All are asked first and ended together, so that the grace periods overlap. The lock is released:
+            # a worker that takes long to leave blocks nobody.
             handle.ask_to_stop()
         end_all([handle.process for handle in handles], _GRACE_S)
 
@@ -154,13 +168,16 @@ class OperatorLauncher(Closeable):
             command = self._build_llm_command(config, run_id, interactive, game)
         else:
             command = self._builders[config.operator_type](config, run_id, interactive)
+        # Not in the constructor: a launcher that starts nothing leaves no folder behind.
         self.log_dir.mkdir(parents=True, exist_ok=True)
         env = "" if config.env_id is None else f" ({config.env_id})"
+        # Secrets travel in the environment only: every user of the machine can read command lines.
         process = Program(
             command,
             name=f"operator {config.operator_id!r}{env}",
             environment=worker_variables(config, run_id, self.telemetry_dir),
             passed=passed_variables(config),
+            # Standard output carries the replies, or else is part of the log.
             lines=interactive,
             output_to_stderr=True,
             stderr=self.log_dir / f"{run_id}.log",
@@ -168,29 +185,34 @@ class OperatorLauncher(Closeable):
         handle = OperatorProcessHandle(
             process, config.operator_id, config, run_id, interactive=interactive
         )
+        # At once: from here on `close` ends the worker, whatever happens to the caller.
         self._handles.append(handle)
         if not interactive:
+            # Nobody will send a command; a worker that reads its input sees the end at once.
             process.close_input()
         return handle
 
     def _check(self, config: OperatorConfig, run_id: str | None, env_id: str | None) -> None:
         if self._closed:
             raise ClosedError("OperatorLauncher: used after it was closed")
-        # Those that were ended hold nothing; those that died by themselves are still to be ended by `close`.
+        # Ended operators hold no resources and are dropped. One that died by itself stays: its process still
+        # has to be reaped, and what it started to be killed, by `close`.
         self._handles = [handle for handle in self._handles if not handle.process.ended]
         for handle in self._handles:
+            # After a death both ids are free: a restart appends to the same log.
             if not handle.is_running:
                 continue
             if handle.operator_id == config.operator_id:
                 raise WrongStateError(
-                    f"operator {config.operator_id!r}: runs already, as process {handle.pid}; end it, "
-                    "or take another operator_id"
+                    f"operator {config.operator_id!r}: is already running as process {handle.pid}; end it "
+                    "or use another operator_id"
                 )
             if handle.run_id == run_id:
                 raise WrongStateError(
-                    f"operator {config.operator_id!r}: run_id {run_id!r}: operator "
-                    f"{handle.operator_id!r} runs under it; take another"
+                    f"operator {config.operator_id!r}: run_id {run_id!r} is in use by operator "
+                    f"{handle.operator_id!r}, which is running; use another run_id"
                 )
+        # Last, because it reads files and registries.
         check_operator(config, env_id)
 
     # ------------------------------------------------------------------ command lines
@@ -221,7 +243,7 @@ class OperatorLauncher(Closeable):
         words = _command("human_worker", config, run_id, interactive)
         if not self._terminal:
             return [*words, "--no-terminal"]
-        # It has a session of its own, and hence no terminal.
+        # The worker runs in its own session, which has no controlling terminal: pass the path of ours.
         terminals = (os.ttyname(fd) for fd in (0, 1, 2) if os.isatty(fd))
         return [*words, *_pair("--tty", next(terminals, None))]
 
@@ -233,12 +255,13 @@ class OperatorLauncher(Closeable):
     def _build_program_command(
         self, config: OperatorConfig, run_id: str, interactive: bool
     ) -> list[str]:
-        # Its own words alone: what else it may want to know stands in its environment.
+        # Verbatim: a foreign program gets run id, seeds and folders from its environment variables.
         return list(config.worker or ())
 
 
 def _command(worker: str, config: OperatorConfig, run_id: str, interactive: bool) -> list[str]:
-    """Return the command line of a worker of this package, which all on this machine can read."""
+    """Return the command line of one of our workers. It must hold no secret: any user can read it."""
+    # The same interpreter, and thus the same installed packages.
     words = [sys.executable, "-m", f"parllel.distributed.operators.workers.{worker}"]
     words += _pair("--env-id", config.env_id)
     words += _pair("--env-kwargs", json.dumps(config.env_kwargs) if config.env_kwargs else None)
@@ -250,5 +273,5 @@ def _command(worker: str, config: OperatorConfig, run_id: str, interactive: bool
 
 
 def _pair(option: str, value: object) -> Iterable[str]:
-    # In one word: a value may begin with a hyphen.
+    # As one argument `--option=value`: a value may begin with a hyphen.
     return [] if value is None else [f"{option}={value}"]

@@ -1,11 +1,11 @@
-"""One operator's worker, spoken to in commands and replies.
+"""Handle of one operator's worker: sends commands and reads replies.
 
     caller   send_*          one line per command -->  worker's standard input
-             read_response   <-- the replies to the newest command, which are lines of its standard output
-                             replies to earlier commands, and to none, are left out and counted
-             end             a last `stop`, the end of its input, SIGTERM, SIGKILL: to all that it started
+             read_response   <-- replies to the newest command, from the worker's standard output
+                             late replies, and lines that answer no command, are skipped and counted
+             end             a last `stop`, end of input, SIGTERM, SIGKILL: to the worker and all it started
 
-There are three outcomes: a reply, a time-out (the worker lives, and may still answer), and its death.
+A read has three outcomes: a reply, a timeout (the worker is alive and may still answer), or its death.
 """
 
 from __future__ import annotations
@@ -49,23 +49,25 @@ from parllel.system.processes.program import Program
 from parllel.system.processes.several import await_lines
 from parllel.types import Closeable
 
-_AT_ONCE = 1000  # lines that are looked through, although the time is over
-_LEAVE_S = 1.0  # for a worker that has said that it stops
-_SHOWN = 100  # characters of a line, in messages
+_AT_ONCE = 1000  # lines to look through after the deadline: many may have arrived before it
+_LEAVE_S = 1.0  # for a worker to exit after its `stopped` reply
+_SHOWN = 100  # characters of a bad line in error messages
 
 
 class OperatorProcessHandle(Closeable):
-    """A running worker of one operator. It serves one thread at a time; `end` may come from another.
+    """A running worker of one operator.
+
+    Not thread-safe: one thread at a time sends and reads. `end` may be called from another thread.
 
     Args:
-        process: the worker; ended by `end`.
-        operator_id: what errors call it.
-        config: what it was launched with.
-        run_id: of this run of it, which its records carry.
-        interactive: whether it takes commands.
-        write_timeout_s: for a command to be taken, which takes no time unless the worker does not read.
+        process: the worker's process; owned, ended by `end`.
+        operator_id: name used in errors.
+        config: configuration it was launched with.
+        run_id: identifies this run in the worker's records.
+        interactive: whether the worker takes commands.
+        write_timeout_s: limit for writing a command. Writing blocks only if the worker does not read.
 
-    A new command takes the place of the one before: what the worker still sends for that one is left out.
+    A new command replaces the previous one: replies that the worker still sends to the old one are skipped.
     """
 
     def __init__(
@@ -84,10 +86,12 @@ class OperatorProcessHandle(Closeable):
         self.run_id = run_id
         self.interactive = interactive
         self.write_timeout_s = write_timeout_s
+        # Tells replies to the newest command from late ones, even if the worker repeats no ids.
         self._owed = OwedReplies()
         self._n_left_out = 0
-        self._is_stopping = False
-        self._complaint: str | None = None  # an error that was left out: perhaps why it died
+        self._is_stopping = False  # nothing may follow a `stop`
+        # The last error reply that was skipped: it often explains a death that follows.
+        self._complaint: str | None = None
 
     @property
     def pid(self) -> int:
@@ -96,12 +100,12 @@ class OperatorProcessHandle(Closeable):
 
     @property
     def is_running(self) -> bool:
-        """Whether the worker runs; False after `end`."""
+        """Whether the worker is running; False after `end`."""
         return self.process.alive
 
     @property
     def n_left_out(self) -> int:
-        """How many lines were left out: late replies, and what answers no command."""
+        """The number of skipped lines: late replies, and lines that answer no command."""
         return self._n_left_out
 
     # ------------------------------------------------------------------ commands
@@ -114,19 +118,21 @@ class OperatorProcessHandle(Closeable):
         max_steps: int | None = None,
         frame: Frame = None,
     ) -> None:
-        """Ask for a new episode, which `ready` answers.
+        """Start a new episode; the worker replies `ready`.
 
         Args:
-            seed: of the environment. None goes on.
-            agent_seed: from which that of the agent follows; None for `seed`.
-            max_steps: after which the episode is truncated; None for the operator's own.
-            frame: "png" or "rgb" sends a picture along.
+            seed: of the environment. None continues its random stream.
+            agent_seed: the agent's seed is derived from it; default `seed`.
+            max_steps: truncate the episode after this many steps; default the operator's own limit.
+            frame: "png" or "rgb" includes a picture in the reply.
 
         Raises:
-            WorkerDiedError, WorkerTimeoutError: if the worker has ended, or does not take the command.
-            WrongStateError: of an operator that takes no commands, or was stopped; ClosedError after `end`.
-            MessageError: for a value that cannot be sent.
+            WorkerDiedError, WorkerTimeoutError: if the worker has ended, or does not read the command.
+            WrongStateError: if the operator is not interactive, or was stopped.
+            ClosedError: after `end`.
+            MessageError: for a value that JSON cannot hold.
         """
+        # UNSET fields are left out of the line, as older workers may not know them.
         steps = UNSET if max_steps is None else max_steps
         seed = seed if seed is None else int(seed)
         command = ResetCommand(seed=seed, max_steps=steps, frame=frame or UNSET)
@@ -137,24 +143,26 @@ class OperatorProcessHandle(Closeable):
     def send_step(
         self, *, frame: Frame = None, last_frame: Frame = None, action: Any = UNSET
     ) -> None:
-        """Ask for one step, which `step` answers, and `episode_end` after the last; raise as `send_reset`.
+        """Take one step; the worker replies `step`, followed by `episode_end` if the episode ended.
 
         Args:
-            frame: "png" or "rgb" sends a picture along.
-            last_frame: sends one along if the episode ends with this step.
-            action: what a person chose.
+            frame: "png" or "rgb" includes a picture in the reply.
+            last_frame: includes one only if the episode ends with this step.
+            action: a person's choice, for workers that leave the choice to a person.
+
+        Raises: as `send_reset`.
         """
         self._send(
             "step", StepCommand(frame=frame or UNSET, last_frame=last_frame or UNSET, action=action)
         )
 
     def send_stop(self) -> None:
-        """Ask the worker to end, which `stopped` answers. Reading that ends all that it has started."""
+        """Ask the worker to exit; it replies `stopped`. Reading that reply ends everything it started."""
         self._send("stop", StopCommand())
-        self._is_stopping = True
+        self._is_stopping = True  # only now, as `_send` refuses everything once this is set
 
     def send_ping(self) -> None:
-        """Ask for `pong`; raise as `send_reset`."""
+        """Ask for a `pong`. Raises as `send_reset`."""
         self._send("ping", PingCommand())
 
     def send_init_agent(
@@ -166,8 +174,9 @@ class OperatorProcessHandle(Closeable):
         env_id: str | None = None,
         env_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """Ask the worker to be a player, which `agent_ready` answers; raise as `send_reset`."""
+        """Make the worker a player of a game; it replies `agent_ready`. Raises as `send_reset`."""
         command = InitAgentCommand(game_name=game_name, player_id=player_id, seed=seed)
+        # Without it, the worker cannot know the spaces, and exchanges plain JSON values.
         if env_id is not None:
             command.env_id, command.env_kwargs = env_id, env_kwargs or {}
         self._send("init_agent", command)
@@ -182,9 +191,9 @@ class OperatorProcessHandle(Closeable):
         text: str | None = None,
         action: Any = UNSET,
     ) -> None:
-        """Ask a player for an action, which `action_selected` answers; raise as `send_reset`.
+        """Ask a player for an action; the worker replies `action_selected`. Raises as `send_reset`.
 
-        Observation, actions and info are JSON values. `action` is what a person chose.
+        Observation, legal actions and info are JSON values. `action` is a person's choice.
         """
         command = SelectActionCommand(player_id=player_id, observation=observation, action=action)
         command.legal_actions = legal_actions
@@ -197,20 +206,26 @@ class OperatorProcessHandle(Closeable):
         # `write` says that it was ended.
         if self._is_stopping and not self.process.ended:
             raise WrongStateError(f"{self.process.name}: cannot send {name!r} after 'stop'")
+        # Encoded before anything is sent or counted: a value that JSON cannot hold leaves the handle usable.
         command.id = self._owed.next_id()
         line = write_command(command)
         if not self._owed.repeats_ids:
-            # What is there before the command was sent cannot be its reply.
-            self._leave_out_what_came()
+            # Without ids, only time tells replies apart: what arrived before this command cannot answer it.
+            self._skip_pending_lines()
+        # A timeout passes through: the worker lives. If it took a part of the line, the process refuses any
+        # further write, and only `end` is left.
         try:
             self.process.write(line, self.write_timeout_s)
         except WorkerDiedError as error:
-            self._leave_out_what_came()
+            # It may have said why it ends before it died; the pipe keeps that until it is read.
+            self._skip_pending_lines()
             raise self._explained(error) from None
+        # Only now: a command that was never written gets no reply.
         self._owed.expect_reply_to(name)
 
     def _check_interactive(self) -> None:
         if not self.interactive:
+            # The protocol's description fixes how this message begins.
             raise WrongStateError(
                 f"{self.process.name}: Cannot send command to non-interactive operator; launch it with "
                 "interactive=True"
@@ -219,29 +234,34 @@ class OperatorProcessHandle(Closeable):
     # ------------------------------------------------------------------ replies
 
     def try_read_response(self, timeout: float = 0.1) -> dict[str, Any] | None:
-        """Return the next reply to the newest command as a dict, None if none came in `timeout` seconds.
+        """Return the next reply to the newest command as a dict, or None after `timeout` seconds.
 
         Raises:
-            WorkerDiedError: if the worker ended, or closed its output; says how, and its last words.
-            BadReplyError: for a line that is no reply; LineTooLongError: in place of an endless one. The next
-                reply can be read.
-            WrongStateError: of an operator that takes no commands; ClosedError after `end`.
+            WorkerDiedError: if the worker ended, or closed its output. Holds exit status and last log lines.
+            BadReplyError: for a line that is not a reply.
+            LineTooLongError: in place of a line above the limit. After both, the next reply can be read.
+            WrongStateError: if the operator is not interactive.
+            ClosedError: after `end`.
         """
         self._check_interactive()
         deadline, n_lines = monotonic() + timeout, 0
+        # One deadline for all lines: skipped ones must not extend the wait.
         while True:
+            # The first read gets the whole timeout, so that `timeout=0` still takes a line that is there.
             left_s = deadline - monotonic() if n_lines else timeout
             try:
                 line = self.process.try_read_line(max(left_s, 0.0))
+            # Raised only after all lines that the worker wrote before its death.
             except WorkerDiedError as error:
                 raise self._explained(error) from None
             if line is None:
                 return None
-            reply = self._taken(line)
+            reply = self._wanted_reply(line)
             if reply is not None:
                 return reply
             n_lines += 1
-            # A flood of what is left out may have no end.
+            # Past the deadline, lines that have already arrived are still looked through, but a worker that
+            # floods its output could keep us here for ever.
             if n_lines >= _AT_ONCE and monotonic() > deadline:
                 return None
 
@@ -249,55 +269,61 @@ class OperatorProcessHandle(Closeable):
         """Return the next reply to the newest command as a dict.
 
         Raises:
-            WorkerTimeoutError: if none came in `timeout` seconds. The worker lives on; read again to wait for
-                longer, or send another command.
+            WorkerTimeoutError: if none arrived in `timeout` seconds. The worker is still alive: read again to
+                wait longer, or send another command.
             others: as `try_read_response`.
         """
         reply = self.try_read_response(timeout)
         if reply is not None:
             return reply
+        # The reply stays owed: a later read can still return it.
         awaited = self._owed.awaited
-        what = "said nothing" if awaited is None else f"did not answer {awaited!r}"
+        what = "wrote nothing" if awaited is None else f"did not answer {awaited!r}"
         notes = ""
         if self._n_left_out:
-            notes = f"; {self._n_left_out:,} of its lines answer no command that is open"
+            notes = f"; skipped {self._n_left_out:,} lines that answer no open command"
         raise WorkerTimeoutError(
             f"{self.process.name}: process {self.pid} {what} within {timeout:g} s{notes}"
         )
 
-    def _taken(self, line: bytes) -> dict[str, Any] | None:
-        """Return a line's reply if it is for the caller."""
+    def _wanted_reply(self, line: bytes) -> dict[str, Any] | None:
+        """Return the reply in a line, or None if it does not answer the newest command."""
         try:
             reply = read_reply(line)
         except MessageError as error:
             if self._is_late(line, error.id):
                 self._n_left_out += 1
                 return None
+            # Raised, not skipped: if this was the awaited reply, no other will follow.
             raise self._bad(line, error) from None
         if self._owed.match(reply):
             if reply["type"] == "stopped":
-                # Here, as what it has started would stay otherwise.
+                # Its last message. Without this, processes it had started would outlive it.
                 self.process.end(_LEAVE_S)
             return reply
         self._n_left_out += 1
         if reply["type"] == "error":
+            # Kept for a later death: "could not load the policy" is the cause, the exit code is not.
             self._complaint = reply["message"]
         return None
 
     def _is_late(self, line: bytes, number: int | str | None) -> bool:
-        """Return whether a line that cannot be read is the reply to a command that was given up."""
+        """Return whether an unreadable line answers an earlier command, which nobody waits for any more."""
         if number is None and not _is_reply(line):
-            return False  # a library's print, perhaps: the reply is still to come
+            return False  # a library's print, perhaps: it uses up no command, the reply may still arrive
         return not self._owed.fail(number)
 
     def _bad(self, line: bytes, error: MessageError) -> BadReplyError:
+        # Only the beginning: a line may be many megabytes long.
         beginning = line[:_SHOWN].decode(errors="backslashreplace")
         return BadReplyError(
-            f"{self.process.name}: process {self.pid} wrote what is no reply: {error}; its line begins "
-            f"with {beginning!r}"
+            f"{self.process.name}: process {self.pid} wrote a line that is not a reply: {error}; the line "
+            f"begins with {beginning!r}"
         )
 
-    def _leave_out_what_came(self) -> None:
+    def _skip_pending_lines(self) -> None:
+        """Consume the lines that have arrived, without waiting; at most `_AT_ONCE` of them."""
+        # Bounded: a worker that floods its output must not keep the caller from sending.
         for _ in range(_AT_ONCE):
             try:
                 line = self.process.try_read_line(0.0)
@@ -307,39 +333,45 @@ class OperatorProcessHandle(Closeable):
             except (LineTooLongError, MessageError):
                 self._n_left_out += 1
             except WorkerError:
-                return  # the write that follows says how it ended
+                return  # not reported here: the write that follows raises with the cause of the death
             else:
+                # Matched although nobody reads it: it settles what the worker owes.
                 self._owed.match(reply)
                 self._n_left_out += 1
                 if reply["type"] == "error":
                     self._complaint = reply["message"]
 
     def _explained(self, error: WorkerDiedError) -> WorkerDiedError:
-        """Add to a death what the worker complained of before, which was not read."""
+        """Add to a death the last error reply that the caller never saw."""
         if self._complaint is not None:
-            error.args = (f"{error}; it had said: {self._complaint}",)
+            error.args = (f"{error}; it had reported: {self._complaint}",)
         return error
 
     # ------------------------------------------------------------------ the end
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the worker to end by itself and return its exit code; None if it runs on."""
+        """Wait for the worker to exit by itself. Returns its exit code, or None if it is still running."""
         return self.process.wait(timeout_s)
 
     def end(self, grace_s: float = 2.0) -> None:
-        """Ask the worker to stop, give it `grace_s`, then terminate it, then kill it, with all it started.
+        """End the worker and everything it started: `stop`, `grace_s` to leave, SIGTERM, SIGKILL.
 
-        Idempotent. What it wrote and was not read is lost.
+        Idempotent. Output that was not read is lost.
         """
         self.ask_to_stop()
+        # A worker whose agent is thinking does not read `stop`, and is terminated when the grace is over.
+        # Signals go to the whole process group.
         self.process.end(grace_s)
 
     def ask_to_stop(self) -> None:
-        """Send a last `stop` if the worker takes it at once, and close its input; do not wait."""
+        """Send a last `stop` if the worker reads it at once, and close its input. Does not wait."""
         if self.interactive and not self._is_stopping and not self.process.ended:
+            # Set before the write: after half a command the stream is unusable, so nothing may follow.
             self._is_stopping = True
             with contextlib.suppress(WorkerError, ClosedError):
+                # No waiting: a worker that does not read is ended by signals anyway.
                 self.process.write(write_command(StopCommand()), 0.0)
+        # The end of input ends workers that missed the command, foreign ones included.
         self.process.close_input()
 
     def close(self) -> None:
@@ -350,19 +382,21 @@ class OperatorProcessHandle(Closeable):
 def await_replies(
     handles: Sequence[OperatorProcessHandle], timeout: float = 5.0
 ) -> list[OperatorProcessHandle]:
-    """Return those operators whose worker has written something, or has ended, once any has.
+    """Wait until a worker has written a line or ended, and return the handles of all that have.
 
-    `try_read_response(0)` of each then returns its reply, raises, or returns None, if that was a late reply.
+    `try_read_response(0)` of each then returns a reply, raises, or returns None for a skipped line.
 
     Returns:
-        None of them if the time is over, or if `handles` is empty.
+        An empty list after `timeout` seconds, or if `handles` is empty.
     """
-    heard = await_lines([handle.process for handle in handles], timeout)
-    return [handle for handle in handles if handle.process in heard]
+    # One wait over all of them: a death is noticed while the others are silent.
+    ready = await_lines([handle.process for handle in handles], timeout)
+    return [handle for handle in handles if handle.process in ready]
 
 
 def _is_reply(line: bytes) -> bool:
-    """Return whether a line that cannot be read was meant as a reply."""
+    """Return whether an unreadable line was meant as a reply: an object with the type of one."""
+    # A reply with a wrong field still uses up its command; a library's print does not.
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,10 +1,10 @@
-"""A server in place of a language model, to try operators of the kind "llm" without one.
+"""Command line of a scripted server that replaces a language model, for trying operators of the kind "llm".
 
 python -m parllel.distributed.operators.scripted_llm --port 8095
 python -m parllel.distributed.operators.scripted_llm --answer "Action: 2" --answer "Action: 1"
 
-It answers each question of this package's workers with a random legal action, or with the given answers by
-turns, until SIGTERM or Ctrl-C. Any name of a model and any key will do.
+It answers each question of our workers with a random legal action, or with the given answers in rotation,
+until SIGTERM or Ctrl-C. It accepts any model name and any key.
 """
 
 from __future__ import annotations
@@ -19,26 +19,30 @@ from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServ
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve, and return the exit status."""
+    """Serve until a signal arrives. Returns the exit status."""
     parser = argparse.ArgumentParser(
         "python -m parllel.distributed.operators.scripted_llm",
-        description="Answer the questions of operators in place of a language model.",
+        description="Serve scripted answers in place of a language model.",
     )
-    parser.add_argument("--port", type=int, default=0, help="default 0: any that is free")
+    parser.add_argument("--port", type=int, default=0, help="default 0: any free port")
     parser.add_argument(
-        "--answer", action="append", metavar="TEXT", help="by turns; default random"
+        "--answer",
+        action="append",
+        metavar="TEXT",
+        help="repeat for several, given in rotation; default: random legal actions",
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     rules = None
-    if given.answer:
-        answers = itertools.cycle(given.answer)
+    if options.answer:
+        answers = itertools.cycle(options.answer)
         rules = [Rule(lambda messages: next(answers))]
-    ending = {signal.SIGTERM, signal.SIGINT}
-    # Before the server's threads are started, as they inherit it: the signal is waited for here.
-    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    with ScriptedServer(rules, port=given.port) as server:
+    signals = {signal.SIGTERM, signal.SIGINT}
+    # Blocked before the server starts its threads, which inherit the mask: `sigwait` below must get the
+    # signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    with ScriptedServer(rules, port=options.port) as server:
         print(f"serving on {server.base_url}", flush=True)
-        signal.sigwait(ending)
+        signal.sigwait(signals)
     return 0
 
 

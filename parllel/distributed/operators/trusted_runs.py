@@ -1,4 +1,4 @@
-"""Whether the runs that operators act by may be executed, as commands decide it."""
+"""Trust in run folders: whether operators may execute their scripts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from parllel.runs.trust import check_source
 
 
 def check_runs(operators: Iterable[AnyConfig], *, trusted: bool) -> None:
-    """Refuse operators by runs whose scripts may not be executed, as `check_source` does.
+    """Check that the scripts of all run folders among the operators' policies may be executed.
 
     Raises:
-        ValueError: for a script that is refused, naming it and how to allow it.
+        ValueError: for a script that is not trusted; names it and how to allow it.
     """
     for config in operators_of(operators):
         policy = config.policy

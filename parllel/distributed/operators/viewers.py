@@ -1,11 +1,11 @@
-"""Who looks at the pictures of an episode: a film, a page.
+"""Viewers of an episode's pictures, such as a film or a page.
 
-    before a reset, and before each step    wants: of every viewer; if one does, the picture is asked for
-                                            wants_last: of the others; if one does, it is asked for where the
-                                            episode ends with the step
-    after it                                see: of those that wanted it
+    before each reset and step    wants: asked of every viewer; if one does, the command requests a picture
+                                  wants_last: asked of the others; if one does, the command requests a picture
+                                  only in case the episode ends
+    after it                      see: called on the viewers that wanted the picture
 
-Both are called by the thread that plays the operator. Nothing is drawn that no viewer wants.
+The thread that plays the operator makes all these calls. Pictures that no viewer wants are not drawn.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Protocol
 
 
 class Viewer(Protocol):
-    """What may want pictures of operators and games."""
+    """Receiver of pictures of operators and games."""
 
     def may_view(self, name: str) -> bool:
-        """Return whether it will ever want a picture of an operator; asked once, before its first episode."""
+        """Return whether it may ever want a picture of an operator. Asked once, before the first episode."""
 
     def wants(self, name: str, episode: int) -> bool:
-        """Return whether it wants the picture that follows the next command."""
+        """Return whether it wants a picture of the state after the next command."""
 
     def wants_last(self, name: str, episode: int) -> bool:
-        """Return whether it wants the picture that follows the next command if that ends the episode."""
+        """Return whether it wants that picture if the next command ends the episode."""
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
-        """Take a picture, as the reply of a worker has it; None where it drew none.
+        """Receive a picture: the `render_payload` of a worker's reply, None if it drew nothing.
 
-        step: how many steps the episode has; 0 after the reset.
+        step: the number of steps taken in the episode; 0 after the reset.
         """
 
 
@@ -37,10 +37,10 @@ class EpisodeViewers:
     """The viewers of one episode.
 
     Args:
-        viewers: all there are.
+        viewers: all viewers.
         name: of the operator or game.
         env_id: of its environment.
-        episode: its number.
+        episode: number of the episode.
     """
 
     def __init__(self, viewers: Sequence[Viewer], name: str, env_id: str, episode: int) -> None:
@@ -49,16 +49,16 @@ class EpisodeViewers:
         self._name, self._env_id, self._episode = name, env_id, episode
 
     def ask(self) -> tuple[bool, bool]:
-        """Ask all viewers; return whether one wants the next picture, and one only if it is the last."""
+        """Ask all viewers. Returns whether any wants the next picture, and any only if it is the last."""
         self._wanting, self._wanting_last = [], []
-        for one in self._viewers:
-            if one.wants(self._name, self._episode):
-                self._wanting.append(one)
-            elif one.wants_last(self._name, self._episode):
-                self._wanting_last.append(one)
+        for viewer in self._viewers:
+            if viewer.wants(self._name, self._episode):
+                self._wanting.append(viewer)
+            elif viewer.wants_last(self._name, self._episode):
+                self._wanting_last.append(viewer)
         return bool(self._wanting), bool(self._wanting_last)
 
     def show(self, step: int, payload: Any, *, is_last: bool = False) -> None:
-        """Show a picture to those that wanted it."""
+        """Pass a picture to the viewers that wanted it."""
         for viewer in (*self._wanting, *(self._wanting_last if is_last else ())):
             viewer.see(self._name, self._env_id, self._episode, step, payload)

@@ -132,7 +132,7 @@ def test_seeds_and_folders_by_default(worker, tmp_path):
     # Those of an earlier run are kept.
     records, status, errors = played(worker(*CART, **variables))
     assert (records, status) == ([], 1)
-    assert "there is telemetry of a run of this id already" in errors
+    assert "telemetry of this run exists already" in errors
 
 
 def test_a_failed_episode_is_recorded_and_the_next_one_played(worker, tmp_path):
@@ -167,10 +167,10 @@ def test_a_signal_ends_a_batch_in_order(worker, tmp_path, number):
     [
         (("--random",), "--env-id: expected the name of an environment"),
         ((*CART, "--seeds", "3:3"), "--seeds: expected seeds such as 0-99, 0:100 or 3,5,8-10, got '3:3'"),
-        ((*CART, "--seeds", "1", "--seed", "2"), "--seeds: expected it without --episodes and --seed"),
+        ((*CART, "--seeds", "1", "--seed", "2"), "--seeds: cannot be combined with --episodes or --seed"),
         ((*CART, "--episodes", "0"), "--episodes: expected a whole number of at least 1, got '0'"),
-        ((*CART, "--env-kwargs", "[1]"), "--env-kwargs: expected an object of JSON, got '[1]'"),
-        ((*CART, "--env-kwargs", "{"), "--env-kwargs: expected an object of JSON: "),
+        ((*CART, "--env-kwargs", "[1]"), "--env-kwargs: expected a JSON object, got '[1]'"),
+        ((*CART, "--env-kwargs", "{"), "--env-kwargs: expected a JSON object: "),
         ((*CART, "--max-steps", "few"), "--max-steps: expected a whole number of at least 1"),
     ],
 )  # fmt: skip

@@ -173,10 +173,10 @@ def test_failures_are_recorded_and_the_rest_is_played(tmp_path):
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
 def test_what_workers_say_wrongly_fails_one_episode_alone(tmp_path, mode):
     wrong = {
-        "print": "wrote what is no reply",
+        "print": "wrote a line that is not a reply",
         "endless": "within 3 s",
         "miscount": "expected an episode_end after 5 steps, got one of 4",
-        "huge": "its total reward is no finite number",
+        "huge": "its total reward is not a finite number",
     }
     operators = [frail(word, f"{word}=2") for word in wrong]
     experiment = Experiment("wrong", operators, seeds=[1, 2, 3], step_timeout_s=3, mode=mode)
@@ -261,7 +261,7 @@ def test_a_signal_keeps_what_was_played(long, tmp_path, signal_name):
     folder = tmp_path / "long"
     (said,) = errors.splitlines()
     assert said.startswith(f"{signal_name}: stopped; played: quick ")
-    assert said.endswith(f" of 100000 episodes, in {folder}; to go on, give --resume {folder}")
+    assert said.endswith(f" of 100000 episodes, in {folder}; to continue, use --resume {folder}")
     assert "quick" in output
     assert not [pid for pid in workers if process_runs(pid)]
     assert json.loads((folder / "run.json").read_text())["outcome"]["stopped_by"] == signal_name
@@ -291,7 +291,7 @@ def test_a_kill_leaves_results_and_no_workers(long, tmp_path, capsys):
     ("change", "said"),
     [
         ({"operators": []}, "operators: expected at least one, got none"),
-        ({"operators": [RANDOM, RANDOM]}, "operators: two have the operator_id 'random'"),
+        ({"operators": [RANDOM, RANDOM]}, "operators: several have the operator_id 'random'"),
         (
             {"operators": ["random"]},
             "operators: expected OperatorConfigs and MultiAgentConfigs, got",
@@ -299,8 +299,8 @@ def test_a_kill_leaves_results_and_no_workers(long, tmp_path, capsys):
         ({"name": "a b"}, "name: expected 1 to 60 letters"),
         ({"seeds": []}, "seeds: expected at least one, got none"),
         ({"seeds": [1, -1]}, "seeds: expected an int of at least 0, got -1"),
-        ({"seeds": 3}, "episodes: expected how many, as seeds without a list say nothing of it"),
-        ({"episodes": 3}, "episodes: expected at most 2, as there are seeds, got 3"),
+        ({"seeds": 3}, "episodes: expected a number, because seeds is not a list"),
+        ({"episodes": 3}, "episodes: expected at most 2, the number of seeds, got 3"),
         ({"mode": "fast"}, "mode: expected free or lockstep, got 'fast'"),
         ({"pace_s": -1}, "pace_s: expected a number of at least 0, got -1"),
         ({"step_timeout_s": 0}, r"step_timeout_s: expected a number of at least 0\.001, got 0"),
@@ -318,6 +318,6 @@ def test_refusals(change, said):
 
 def test_a_missing_policy_is_refused_before_anything_is_started(tmp_path):
     missing = OperatorConfig("rl", "trained", "CartPole-v1", policy=str(tmp_path / "run"))
-    with pytest.raises(FileNotFoundError, match=r"operator 'trained': policy: .*there is no"):
+    with pytest.raises(FileNotFoundError, match=r"operator 'trained': policy: .*does not exist"):
         Experiment("x", [RANDOM, missing], seeds=[1]).run(tmp_path / "runs")
     assert not (tmp_path / "runs").exists()

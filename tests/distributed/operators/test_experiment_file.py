@@ -104,15 +104,19 @@ def test_toml_says_the_same_as_json(file):
     [
         ("experiment = of(", [], "experiment_0.py: cannot be imported: SyntaxError"),
         ("import sys\nsys.exit(3)", [], r"cannot be imported, as it ends the program \(status 3\)"),
-        ("", [], "experiment_0.py: defines no 'experiment': an Experiment, or a function"),
+        (
+            "",
+            [],
+            "experiment_0.py: expected 'experiment' to be defined, as an Experiment, or a function",
+        ),
         ("experiment = 3", [], "experiment: expected an Experiment, got 3"),
         ("def experiment(): return None", [], "experiment: expected an Experiment, got None"),
         (
             "experiment = of(1)",
             ["n=1"],
-            "--set n: expected 'experiment' to be a function that has it",
+            "--set n: expected 'experiment' to be a function with this parameter",
         ),
-        ("def experiment(n): return of(n)", [], r"experiment\(\) needs 'n': --set n=VALUE"),
+        ("def experiment(n): return of(n)", [], r"experiment\(\) requires 'n'; use --set n=VALUE"),
         (
             "def experiment(episodes=1): return of(episodes)",
             ["episode=1"],
@@ -141,11 +145,11 @@ def test_bad_scripts(file, text, changes, said):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("name =", "name ==", "experiment_0.toml: no TOML: "),
+        ("name =", "name ==", "experiment_0.toml: not valid TOML: "),
         ("episodes =", "episode =", "toml: unknown name 'episode'; did you mean 'episodes'?"),
         ("policy =", "polcy =", "operator 'only': unknown name 'polcy'; did you mean 'policy'?"),
-        ('operator_id = "white"\n', "", "operator '?': operator_id: expected it, got none"),
-        ("seeds = {procedural = 3}", "", "toml: seeds: expected it, got none"),
+        ('operator_id = "white"\n', "", "operator '?': operator_id: expected a value, got none"),
+        ("seeds = {procedural = 3}", "", "toml: seeds: expected a value, got none"),
         (
             "procedural = 3",
             "random = 3",
@@ -157,7 +161,11 @@ def test_bad_scripts(file, text, changes, said):
             "operator 'only': operator_type: expected one of baseline, chess",
         ),
         ('"black"', '"white"', "have the operator_id 'white'; give each its own"),
-        ('"black"', '"only"', "operators: two have the operator_id 'only'; give each its own"),
+        (
+            '"black"',
+            '"only"',
+            "operators: several have the operator_id 'only'; give each a different one",
+        ),
     ],
     ids=str,
 )
@@ -171,7 +179,7 @@ def test_bad_toml(file, old, new, said):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("none.py", r"none\.py: there is no such file"),
+        ("none.py", r"none\.py: no such file"),
         ("a.json", r"a\.json: expected a \.py or a \.toml file"),
     ],
 )

@@ -74,5 +74,5 @@ def test_a_name_leads_nowhere_else(tmp_path, run):
     base = tmp_path / "base"
     base.mkdir()
     (base / "inside").symlink_to(tmp_path / "other" / "board")
-    with pytest.raises(KeyError, match="expected the name of an experiment below, got"):
+    with pytest.raises(KeyError, match="expected the path of an experiment below it, got"):
         experiment_results(base, run)

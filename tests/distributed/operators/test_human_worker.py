@@ -120,7 +120,7 @@ def test_a_person_plays_by_keys(worker, person):
     person.sees("FFFH")  # the lake as text
     person.sees(r"\[0\] action 0  \[1\] action 1  \[2\] action 2  \[3\] action 3")
     person.types("9")
-    person.sees("'9' is no action")
+    person.sees("'9' is not an action")
     person.types("2")
     step = reply(process)
     assert (step["action"], step["raw"]) == (2, "2")
@@ -194,14 +194,14 @@ def test_a_worker_without_a_terminal_draws_and_takes_its_actions_with_the_steps(
     assert "action: expected from 0 to 3, got 4" in reply(process)["message"]
     send(process, "step")
     message = reply(process)["message"]
-    assert message.endswith("this worker has no terminal; send the action with each step")
+    assert message.endswith("this worker has no terminal; send an action with each step")
 
 
 def test_ctrl_d_and_a_closed_terminal_are_errors_of_the_step(worker, person):
     process = begun(worker, person, *LAKE)
     send(process, "step")
     person.types("\x04")
-    assert "the input was ended with Ctrl-D" in reply(process)["message"]
+    assert "its user ended the input with Ctrl-D" in reply(process)["message"]
     assert person.is_as_before()
     send(process, "step")
     person.sees("action 3")
@@ -318,7 +318,7 @@ def test_players_see_the_text_of_the_game_and_enter_legal_actions():
 def test_names_of_other_actions_are_refused():
     agent = HumanAgent(lambda: Scripted(), names=["left", "right"])
     with pytest.raises(
-        ValueError, match=r"names: expected one for each action of Discrete\(3\), got"
+        ValueError, match=r"names: expected one name per action of Discrete\(3\), got"
     ):
         agent.bind(None, spaces.Discrete(3))
     agent.bind(None, spaces.Discrete(2))
@@ -332,7 +332,7 @@ def test_keys_of_other_actions_are_refused():
 @pytest.mark.parametrize(
     ("policy", "keys", "match"),
     [
-        ("random", None, "--policy: expected none, as a person decides, got 'random'"),
+        ("random", None, "--policy: expected none, because a person decides, got 'random'"),
         (None, {}, "keys: expected an action by key"),
         (None, {"w": True}, "keys: 'w': expected a whole number, got True"),
         (None, ["w"], "keys: expected an action by key"),
@@ -347,7 +347,7 @@ def test_settings_that_make_no_sense_are_refused(policy, keys, match):
 
 def test_what_is_no_terminal_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(TerminalError, match="to read keys from, got something else"):
+    with pytest.raises(TerminalError, match="to read keys from, got another kind of file"):
         Terminal(str(tmp_path / "file"))
     with pytest.raises(TerminalError, match="to read keys from: No such file or directory"):
         Terminal(str(tmp_path / "gone"))

@@ -179,7 +179,10 @@ def test_a_frame_that_cannot_be_drawn_is_refused_before_the_step():
         (b'{"cmd":"reset","seed":-1}', "reset: Expected `int` >= 0 - at `$.seed`"),
         (b'{"cmd":"reset","seed":-%d}' % 2**100, "reset: Expected `int` >= 0"),
         (b'{"cmd":"reset","max_steps":0}', "reset: Expected `int` >= 1 - at `$.max_steps`"),
-        (b'{"cmd":"step","action":1}', "step: action: expected none, as this operator decides"),
+        (
+            b'{"cmd":"step","action":1}',
+            "step: action: expected none, because this operator decides",
+        ),
         (b'{"cmd":"select_action","player_id":"a","observation":0}', "send init_agent first"),
     ],
 )
@@ -281,7 +284,10 @@ def test_rewards_of_any_type_are_numbers(reward):
         (Decision(None), "ValueError: expected an action of Discrete(3), got None"),
         (Decision(1, raw=b"x"), "TypeError: decide: raw: expected a str, got b'x'"),
         (Decision(1, tokens=1.5), "TypeError: decide: tokens: expected an int, got 1.5"),
-        (Decision(1, parsed=object), "TypeError: decide: parsed: expected values that JSON has"),
+        (
+            Decision(1, parsed=object),
+            "TypeError: decide: parsed: expected values that JSON can hold",
+        ),
         (Decision(1, parsed=[float("nan")]), "TypeError: decide: parsed: expected values"),
         (Decision(1, parsed={"a": np.array(np.inf)}), "TypeError: decide: parsed: expected"),
     ],
@@ -311,7 +317,7 @@ def test_an_error_of_any_text_is_a_reply():
     runtime, _, _ = runtime_of(agent=Deciding(errors))
     ask(runtime, RESET)
     said = [error_of(runtime, STEP) for _ in errors]
-    assert said[0] == "UnprintableError: (its text cannot be made)"
+    assert said[0] == "UnprintableError: (its message cannot be converted to text)"
     assert said[1] == "ValueError: \\ud800"
     assert len(said[2]) == 2000
 
@@ -378,8 +384,8 @@ def test_closing_closes_environment_and_agent_once_each():
 def test_a_player_alone_has_no_environment():
     runtime = InteractiveRuntime(Deciding())
     runtime.bind()
-    assert error_of(runtime, RESET) == "reset: this worker is a player; send init_agent"
-    assert error_of(runtime, STEP) == "step: this worker is a player; send init_agent"
+    assert error_of(runtime, RESET) == "reset: this worker only plays games; send init_agent"
+    assert error_of(runtime, STEP) == "step: this worker only plays games; send init_agent"
 
 
 def test_names_of_actions_are_told_where_the_environment_has_them():

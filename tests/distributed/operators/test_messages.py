@@ -208,7 +208,7 @@ def test_what_is_no_reply_is_said_in_a_sentence(line, message):
     ],
 )
 def test_what_json_has_not_is_not_written(message):
-    with pytest.raises(MessageError, match="expected values that JSON has"):
+    with pytest.raises(MessageError, match="expected values that JSON can hold"):
         write_reply(message)
 
 

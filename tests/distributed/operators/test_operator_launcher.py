@@ -44,20 +44,20 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "policy.py"
     lacking: dict[str, OperatorConfig] = {
-        "policy: .* there is no '/nowhere'": OperatorConfig(
+        "policy: .*'/nowhere' does not exist": OperatorConfig(
             "rl", "o", "CartPole-v1", policy="/nowhere"
         ),
-        "there is no file .*policy.py": OperatorConfig(
+        "file .*policy.py' not found": OperatorConfig(
             "policy", "o", "CartPole-v1", policy=f"{file}:act"
         ),
-        "there is no folder 'nothing'": OperatorConfig(
+        "the folder 'nothing' does not exist": OperatorConfig(
             "policy", "o", "CartPole-v1", policy="nothing"
         ),
         "environment .*policy.py: there is no such file": OperatorConfig(
             "human", "o", f"{file}:make"
         ),
         "env_id: expected the id of an env": OperatorConfig("baseline", "o", policy="random"),
-        "environment 'pettingzoo/classic/chess_v6': it is a game of several players": OperatorConfig(
+        "environment 'pettingzoo/classic/chess_v6' is a game of several players": OperatorConfig(
             "chess", "o", "pettingzoo/classic/chess_v6", policy="random"
         ),
         "environment 'CartPoel-v1': Environment `CartPoel` doesn't exist": OperatorConfig(
@@ -67,9 +67,9 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
             "human", "o", "nowhere:X-v0"
         ),
         "environment 'a b': expected an id of gymnasium": OperatorConfig("human", "o", "a b"),
-        "there is no program '/no/worker'": OperatorConfig("program", "o", worker=["/no/worker"]),
-        "settings: the variable NO_KEY is not set": model(api_key_env="NO_KEY"),
-        "settings: the variable OPENAI_API_KEY is not set": model(),
+        "program '/no/worker' not found": OperatorConfig("program", "o", worker=["/no/worker"]),
+        "settings: the environment variable NO_KEY is not set": model(api_key_env="NO_KEY"),
+        "settings: the environment variable OPENAI_API_KEY is not set": model(),
         "settings: model: expected the name of a model, got None": model(model=None),
         "settings: provider: expected one of ollama, .*; got 'skynet'": model(provider="skynet"),
         "settings: base_url: expected http://host:port/path.*, got 'host:8000'": model(
@@ -105,13 +105,13 @@ def test_a_run_id_can_be_part_of_file_names(launcher: OperatorLauncher, run_id: 
 def test_an_operator_runs_once(launcher: OperatorLauncher, hostile: Hostile) -> None:
     first = hostile(operator_id="one")
     with pytest.raises(
-        WrongStateError, match=f"'one': runs already, as process {first.pid}; end it"
+        WrongStateError, match=f"'one': is already running as process {first.pid}; end it"
     ):
         hostile(operator_id="one")
-    with pytest.raises(WrongStateError, match="operator 'one': runs already"):
+    with pytest.raises(WrongStateError, match="operator 'one': is already running"):
         launcher.check(first.config)
     other = OperatorConfig("program", "two", worker=HOSTILE)
-    with pytest.raises(WrongStateError, match="run_id 'run_one': operator 'one' runs under it"):
+    with pytest.raises(WrongStateError, match="run_id 'run_one' is in use by operator 'one'"):
         launcher.launch_operator(other, "run_one", interactive=True)
     first.end()
     second = hostile(operator_id="one")
@@ -122,7 +122,9 @@ def test_an_operator_runs_once(launcher: OperatorLauncher, hostile: Hostile) -> 
 
 def test_players_are_checked(launcher: OperatorLauncher) -> None:
     players = {"a": OperatorConfig("policy", "one", policy="nothing")}
-    with pytest.raises(FileNotFoundError, match=r"operator 'one': policy: .* no folder 'nothing'"):
+    with pytest.raises(
+        FileNotFoundError, match=r"operator 'one': policy: .* the folder 'nothing' does not exist"
+    ):
         launcher.check(MultiAgentConfig("game", "pettingzoo/rps_v2", players))
 
 

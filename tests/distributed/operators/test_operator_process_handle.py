@@ -103,7 +103,7 @@ def test_garbage_is_named_and_the_next_reply_is_right(
     worker = hostile(*way)
     worker.send_step(action=[["say", line], "reply"])
     with pytest.raises(
-        BadReplyError, match=r"operator 'hostile': .* wrote what is no reply"
+        BadReplyError, match=r"operator 'hostile': .* wrote a line that is not a reply"
     ) as raised:
         worker.read_response(LONG_S)
     assert said in str(raised.value)
@@ -179,7 +179,7 @@ def test_what_it_complained_of_is_part_of_its_death(hostile: Hostile) -> None:
     worker.send_step(action=["reply", ["sleep", 0.2], ["say", complaint], ["exit", 1]])
     assert worker.read_response(LONG_S)["type"] == "step"
     assert worker.wait(LONG_S) == 1
-    with pytest.raises(WorkerDiedError, match="it had said: Failed to load policy: no"):
+    with pytest.raises(WorkerDiedError, match="it had reported: Failed to load policy: no"):
         worker.send_step()
 
 
@@ -216,7 +216,7 @@ def test_a_flood_of_replies_to_no_command(hostile: Hostile, way: tuple[str, ...]
         assert worker.try_read_response(0.05) is None
     worker.send_step()
     with pytest.raises(
-        WorkerTimeoutError, match=r"did not answer 'step' .*; [\d,]+ of its lines answer"
+        WorkerTimeoutError, match=r"did not answer 'step' .*; skipped [\d,]+ lines that answer"
     ):
         worker.read_response(0.05)
 

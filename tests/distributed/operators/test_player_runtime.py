@@ -148,5 +148,5 @@ def test_an_operator_that_decides_itself_takes_no_choice():
     begin(runtime)
     reply = ask(runtime, cmd="select_action", player_id="player_1", observation={}, action=3)
     assert reply["message"] == (
-        "select_action: action: expected none, as this operator decides itself"
+        "select_action: action: expected none, because this operator decides itself"
     )

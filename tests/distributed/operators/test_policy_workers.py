@@ -123,7 +123,7 @@ def test_a_batch_without_an_environment_plays_that_of_the_run(runs):
     # One that is driven may be a player.
     loaded, reply = loaded_here(policy_worker, runs[1], None)
     assert loaded.env_factory is None
-    assert "this worker is a player" in json.loads(reply)["message"]
+    assert "this worker only plays games" in json.loads(reply)["message"]
 
 
 def test_a_policy_plays_games_and_is_loaded_once_for_their_spaces():
@@ -153,12 +153,17 @@ def test_a_policy_plays_games_and_is_loaded_once_for_their_spaces():
 @pytest.mark.parametrize(
     ("worker", "policy", "options", "match"),
     [
-        (rl_worker, "gone", {}, "gone: expected the folder of a run or a file of CleanRL"),
+        (rl_worker, "gone", {}, "gone: expected a run folder or a file of CleanRL"),
         (rl_worker, "{run}", {"env_id": "Pendulum-v1"}, "the observation space Box.*RunPolicy"),
-        (rl_worker, "{run}", {"settings": {"greedy": True}}, "'greedy' is not for .* of a run"),
+        (
+            rl_worker,
+            "{run}",
+            {"settings": {"greedy": True}},
+            "'greedy' is unknown for .* run folder",
+        ),
         (rl_worker, "{run}", {"settings": {"best": 1}}, "best: expected true or false, got 1"),
-        (rl_worker, "{model}", {"settings": {"best": True}}, "'best' is not for .* of CleanRL"),
-        (rl_worker, "{model}", {"env_id": "Pendulum-v1"}, "model.pt: is a model of ppo.py"),
+        (rl_worker, "{model}", {"settings": {"best": True}}, "'best' is unknown for .* of CleanRL"),
+        (rl_worker, "{model}", {"env_id": "Pendulum-v1"}, "model.pt: a model of ppo.py"),
         (rl_worker, "{text}", {}, "text.pt: expected weights alone"),
         (policy_worker, "nothing", {}, "policy 'nothing': expected random, noop, the folder"),
         (policy_worker, "{broken}", {}, "broken.py"),

@@ -101,7 +101,7 @@ def test_a_reward_that_json_does_not_have_is_a_failure(tmp_path):
         telemetry.episode(record("a", 1, 2.0))
     ((found,),) = (group.operators for group in results_of(tmp_path, SOURCES[:1]))
     assert (found.ended, found.failed, found.total_reward.mean) == (1, 1, 2.0)
-    assert found.failures == ("its total reward is no finite number",)
+    assert found.failures == ("its total reward is not a finite number",)
 
 
 def test_groups_are_apart(folder):

@@ -293,13 +293,13 @@ def test_a_new_run_says_that_an_earlier_one_can_be_resumed(tmp_path, capsys):
     )
     run = ["operators", "run", str(file), "--dir", str(tmp_path)]
     assert main(run) == 0
-    assert "goes on with it" not in capsys.readouterr().err  # there is none
+    assert "to continue it" not in capsys.readouterr().err  # there is none
     assert main(run) == 0
-    assert "goes on with it" not in capsys.readouterr().err  # it was finished
+    assert "to continue it" not in capsys.readouterr().err  # it was finished
     record = tmp_path / "short" / "run.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "outcome": None}))
     assert main([*run, "--set", "n=3"]) == 0
-    assert "goes on with it" not in capsys.readouterr().err  # another experiment
+    assert "to continue it" not in capsys.readouterr().err  # another experiment
     assert main(run) == 0
     said = capsys.readouterr().err
     assert f"{tmp_path / 'short'} has 2 episodes of this experiment, which was not finished" in said
@@ -399,7 +399,7 @@ def test_the_command_takes_a_budget_and_says_how_to_go_on(tmp_path, capsys):
         assert "budget: 20 of 20 tokens are used" in err
         assert "budget: stopped; played: model 0 of 3 episodes, in " in err
         folder = tmp_path / "paid"
-        assert f"to go on, give --resume {folder} and a larger --budget" in err
+        assert f"to continue, use --resume {folder} and a larger --budget" in err
         assert " 0/3 " in out
         assert main([*run, "--budget", "tokens=5000", "--resume", str(folder)]) == 0
         assert "resumed: 0 of 3 episodes were already played" in capsys.readouterr().out

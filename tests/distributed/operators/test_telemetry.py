@@ -68,7 +68,9 @@ def test_refusals(tmp_path):
     first = Telemetry(tmp_path, "a")
     before = len(os.listdir("/proc/self/fd"))
     os.remove(telemetry_path(tmp_path, "a", "steps"))
-    with pytest.raises(FileExistsError, match=r"a_episodes\.jsonl: there is telemetry of a run"):
+    with pytest.raises(
+        FileExistsError, match=r"a_episodes\.jsonl: telemetry of this run exists already"
+    ):
         Telemetry(tmp_path, "a")
     assert len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(TypeError, match="telemetry: expected JSON values, got <object"):

@@ -1,4 +1,4 @@
-"""The board: operators and games as cards that are reset, stepped and played by hand, without any page."""
+"""The board: cards of operators and games, reset, stepped and played by hand; independent of any page."""
 
 from __future__ import annotations
 

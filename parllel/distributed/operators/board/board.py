@@ -1,10 +1,11 @@
-"""Operators and games side by side, held and let go by hand.
+"""Board of operators and games side by side, controlled by hand.
 
-    requests, of any thread      launch, reset, step, play, stop, ...     requests; none waits for a worker
-    a thread for each card       plays what is wished                     CardPlayer
-    listeners                    snapshot, frame                          all that a page shows
+    requests, from any thread    launch, reset, step, play, stop, ...     set what is requested; never wait
+                                                                          for a worker
+    one thread per card          plays what is requested                  CardPlayer
+    listeners                    snapshot, frame                          everything a page shows
 
-All of it is under one lock, `BoardCondition`.
+All of this state is guarded by one lock, `BoardCondition`.
 """
 
 from __future__ import annotations
@@ -28,37 +29,37 @@ from parllel.distributed.operators.protocol.operator_config import OperatorConfi
 from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Closeable
 
-_JOIN_S = 30.0
+_JOIN_S = 30.0  # for the threads of watched experiments, which may be ending their workers
 
 
 class UnknownCardError(KeyError):
-    """There is no card of this id."""
+    """Raised if the board has no card of this id."""
 
     def __str__(self) -> str:
-        # Without the quotes that a KeyError puts around its text.
+        # KeyError puts its message in quotes.
         return str(self.args[0])
 
 
 class Board(Closeable):
-    """Cards of operators and games; a run folder of kind "experiment" keeps what they play.
+    """Cards of operators and games. What they play is recorded in a run folder of kind "experiment".
 
     Args:
-        operators: the first cards.
-        base: where the folder is made.
-        folder: of an earlier board, to go on with its cards in place of a new one.
+        operators: the initial cards.
+        base: folder in which the run folder is created.
+        folder: of an earlier board, whose cards are continued instead of creating a new one.
         scripts: files of experiments that can be watched.
-        trusted: whether the scripts of runs that experiments act by may be anywhere.
-        speed: of a new board, as `set_speed` takes it.
-        frames_per_s: pictures of each card that is looked at, at most.
-        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step, as for an Experiment.
+        trusted: allow experiments to execute run scripts from anywhere.
+        speed: of a new board, as for `set_speed`.
+        frames_per_s: limit of pictures per second and watched card.
+        start_timeout_s, step_timeout_s: for the replies to a reset and to a step, as for an Experiment.
 
     Attributes:
         folder: of the run.
-        scripts: the argument, by name.
+        scripts: the argument, as paths.
 
     Raises:
         ValueError, WrongStateError: for operators that cannot be launched, as `launch`.
-        FileNotFoundError, ValueError, WrongStateError: if `folder` is not that of a board, or is in use.
+        FileNotFoundError, ValueError, WrongStateError: if `folder` is not a board's, or is in use.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Board(Closeable):
                 self.launch(config)
         except BaseException:
             self.close()
+            # Kept folders hold earlier results; a new one is empty but for its configuration.
             if folder is None:
                 kept.remove()
             raise
@@ -110,8 +112,9 @@ class Board(Closeable):
     # ------------------------------------------------------------------ looking
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that a page shows, as JSON values; docs/operators_dashboard.md says what each is."""
+        """Return everything a page shows, as JSON values; docs/operators_dashboard.md describes them."""
         with self._condition.look() as version:
+            # One lock for all of it: the cards of one snapshot belong to the same instant.
             shown = self._shown()
             cards = [card.as_json() for card in shown.values()]
             is_playing = any(card.playing for card in shown.values())
@@ -129,24 +132,24 @@ class Board(Closeable):
             }
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after changes, in any thread, and return what ends that.
+        """Call `changed` after changes, from any thread. Returns a function that ends this.
 
-        It is not called again before a `snapshot` was taken. It has to return at once.
+        It is not called again until a `snapshot` has been taken. It must return at once.
         """
         return self._condition.listen(changed)
 
     def look(self, viewer: Hashable, cards: Collection[str]) -> None:
-        """Ask workers for pictures of these cards, for a viewer, in place of those it looked at before."""
+        """Set the cards whose pictures a viewer wants, replacing its previous ones."""
         with self._condition:
             self._looks[viewer] = frozenset(cards)
 
     def leave(self, viewer: Hashable) -> None:
-        """Ask for no pictures for this viewer."""
+        """Remove a viewer: no pictures are drawn for it any more."""
         with self._condition:
             self._looks.pop(viewer, None)
 
     def frame(self, card_id: str) -> Frame | None:
-        """Return the newest picture of a card; None before the first.
+        """Return the newest picture of a card, or None before the first.
 
         Raises:
             UnknownCardError: if there is no such card.
@@ -157,12 +160,12 @@ class Board(Closeable):
     # ------------------------------------------------------------------ cards
 
     def launch(self, config: AnyConfig) -> str:
-        """Put an operator or a game on the board, and return the id of its card.
+        """Add an operator or a game to the board. Returns the id of its card.
 
-        Its worker is started by the first reset.
+        The first reset starts the worker.
 
         Raises:
-            TypeError, ValueError: if it cannot be played; one sentence.
+            TypeError, ValueError: if it cannot be played.
             WrongStateError: if its id is taken.
         """
         if not isinstance(config, (OperatorConfig, MultiAgentConfig)):
@@ -171,7 +174,7 @@ class Board(Closeable):
         return config.operator_id
 
     def remove(self, card_id: str) -> None:
-        """Take a card off the board, and end its worker; what it has played stays in the folder.
+        """Remove a card from the board and end its worker. Its records stay in the folder.
 
         Raises:
             UnknownCardError: if there is no such card.
@@ -182,7 +185,7 @@ class Board(Closeable):
             self._own.remove(card_id)
 
     def restart(self, card_id: str) -> None:
-        """End a card's worker, and play the seed that it had in another one; none if it has played none.
+        """Replace a card's worker and start an episode with the card's last seed, if it has one.
 
         Raises:
             UnknownCardError: if there is no such card.
@@ -195,19 +198,19 @@ class Board(Closeable):
     # ------------------------------------------------------------------ playing
 
     def reset(self, seed: int | None = None, cards: Collection[str] | None = None) -> None:
-        """Begin a new episode, of the same seed for all cards of the call.
+        """Start a new episode, with the same seed for all cards.
 
-        An episode in progress is abandoned: its steps stay in the telemetry. A card that is thinking gets
-        its reply before.
+        An episode in progress is abandoned; its steps stay in the telemetry. A card that is thinking is reset
+        after its reply.
 
         Args:
-            seed: of the environments; None is the one after the last.
-            cards: their ids; None is all whose workers have not died.
+            seed: of the environments; default the successor of the last.
+            cards: ids of cards; default all whose workers have not died.
 
         Raises:
             UnknownCardError: if there is no such card.
-            WrongStateError: if a card of `cards` has died.
-            ValueError: for what is no seed.
+            WrongStateError: if the worker of one of `cards` has died.
+            ValueError: for an invalid seed.
         """
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             raise ValueError(f"seed: expected an int of at least 0, got {seed!r}")
@@ -223,17 +226,18 @@ class Board(Closeable):
     def step(self, cards: Collection[str] | None = None) -> None:
         """Take one step on each card.
 
-        A step of all cards begins when each has finished the one before, so that none gets ahead. `stop`,
-        `play`, `reset` and `restart` take back those that have not begun.
+        A step of all cards starts once each has finished the one before, so that no card gets ahead. `stop`,
+        `play`, `reset` and `restart` cancel steps that have not started.
 
         Args:
-            cards: their ids, each of which steps by itself. None is a step of all that are within an episode,
-                do not play by themselves, and have no people; in an experiment in lock step people, too.
+            cards: ids of cards, each of which steps independently. By default, all cards that are in an
+                episode, are not playing by themselves and have no human player; in a lock-step experiment,
+                those with human players too.
 
         Raises:
             UnknownCardError: if there is no such card.
-            WrongStateError: if a card of `cards`, or every one, is not within an episode; if none can take a
-                step of all.
+            WrongStateError: if one of `cards`, or every card, is not in an episode, or no card can take a
+                step of all cards.
         """
         with self._condition:
             self._check_open()
@@ -246,12 +250,12 @@ class Board(Closeable):
             self._condition.note()
 
     def play(self, cards: Collection[str] | None = None, *, autoplay: bool | None = None) -> None:
-        """Let cards take their steps by themselves, until their episodes end or `stop`.
+        """Let cards take steps by themselves until their episodes end, or until `stop`.
 
         Args:
-            cards: their ids; None is all that are within an episode. An empty one sets `autoplay` alone.
-            autoplay: whether to begin the next episode where one has ended, and for those that play none;
-                None is as before.
+            cards: ids of cards; default all that are in an episode. An empty list only sets `autoplay`.
+            autoplay: start the next episode when one has ended, and on cards that play none; None leaves
+                this unchanged.
 
         Raises:
             UnknownCardError, WrongStateError: as `step`.
@@ -267,12 +271,13 @@ class Board(Closeable):
                 self._own.begin_next(self._chosen(cards))
             within = self._within(cards)
             if within:
+                # A card that plays by itself takes no part in steps of all.
                 self._steps().drop()
             for card in within:
                 card.playing = True
 
     def stop(self) -> None:
-        """Let no card begin another step; those that are thinking finish theirs."""
+        """Let no card start another step. Cards that are thinking finish theirs."""
         with self._condition:
             for card in self._shown().values():
                 card.playing, card.permits = False, 0
@@ -280,10 +285,10 @@ class Board(Closeable):
             self._condition.note()
 
     def set_speed(self, steps_per_s: float | None) -> None:
-        """Play so many steps a second on each card; None is as fast as possible.
+        """Set the steps per second of each playing card; None means as fast as possible.
 
         Raises:
-            ValueError: for a number that is not finite and above 0.
+            ValueError: if the number is not finite and above 0.
         """
         if steps_per_s is not None:
             _check_rate("steps_per_s", steps_per_s)
@@ -293,7 +298,7 @@ class Board(Closeable):
             self._own.keep()
 
     def act(self, card_id: str, number: int, action: Any) -> None:
-        """Answer the question `number` of a card with a person's choice.
+        """Answer question `number` of a card with a person's choice.
 
         Raises:
             UnknownCardError: if there is no such card.
@@ -302,21 +307,22 @@ class Board(Closeable):
         """
         with self._condition:
             questions = _card_of(card_id, self._shown()).questions
-        # Without the board's lock, as the game checks the answer.
+        # Outside the board's lock: the game checks the answer, which may take time. Questions have their own
+        # lock.
         try:
             questions.answer(number, action)
         except (ValueError, WrongStateError) as error:
             raise type(error)(f"card {card_id!r}: {error}") from None
 
     def watch(self, script: str) -> None:
-        """Play the experiment of a script, in a folder of its own, on cards of its own; it begins stopped.
+        """Play the experiment of a script in its own folder and on its own cards, initially stopped.
 
-        The board's own cards stop. They are shown again after `unwatch`; until then none is put on the
-        board, taken off it, or reset.
+        The board's own cards stop and are hidden until `unwatch`. Meanwhile they cannot be added, removed or
+        reset.
 
         Raises:
-            ValueError: if the script is none of `scripts`.
-            WrongStateError: while another experiment is played.
+            ValueError: if the script is not one of `scripts`.
+            WrongStateError: if another experiment is being played.
         """
         if script not in self.scripts:
             raise ValueError(f"script: expected one of {list(self.scripts)}, got {script!r}")
@@ -324,7 +330,7 @@ class Board(Closeable):
             self._check_open()
             if self._watched is not None and not self._watched.is_over:
                 raise WrongStateError(
-                    f"experiment {self._watched.name!r} is played; end it before another"
+                    f"experiment {self._watched.name!r} is being played; end it first"
                 )
             self.stop()
             self._watched = WatchedExperiment(
@@ -335,16 +341,17 @@ class Board(Closeable):
                 self._base,
                 trusted=self._trusted,
             )
-            alive = [one for one in self._watched_before if one.thread.is_alive()]
+            # Experiments left earlier may still be ending their workers: `close` waits for them.
+            alive = [watched for watched in self._watched_before if watched.thread.is_alive()]
             self._watched_before = [*alive, self._watched]
             self._watched.thread.start()
             self._condition.note()
 
     def unwatch(self) -> None:
-        """End the experiment if it is still played, keep what it has, and show the board's own cards.
+        """Show the board's own cards again, ending the experiment if it is not over. Keeps its results.
 
         Raises:
-            WrongStateError: if there is none.
+            WrongStateError: if no experiment is watched.
         """
         with self._condition:
             if self._watched is None:
@@ -354,13 +361,14 @@ class Board(Closeable):
             self._condition.note()
 
     def close(self) -> None:
-        """End all workers, and write the results. Idempotent."""
+        """End all workers and write the results. Idempotent."""
         with self._condition:
             if self._is_closed:
                 return
             self._is_closed = True
             for watched in self._watched_before:
                 watched.stop()
+        # Without the lock, which the threads of cards need to end.
         self._own.close()
         for watched in self._watched_before:
             watched.thread.join(_JOIN_S)
@@ -372,12 +380,12 @@ class Board(Closeable):
             raise ClosedError("Board: used after it was closed")
 
     def _check_own(self) -> None:
-        """Raise unless the board's own cards are shown, which alone can be changed."""
+        """Raise unless the board's own cards are shown; no others can be changed."""
         self._check_open()
         if self._watched is not None:
             raise WrongStateError(
-                f"experiment {self._watched.name!r} is watched, which has its own cards and seeds; leave it "
-                "before"
+                f"experiment {self._watched.name!r} is being watched and has its own cards and seeds; leave "
+                "it first"
             )
 
     def _shown(self) -> dict[str, Card]:
@@ -391,16 +399,16 @@ class Board(Closeable):
 
     def _chosen(self, cards: Collection[str] | None) -> list[Card]:
         shown = self._shown()
-        return [_card_of(one, shown) for one in (shown if cards is None else cards)]
+        return [_card_of(card_id, shown) for card_id in (shown if cards is None else cards)]
 
     def _within(self, cards: Collection[str] | None) -> list[Card]:
-        """Return the cards that are within an episode, or about to be."""
+        """Return the cards that are in an episode, or about to start one."""
         chosen = self._chosen(cards)
         found = [card for card in chosen if card.is_within or card.wanted is not None]
         if chosen and (not found or (cards is not None and len(found) < len(chosen))):
             card = next(card for card in chosen if card not in found)
             raise WrongStateError(
-                f"card {card.card_id!r}: expected one within an episode, got one that is {card.status}; "
+                f"card {card.card_id!r}: expected a card in an episode, got one that is {card.status}; "
                 f"{'restart' if card.status == 'died' else 'reset'} it first"
             )
         return found

@@ -1,12 +1,12 @@
-"""One lock for all that a board shows, and a number that grows with each change.
+"""Lock over everything that a board shows, with a version that grows with each change.
 
-    threads of cards and of requests   with condition: ...; condition.note()     change what is shown
-    threads of cards                   with condition: ... condition.wait(s)     until another has changed it
-    all of them                        after `with`: the listeners, without the lock
-    listeners                          look(), later, in a thread of their own
+    threads of cards and requests      with condition: ...; condition.note()     change what is shown
+    threads of cards                   with condition: ... condition.wait(s)     wait for another's change
+    each of them                       on leaving `with`: calls the listeners, without the lock
+    listeners                          look(), later, in their own threads
 
-A listener is not called again before somebody has looked: of thousands of steps a second, as many are
-announced as can be shown.
+A listener is not called again until somebody has looked. With thousands of steps a second, changes are
+announced only as often as they can be shown.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from types import TracebackType
 
 
 class BoardCondition:
-    """The lock of a board, reentrant, and who is called after changes.
+    """Reentrant lock of a board, which calls listeners after changes.
 
     Attributes:
-        version: how many changes there were.
+        version: the number of changes so far.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class BoardCondition:
         self._condition = threading.Condition(threading.RLock())
         self._listeners: dict[int, Callable[[], None]] = {}
         self._n_listeners = 0
-        # Of the thread that holds the lock: how often, and whether it has changed anything.
+        # Of the thread that holds the lock: nesting depth, and whether it has changed anything.
         self._depth, self._changed = 0, False
-        self._is_announced = False  # since somebody looked
+        self._is_announced = False  # whether listeners were called since the last look
 
     def __enter__(self) -> BoardCondition:
-        # Reentrant, as methods that change a card are called by those that change several.
+        # Reentrant: methods that change several cards call those that change one.
         self._condition.acquire()
         self._depth += 1
         return self
@@ -48,28 +48,29 @@ class BoardCondition:
         calls: list[Callable[[], None]] = []
         self._depth -= 1
         if not self._depth and self._changed:
-            # At the outermost exit alone: what is done within one `with` is seen as one change.
+            # Only at the outermost exit, so that everything done in one `with` counts as one change.
             self._changed = False
             self.version += 1
-            # All: each waits for something else, and the threads are few.
+            # notify_all: every waiting thread waits for something different, and there are few of them.
             self._condition.notify_all()
             if not self._is_announced:
                 self._is_announced = True
                 calls = list(self._listeners.values())
         self._condition.release()
-        # Without the lock: a listener may have a lock of its own, whose holder may wait for this one.
+        # Without the lock: a listener may take a lock of its own, whose holder may be waiting for this one.
         for changed in calls:
             changed()
 
     def note(self) -> None:
-        """Note, within the lock, that something has changed."""
+        """Record a change. Call with the lock held."""
         self._changed = True
 
     def wait(self, timeout_s: float) -> None:
-        """Wait, within the lock and before any change, until another thread has changed something."""
-        # A change before it would be announced only after the wait, which may be long.
+        """Wait until another thread has changed something. Call with the lock held, before any change."""
+        # A change before the wait would be announced only after it, which may be long.
         assert not self._changed
-        assert self._depth == 1
+        assert self._depth == 1  # an outer `with` would believe that it still held the lock
+        # While this thread waits, others take the lock and count their own depth.
         self._depth = 0
         try:
             self._condition.wait(timeout_s)
@@ -78,19 +79,19 @@ class BoardCondition:
 
     @contextmanager
     def look(self) -> Iterator[int]:
-        """Hold the lock to look at all that is shown; gives the version."""
+        """Hold the lock and yield the version, to read what is shown."""
         with self:
-            # In one piece with what is looked at: a change that comes after is announced again.
+            # Reset under the lock of the reads: any later change is announced again.
             self._is_announced = False
             yield self.version
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after changes, in any thread; return what ends that."""
+        """Call `changed` after changes, from any thread. Returns a function that ends this."""
         with self._condition:
             self._n_listeners += 1
             number = self._n_listeners
             self._listeners[number] = changed
-            # Of the others too, at most once too often: it cannot be known who has looked.
+            # At worst the other listeners are called once too often: who has looked is not known.
             self._is_announced = False
 
         def end() -> None:

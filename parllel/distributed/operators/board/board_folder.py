@@ -1,9 +1,9 @@
-"""The folder of a board: that of an experiment whose operators and seeds come by and by.
+"""Folder of a board: that of an experiment whose operators and seeds are added over time.
 
 config.json         the operators, and the seed of each round, as they are added
-board.json          cards, speed and autoplay, to go on with after the server was started again
+board.json          cards, speed and autoplay, for continuing after a restart of the server
 telemetry/ logs/    as in every experiment
-results.json        when the board is closed
+results.json        written when the board is closed
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ NAME = "board"
 
 
 class BoardFolder(Closeable):
-    """A folder that is held until `close`.
+    """Run folder of a board, locked until `close`.
 
     Args:
-        base: where a new one is made.
-        folder: an existing one, to go on with.
+        base: folder in which a new one is created.
+        folder: an existing one to continue.
 
     Attributes:
         path: of the folder.
-        state: what board.json holds; empty of a new folder.
-        operators: all that have been played, as JSON values, by their ids.
+        state: contents of board.json; empty for a new folder.
+        operators: all operators that have been played, as JSON values by id.
         seeds: of the rounds so far.
 
     Raises:
-        FileNotFoundError, ValueError: if `folder` is not that of a board.
-        WrongStateError: if another process has it.
-        OSError: if it cannot be made or written.
+        FileNotFoundError, ValueError: if `folder` is not a board's.
+        WrongStateError: if another process uses it.
+        OSError: if it cannot be created or written.
     """
 
     def __init__(
@@ -75,29 +75,30 @@ class BoardFolder(Closeable):
         board = self.path / "board.json"
         if record.kind != KIND or not board.is_file():
             raise ValueError(
-                f"{self.path}: expected the folder of a board, got one without board.json"
+                f"{self.path}: expected the folder of a board, but it has no board.json"
             )
         try:
             self.state = json.loads(board.read_text(encoding="utf-8"))
-            self.operators = {str(one["operator_id"]): one for one in record.config["operators"]}
+            operators = record.config["operators"]
+            self.operators = {str(values["operator_id"]): values for values in operators}
             self.seeds = [int(seed) for seed in record.config["seeds"]]
             self._read_rounds()
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{board}: damaged: {type(error).__name__}: {error}") from error
 
     def _read_rounds(self) -> None:
-        """Add rounds that were played, and were not yet written when the process was killed."""
+        """Add rounds that were played but not yet written when the process was killed."""
         for path in sorted(self.telemetry.glob(f"*_{EPISODES}.jsonl")):
             for record in read_telemetry(path):
                 missing = record["episode"] + 1 - len(self.seeds)
                 self.seeds += [record["seed"]] * missing
 
     def values(self) -> dict[str, Any]:
-        """Return what config.json holds."""
+        """Return the contents of config.json."""
         return {
             "name": NAME,
             "seeds": self.seeds,
-            # Each card has as many as people begin.
+            # Unlimited: each card plays as many as people start.
             "episodes": None,
             "mode": "free",
             "comparisons": "first",
@@ -106,39 +107,39 @@ class BoardFolder(Closeable):
         }
 
     def configs(self) -> list[AnyConfig]:
-        """Return what the cards were, without the values of `variables`, which are kept nowhere.
+        """Return the configurations of the cards, without the values of `variables`, which are not stored.
 
         Raises:
             ValueError, TypeError: if board.json is damaged.
         """
         return [
-            operator_from_json(_without_variables(one), "board.json")
-            for one in self.state.get("cards", ())
+            operator_from_json(_without_variables(values), "board.json")
+            for values in self.state.get("cards", ())
         ]
 
     def variables_of(self, operator_id: str) -> list[str]:
-        """Return the names of the variables that an operator, or the players of a game, had."""
-        one = self.operators.get(operator_id, {})
-        players = one.get("players", {}).values()
-        return [name for part in (one, *players) for name in part.get("variables", ())]
+        """Return the names of the variables of an operator, or of a game's players."""
+        config = self.operators.get(operator_id, {})
+        players = config.get("players", {}).values()
+        return [name for part in (config, *players) for name in part.get("variables", ())]
 
     def run_id(self, operator_id: str) -> str:
-        """Return the id of the telemetry and log of a card."""
+        """Return the run id of a card's telemetry and log."""
         return run_id_of({"name": NAME}, operator_id)
 
     def write(self, state: Mapping[str, Any], seeds: Sequence[int]) -> None:
-        """Write what the board is: its cards, and its rounds."""
+        """Write the cards and rounds of the board."""
         self.state, self.seeds = dict(state), list(seeds)
         for name, values in (("config.json", self.values()), ("board.json", self.state)):
             write_json(self.path / name, values)
 
     def has_played(self, operator_id: str) -> bool:
-        """Return whether there are records of an operator or game."""
+        """Return whether an operator or game has recorded steps."""
         path = self.telemetry / f"{self.run_id(operator_id)}_steps.jsonl"
         return path.exists() and path.stat().st_size > 0
 
     def remove(self) -> None:
-        """Remove the folder, of a board that could not be made."""
+        """Remove the folder, after a board could not be created."""
         self._run.remove()
 
     def conclude(self) -> None:
@@ -148,18 +149,18 @@ class BoardFolder(Closeable):
         self._run.note_outcome(
             {
                 "stopped_by": None,
-                "episodes": sum(one.ended for group in groups for one in group.operators),
-                "failed": sum(one.failed for group in groups for one in group.operators),
+                "episodes": sum(result.ended for group in groups for result in group.operators),
+                "failed": sum(result.failed for group in groups for result in group.operators),
             }
         )
 
     def close(self) -> None:
-        """Release the folder to other processes. Idempotent."""
+        """Release the lock on the folder. Idempotent."""
         self._held.close()
 
 
 def is_different_operator(operator: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Return whether two operators, JSON values, are not the same but for what is in their variables."""
+    """Return whether two operators, as JSON values, differ in anything but the values of variables."""
     return _without_variables(operator) != _without_variables(before)
 
 
@@ -167,5 +168,5 @@ def _without_variables(values: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in values.items() if name != "variables"}
     if "players" in found:
         players = found["players"].items()
-        found["players"] = {player: _without_variables(one) for player, one in players}
+        found["players"] = {player: _without_variables(config) for player, config in players}
     return found

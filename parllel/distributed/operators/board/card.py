@@ -1,10 +1,11 @@
-"""What a card shows of one operator or game, and what is wished of it.
+"""Card of one operator or game: what it shows, and what is requested of it.
 
-    the card's thread     begins, stepped, ended, said       what has happened
-    requests              playing, permits, abandon, ...     what is wished
+    the card's thread     begins, stepped, ended, drew       what has happened
+    requests              playing, permits, abandoned, ...   what is requested
     any thread            as_json                            all under the board's lock
 
-new -> starting -> ready <-> thinking -> ended, failed or died;  a reset leads from each but died to starting
+new -> starting -> ready <-> thinking -> ended, failed or died;  a reset leads back to starting, except from
+died
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from parllel.distributed.operators.protocol.multi_agent_config import (
 )
 
 Record = dict[str, Any]
-_MAX_CHARACTERS = 2000
+_MAX_CHARACTERS = 2000  # of a message
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,10 @@ class Frame:
     """A picture of an environment.
 
     Attributes:
-        number: grows with each picture of a card.
-        episode: its number.
-        step: how many steps the episode had.
-        png: a file of PNG.
+        number: increases with each picture of a card.
+        episode: number of the episode.
+        step: the number of steps taken in it.
+        png: contents of a PNG file.
     """
 
     number: int
@@ -45,7 +46,7 @@ class Frame:
 
 
 class Totals:
-    """Totals over the episodes of a card since it was put on the board; of a game, for its first player."""
+    """Totals over the episodes of a card since it was added; of a game, for its first player."""
 
     def __init__(self) -> None:
         self.n_ended = self.n_failed = 0
@@ -68,7 +69,7 @@ class Totals:
         self._length += outcomes[0].episode_length
 
     def as_json(self) -> Record:
-        """Return JSON values."""
+        """Return the totals as JSON values."""
         n = self.n_ended
         return {
             "n_ended": n,
@@ -82,25 +83,25 @@ class Totals:
 
 
 class Card:
-    """One operator or game on a board; all of it is used within the lock, but for what the methods take.
+    """One operator or game on a board. Used within the board's lock, except by methods that take it.
 
     Args:
         config: of the operator or game.
         condition: the board's lock.
 
     Attributes:
-        status, message: as shown; docs/operators_dashboard.md says what each means.
-        is_within: whether an episode has begun, and has not ended.
-        playing: whether it takes its steps by itself.
-        permits: how many steps it may take although it does not play.
+        status, message: as shown; docs/operators_dashboard.md lists them.
+        is_within: whether an episode has started and not ended.
+        playing: whether it takes steps by itself.
+        permits: the number of steps it may take although it is not playing.
         is_stepping: whether the next step of all cards waits for it.
-        awaits_others: whether an experiment in lock step holds it until others have ended their episodes.
-        has_people: whether a person decides, in a game for one of the players.
-        abandoned: whether another episode is wished for in place of this one.
-        wanted: number and seed of the episode that is to begin.
+        awaits_others: whether a lock-step experiment holds it until other cards have ended their episodes.
+        has_people: whether a person decides for it, or for a player of its game.
+        abandoned: whether the current episode is to be abandoned for another.
+        wanted: number and seed of the episode to start next.
         frame: the newest picture.
-        questions: that people are asked; they have a lock of their own.
-        players: of a game, which have one too; None of an operator.
+        questions: open questions to people; guarded by their own lock.
+        players: of a game, guarded by their own lock; None for an operator.
     """
 
     def __init__(self, config: AnyConfig, condition: BoardCondition) -> None:
@@ -114,7 +115,9 @@ class Card:
         self.wanted: tuple[int, int] | None = None
         self.permits = 0
         self.is_stepping = self.awaits_others = False
-        self.has_people = any(one.operator_type == "human" for one in operators_of([config]))
+        self.has_people = any(
+            operator.operator_type == "human" for operator in operators_of([config])
+        )
         self.frame: Frame | None = None
         self.text: str | None = None
         self.questions = Questions(self._asked)
@@ -138,6 +141,7 @@ class Card:
 
     def _asked(self) -> None:
         with self._condition:
+            # Called by the card's thread, or by the request that answers, without the lock of the questions.
             if self.questions.is_open:
                 if self.status == "thinking":
                     self.now("waiting")
@@ -146,7 +150,7 @@ class Card:
             self._condition.note()
 
     def now(self, status: str, message: str | None = None) -> None:
-        """Note another status."""
+        """Set status and message."""
         if (status, message) != (self.status, self.message):
             if status != self.status:
                 self._since = time.time()
@@ -163,7 +167,7 @@ class Card:
         self._contradictions: tuple[str, ...] = ()
 
     def begins(self, episode: int, seed: int) -> None:
-        """Note that an episode begins."""
+        """Record that an episode starts."""
         with self._condition:
             self._begin()
             self.number, self.seed = episode, seed
@@ -172,7 +176,7 @@ class Card:
             self._condition.note()
 
     def stepped(self, record: Record) -> None:
-        """Note a step, or one player's part in it."""
+        """Record a step, or one player's part in it."""
         with self._condition:
             self._step = record["step"]
             self._reward, self._episode_reward = record["reward"], record["episode_reward"]
@@ -180,19 +184,19 @@ class Card:
             self._last = {name: record.get(name) for name in LAST}
             self._contradictions = record.get("contradictions", self._contradictions)
             if self.players is not None:
-                # Of a game, the return of its first player; what each gets is in their rows.
+                # A game shows the return of its first player; the others' are in their rows.
                 self.players.record(record)
                 self._reward, self._episode_reward = None, self.players.first_total
             self._condition.note()
 
     def notice(self, operator_id: str, seat: str, status: str) -> None:
-        """Note that a player of a game has something else to do."""
+        """Record the status of a player of a game."""
         if self.players is not None:
             self.players.notice(operator_id, seat, status)
             self._note()
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Note the outcomes of the episode."""
+        """Record the outcomes of the episode."""
         first = outcomes[0]
         failures = list(dict.fromkeys(o.failure for o in outcomes if o.failure is not None))
         with self._condition:
@@ -203,7 +207,7 @@ class Card:
             self._contradictions = tuple(s for outcome in outcomes for s in outcome.contradictions)
             if any(outcome.lost for outcome in outcomes):
                 if self.players is not None:
-                    # The workers of the others are ended with it.
+                    # The session ends the other players' workers along with it.
                     self.players.died([o.operator_id for o in outcomes if o.lost])
                 self.now("died", "; ".join(failures))
             elif failures:
@@ -213,13 +217,13 @@ class Card:
             self._condition.note()
 
     def leaves(self) -> None:
-        """Note that there are no more episodes."""
+        """Record that there are no more episodes."""
         with self._condition:
             self.is_within = self.playing = self.is_stepping = False
             self._condition.note()
 
     def drew(self, episode: int, step: int, png: bytes) -> None:
-        """Keep a picture, in place of the one before."""
+        """Replace the newest picture."""
         with self._condition:
             number = 1 if self.frame is None else self.frame.number + 1
             self.frame = Frame(number, episode, step, png)
@@ -228,7 +232,7 @@ class Card:
     # ------------------------------------------------------------------ what is shown
 
     def as_json(self) -> Record:
-        """Return what a page shows, JSON values."""
+        """Return what a page shows, as JSON values."""
         config = self.config
         single = None if isinstance(config, MultiAgentConfig) else config
         return {

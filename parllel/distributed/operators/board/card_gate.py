@@ -1,9 +1,9 @@
-"""Where a card's thread waits until it may take a step: it plays, or has a permit.
+"""Gate at which a card's thread waits until it may take a step: while playing, or by a permit.
 
     the card's thread   before_step     waits for `playing`, at its speed, or takes one of `permits`
     requests            play, stop, step, reset, remove change these under the board's lock, which wakes it
 
-After it comes the gate that the card would pass without a board, such as that of an experiment in lock-step.
+It is followed by the gate that the card would pass without a board, such as that of a lock-step experiment.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from parllel.distributed.operators.experiments.episode_gate import (
     StoppedError,
 )
 
-# A worker that dies while it has nothing to do is noticed after so long.
+# A worker that dies while it is idle is noticed after at most this long.
 _LOOK_S = 0.5
 
 
 class RateLimiter:
-    """How fast cards play.
+    """Limits the speed at which cards play.
 
     Attributes:
-        steps_per_s: of each card; None for as fast as possible.
+        steps_per_s: of each card; None for no limit.
     """
 
     def __init__(self, steps_per_s: float | None = None) -> None:
@@ -36,31 +36,31 @@ class RateLimiter:
         self._next: dict[str, float] = {}
 
     def left_s(self, name: str) -> float:
-        """Return how long a card has still to wait for its next step."""
+        """Return the seconds until a card's next step is due."""
         if self.steps_per_s is None:
             return 0.0
-        # A rate may have been changed since the last step.
+        # At most one pause: the rate may have been raised since the last step.
         return min(self._next.get(name, 0.0) - time.monotonic(), 1.0 / self.steps_per_s)
 
     def goes(self, name: str) -> None:
-        """Note that it takes one now."""
+        """Record that a card takes a step now."""
         if self.steps_per_s is not None:
             now, pause_s = time.monotonic(), 1.0 / self.steps_per_s
-            # From the moment it was due, so that waking up late does not add up.
+            # Counted from when it was due, so that late wake-ups do not add up.
             due = self._next.get(name, 0.0)
             self._next[name] = (due if 0.0 <= now - due < pause_s else now) + pause_s
 
 
 class CardGate(EpisodeGate):
-    """Hold cards before their steps.
+    """Holds cards before their steps.
 
     Args:
         condition: the board's lock.
         cards: by name.
-        rate_limiter: of those that play.
-        steps: of all cards of the board; the last to arrive here lets the next begin.
-        inner: passed after it.
-        lost: whether the worker of a card has ended, so that the step should be taken to find out why.
+        rate_limiter: for playing cards.
+        steps: of all cards of the board; the last card to arrive here starts the next.
+        inner: the gate to pass afterwards.
+        lost: returns whether the worker of a card has ended. If so, the step is taken to find out why.
     """
 
     def __init__(
@@ -77,29 +77,29 @@ class CardGate(EpisodeGate):
         self._is_stopped = False
 
     def begin_episode(self, name: str) -> None:
-        """Wait for the inner gate alone."""
+        """Wait only at the inner gate."""
         self._inner.begin_episode(name)
 
     def before_step(self, name: str) -> None:
-        """Wait until the card plays or has a permit; raise EpisodeAbandonedError if it is reset."""
+        """Wait until the card plays or has a permit. Raises EpisodeAbandonedError if it is reset."""
         card = self._cards[name]
         self._hold(card, "ready")
-        # Without the lock: in lock-step it waits for cards that are still held.
+        # Without the lock: in lock-step this waits for cards that are still held here.
         self._inner.before_step(name)
         with self._condition:
             card.now("thinking")
 
     def _hold(self, card: Card, status: str | None = None) -> None:
-        """Wait until the card may go on, and show this status meanwhile."""
+        """Wait until the card may go on, showing `status` meanwhile."""
         while not self._passes(card, status):
             pass
 
     def _passes(self, card: Card, status: str | None) -> bool:
-        """Return whether the card may go on now; wait for a while if not."""
+        """Return whether the card may go on. If not, wait a while first."""
         name = card.card_id
         with self._condition:
-            # Before the permits: a reset or the end comes before a step that was wished for earlier.
-            self._raise_if_wished(card)
+            # Before the permits: a reset or the end overrides steps requested earlier.
+            self._raise_if_requested(card)
             has_changed = self._arrives(card)
             left_s = self._rate_limiter.left_s(name) if card.playing else _LOOK_S
             if card.permits or (card.playing and left_s <= 0.0):
@@ -110,15 +110,15 @@ class CardGate(EpisodeGate):
                 card.now(status)
                 has_changed = True
             if has_changed:
-                return False  # announced before it waits
-            # At most half a second, as nothing wakes it when its worker dies.
+                return False  # the change is announced on release; only then may it wait
+            # At most half a second, as the death of a worker wakes nobody.
             self._condition.wait(min(left_s, _LOOK_S))
-            self._raise_if_wished(card)
-        # Without the lock, as it asks the system. The step that follows finds out how the worker ended.
+            self._raise_if_requested(card)
+        # Outside the lock, as it asks the system. If the worker has ended, the step that follows reports how.
         return self._lost(name)
 
     def _arrives(self, card: Card) -> bool:
-        """Begin the next step of all if this card was the last to arrive; return whether anything changed."""
+        """Start the next step of all if this card arrived last. Returns whether anything changed."""
         has_stepped = card.is_stepping and not card.permits
         if has_stepped:
             card.is_stepping = False
@@ -127,30 +127,30 @@ class CardGate(EpisodeGate):
             return True
         return False
 
-    def _raise_if_wished(self, card: Card) -> None:
+    def _raise_if_requested(self, card: Card) -> None:
         if self._is_stopped:
             raise StoppedError
         if card.abandoned:
             raise EpisodeAbandonedError
 
     def end_episode(self, name: str) -> None:
-        """Let others go on without it."""
+        """Let the others go on without the card."""
         self._inner.end_episode(name)
 
     def leave(self, name: str) -> None:
-        """Let others go on without it."""
+        """Let the others go on without the card, for good."""
         self._inner.leave(name)
 
     def pause(self, seconds: float) -> None:
-        """Wait for so long, less if stopped."""
+        """Wait for `seconds`, or until stopped."""
         self._inner.pause(seconds)
 
     def stop(self) -> None:
-        """Let all calls, those that wait included, raise StoppedError."""
-        # First what is held here: woken by the inner gate alone, a card would be held again.
+        """Make all calls raise StoppedError, including those that are waiting."""
+        # This gate first: a card released by the inner gate would otherwise be held here again.
         with self._condition:
             self._is_stopped = True
-            # They wait for a person, not here.
+            # These wait for a person's answer, not at the gate.
             for card in self._cards.values():
                 card.questions.withdraw(StoppedError())
             self._condition.note()

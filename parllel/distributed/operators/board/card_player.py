@@ -1,8 +1,8 @@
-"""The thread of a card: sessions of its operator or game, one after the other.
+"""Thread of a card: plays sessions of its operator or game, one after another.
 
-the thread       a session plays the rounds that are wished for, and waits for the next one
-requests         reset: another round      restart: another session      end: none
-a helper thread  ends the worker of a session that is given up, as that may take a while
+the thread       a session plays the requested rounds and waits for the next one
+requests         reset: another round      restart: another session      end: no more
+a helper thread  ends the worker of a session that is given up, which may take seconds
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ from parllel.distributed.operators.experiments.session_parts import (
 from parllel.distributed.operators.operator_launcher import OperatorLauncher
 from parllel.system.processes.restart_budget import RestartBudget
 
-_LOOK_S = 0.5
+_LOOK_S = 0.5  # between looks at an idle worker, whose death wakes nobody
 Record = dict[str, Any]
 
 
 class CardPlayer:
-    """Play what is wished of one card, in a thread of its own.
+    """Plays what is requested of one card, in its own thread.
 
     Args:
-        card: shows it.
+        card: shows the progress.
         condition: the board's lock.
-        rate_limiter: of cards that play.
+        rate_limiter: for playing cards.
         steps: of all cards of the board.
-        viewer: gets pictures.
+        viewer: receives pictures.
         launcher: starts workers.
         telemetry: folder of the records.
         run_id: of the records.
         start_timeout_s, step_timeout_s: for the replies of workers.
-        next_round: called within the lock after an episode that ended while the card plays; what is to be
-            played next, or None.
-        makes_game: whether to make its game now, so that its errors are raised; otherwise by the thread.
+        next_round: called with the lock held after an episode ended while the card plays; returns the round
+            to play next, or None.
+        makes_game: make the game in the constructor, so that it raises the game's errors; otherwise in the
+            thread.
 
     Raises:
         ValueError, ImportError, FileNotFoundError: if its game cannot be made.
@@ -85,14 +86,14 @@ class CardPlayer:
         self._after: Sequence[threading.Thread] = ()
         self._has_ended = False
         self._n_restarts = 0
-        # Now, as a game may not exist.
-        self._episodes: Episodes | None = self._made() if makes_game else None
+        # Made here: the caller of `launch` learns at once if the game does not exist.
+        self._episodes: Episodes | None = self._make_episodes() if makes_game else None
         self._session: OperatorSession | None = None
         self._gate: CardGate | None = None
         self._helpers: list[threading.Thread] = []
         self.thread = threading.Thread(target=self._run, name=f"card {card.card_id}")
 
-    def _made(self) -> Episodes:
+    def _make_episodes(self) -> Episodes:
         card = self.card
         return episodes_of(
             card.config,
@@ -105,25 +106,25 @@ class CardPlayer:
     # ------------------------------------------------------------------ requests
 
     def start(self, after: Sequence[threading.Thread] = ()) -> None:
-        """Start the thread; others have to end before, as they have workers of the same id."""
+        """Start the thread. It first waits for the threads in `after`, which use the same operator id."""
         self._after = after
         self.thread.start()
 
     def reset(self, wanted: tuple[int, int]) -> None:
-        """Wish for another episode, in place of the one that is played; within the lock."""
+        """Request another episode in place of the current one. Call with the lock held."""
         card = self.card
         card.wanted, card.permits = wanted, 0
-        # Within an episode alone: the mark would end the episode that is wished for now.
+        # Only in an episode: otherwise the mark would abandon the episode requested now.
         if card.is_within:
             card.abandoned = True
             card.questions.withdraw(EpisodeAbandonedError())
         self._condition.note()
 
     def restart(self, wanted: tuple[int, int] | None) -> None:
-        """Wish for another worker, and an episode of it; within the lock."""
+        """Request another worker and an episode with it. Call with the lock held."""
         card = self.card
         card.wanted, card.permits, card.playing = wanted, 0, False
-        # A count, not a flag: the thread may be about to fail, and would take the request for an earlier one.
+        # A count, not a flag: if the thread is just failing, a flag would be cleared as an earlier request.
         self._n_restarts += 1
         self._give_up()
         if card.players is not None:
@@ -131,23 +132,25 @@ class CardPlayer:
         card.now("new" if wanted is None else "starting")
 
     def end(self) -> None:
-        """Wish for the end of the thread; within the lock."""
+        """Request the end of the thread. Call with the lock held."""
         self._has_ended = True
         self._give_up()
 
     def _give_up(self) -> None:
+        # First the gate, then the worker: a thread held at the gate must leave by StoppedError, and not take
+        # a step whose failure would be recorded.
         self._condition.note()
         if self._gate is not None:
             self._gate.stop()
         if self._session is not None:
-            # The card's thread may be waiting for a reply, and who requests is not to wait for the end.
-            self._helpers = [one for one in self._helpers if one.is_alive()]
+            # In a helper: ending a worker takes up to its grace period, and requests must not wait.
+            self._helpers = [helper for helper in self._helpers if helper.is_alive()]
             helper = threading.Thread(target=self._session.close, name=f"end of {self._run_id}")
             self._helpers.append(helper)
             helper.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread, after `end`; return whether it has ended."""
+        """Wait for the thread after `end`. Returns whether it has ended."""
         for helper in (*self._helpers, self.thread):
             helper.join(timeout_s)
         return not self.thread.is_alive()
@@ -155,7 +158,7 @@ class CardPlayer:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        # Not by who launches: an earlier worker of this id may need seconds to end.
+        # Here rather than in `launch`: an earlier worker of this id may need seconds to end.
         for thread in self._after:
             thread.join()
         while not self._has_ended:
@@ -163,22 +166,23 @@ class CardPlayer:
             try:
                 self._new_session().play()
             except StoppedError:
-                pass
+                pass  # restart or end; the loop's condition tells which
             except Exception as error:
-                # Such as a full disk; the other cards have nothing to do with it.
+                # A full disk, for example. Other cards go on.
                 self._dies(f"{type(error).__name__}: {error}", n_restarts)
         self.close()
 
     def close(self) -> None:
-        """Close a game that was made and not played."""
+        """Close a game that was made but never played."""
         if self._episodes is not None:
             self._episodes.close()
 
     def _dies(self, why: str, n_restarts: int) -> None:
-        """Show that no session can be played, and wait for a restart after the first `n_restarts`."""
+        """Show that no session can be played, and wait for a restart or the end."""
         card = self.card
         with self._condition:
             if self._n_restarts == n_restarts:
+                # Unless a restart was requested while the session failed: the card already shows that.
                 card.is_within = card.playing = card.is_stepping = False
                 card.wanted = None
                 card.now("died", why)
@@ -190,7 +194,7 @@ class CardPlayer:
 
     def _new_session(self) -> OperatorSession:
         card, config = self.card, self.card.config
-        episodes, self._episodes = self._episodes or self._made(), None
+        episodes, self._episodes = self._episodes or self._make_episodes(), None
         gate = CardGate(
             self._condition,
             {card.card_id: card},
@@ -208,7 +212,7 @@ class CardPlayer:
             gate=gate,
             folder=self._telemetry,
             run_id=self._run_id,
-            # A person decides.
+            # No limit in practice: a person decides about restarts.
             restarts=RestartBudget(1_000_000, within_s=math.inf, first_pause_s=0.0),
             observer=self,
             goes_on=True,
@@ -216,7 +220,7 @@ class CardPlayer:
         with self._condition:
             self._session, self._gate = session, gate
             card.questions.admit()
-            # `end` may have come before there was a gate that it could stop.
+            # `end` may have been called before there was a gate to stop.
             if self._has_ended:
                 self._give_up()
         return session
@@ -225,50 +229,51 @@ class CardPlayer:
         return self._session is not None and self._session.worker_died
 
     def _rounds(self, gate: CardGate) -> Iterator[tuple[int, int, None]]:
-        """Yield the rounds that are wished for, as they are; raise StoppedError at the end."""
+        """Yield rounds as they are requested. Raises StoppedError at the end."""
         while True:
             with self._condition:
                 card = self.card
                 card.is_within = False
                 if card.wanted is None:
                     self._condition.wait(_LOOK_S)
-                # First: what is wished for after a restart is the next session's.
+                # First of all: what was requested after a restart belongs to the next session.
                 gate.pause(0.0)
-                # All under one lock: a reset that comes now finds the card within this episode.
+                # All under one lock: from now on a reset finds the card in this episode.
                 wanted, card.wanted, card.abandoned = card.wanted, None, False
                 if wanted is not None:
-                    # Here, not when the session says so: a restart may come between, and has the last word.
+                    # Here, not when the session reports it: a restart in between has the last word.
                     card.begins(*wanted)
-                    # Together with `abandoned`: a reset that comes later withdraws them again.
+                    # Under the same lock as `abandoned`: a later reset withdraws the questions again.
                     card.questions.admit()
                 elif card.is_stepping:
-                    # Its episode is over, and no other is wished for.
+                    # Its episode ended and no other was requested: do not keep the other cards waiting.
                     card.is_stepping = False
                     self._condition.note()
                 elif card.status != "died" and self._lost(card.card_id):
                     card.playing = False
                     card.now("died", self._death())
+            # Without the lock: the session plays the whole episode before it asks for the next round.
             if wanted is not None:
                 yield (*wanted, None)
 
     def _death(self) -> str:
-        """Return what is to be said of a worker that has ended between two episodes."""
-        said = "its worker has ended by itself"
+        """Return the message for a worker that ended between two episodes."""
+        reason = "its worker has ended by itself"
         if self.card.players is None or self._session is None:
-            return said
-        return f"{self.card.players.died(self._session.lost_operators)}: {said}"
+            return reason
+        return f"{self.card.players.died(self._session.lost_operators)}: {reason}"
 
-    # ------------------------------------------------------------------ what the session says
+    # ------------------------------------------------------------------ reports of the session
 
     def begins(self, episode: int, seed: int) -> None:
-        """Do nothing: it was shown when it was taken."""
+        """Do nothing: the episode was shown when its round was taken."""
 
     def stepped(self, record: Record) -> None:
         """Show a step."""
         self.card.stepped(record)
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Show the outcomes of an episode, and begin the next if autoplay is on."""
+        """Show the outcomes of an episode, and request the next if autoplay is on."""
         with self._condition:
             card = self.card
             card.ended(outcomes)

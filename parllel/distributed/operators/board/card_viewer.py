@@ -1,6 +1,6 @@
-"""Pictures for cards that are looked at, at most so many a second, and that of the end in any case.
+"""Pictures of the watched cards: a limited number per second, and always the last of an episode.
 
-pages                  look, leave    which cards they show
+pages                  look, leave    set which cards they show
 threads of cards       wants, see     before and after each command
 """
 
@@ -19,13 +19,13 @@ from parllel.pictures.png import png_bytes
 
 
 class CardViewer:
-    """Want pictures of the cards that somebody looks at, and keep the newest of each.
+    """Requests pictures of the cards that somebody watches, and keeps the newest of each.
 
     Args:
         condition: the board's lock.
         cards: by id.
-        frames_per_s: of each card, at most.
-        looks: which cards each page shows.
+        frames_per_s: limit for each card.
+        looks: the cards that each page shows.
     """
 
     def __init__(
@@ -40,36 +40,36 @@ class CardViewer:
         self._due: dict[str, float] = {}
 
     def may_view(self, name: str) -> bool:
-        """Return True: somebody may look at any card, later."""
+        """Return True: any card may be watched later."""
         return True
 
     def wants(self, name: str, episode: int) -> bool:
-        """Return whether a card is looked at, and its next picture is due."""
-        # The lock is for the looks and the card's state; it is held for microseconds before each command.
+        """Return whether a card is watched and its next picture is due."""
+        # Held for microseconds before each command: `looks` and the card's state change in other threads.
         with self._condition:
             if not self._is_looked_at(name):
                 return False
             card, now = self._cards[name], time.monotonic()
             due = self._due.get(name, 0.0)
-            # A step by hand may be the last for long.
+            # Steps by hand are always drawn: the next one may be far off.
             if card.playing and now < due:
                 return False
             self._due[name] = (due if now - due < self._pause_s else now) + self._pause_s
             return True
 
     def wants_last(self, name: str, episode: int) -> bool:
-        """Return whether any page is open: the last picture stays, and who looks later sees that."""
+        """Return whether any page is open: the last picture of an episode stays, for whoever looks later."""
         with self._condition:
             return bool(self._looks) or self._cards[name].has_people
 
     def _is_looked_at(self, name: str) -> bool:
-        # A person who comes to a card later has to see what is asked: nothing is drawn until the answer.
+        # Always drawn for people: nothing new is drawn until they answer, and they may open the card later.
         if self._cards[name].has_people:
             return True
         return any(name in shown for shown in self._looks.values())
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
-        """Keep a picture, or the text in its place."""
+        """Keep a picture, or text in its place."""
         if not isinstance(payload, dict):
             return
         card = self._cards[name]
@@ -78,14 +78,14 @@ class CardViewer:
                 card.text = payload["text"]
                 self._condition.note()
             return
-        # Without the lock: pictures of old workers take milliseconds to encode.
+        # Without the lock: raw pictures of other workers take milliseconds to encode.
         png = _png(payload)
         if png is not None:
             card.drew(episode, step, png)
 
 
 def _png(payload: dict[str, Any]) -> bytes | None:
-    """Return a picture of a worker as a file of PNG; None if it is none."""
+    """Return a worker's frame as PNG bytes, or None if it rendered nothing."""
     try:
         if payload.get("mode") == "png":
             return base64.b64decode(payload["data"])

@@ -1,10 +1,10 @@
-"""A board's own cards: put on it, taken off, reset; and the folder that keeps what they play.
+"""A board's own cards, as opposed to a watched experiment's, and the folder that records what they play.
 
     requests               launch, remove, restart, reset, under the board's lock
     threads of cards       CardPlayer; after an episode one of them may ask for the next round
     folder                 cards and rounds are written as they change; telemetry by the threads
 
-A game is made before the lock is taken, as its library may take a second to import.
+A game is made before the lock is taken, since importing its library may take a second.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from parllel.distributed.operators.protocol.multi_agent_config import (
 from parllel.errors import ParllelError, WrongStateError
 from parllel.types import Closeable
 
-_JOIN_S = 30.0
-_KEEP_S = 1.0  # between two writes of rounds that follow by themselves
+_JOIN_S = 30.0  # for a card's thread, which may be ending its worker
+_KEEP_S = 1.0  # between writes of rounds that autoplay starts
 
 
 class Rounds:
-    """The seeds of a board's episodes: those of one number share a seed, whichever card plays them.
+    """Seeds of a board's episodes. Episodes of one number share a seed, whichever card plays them.
 
     Used within the board's lock.
 
     Args:
-        seeds: of the rounds before.
+        seeds: of the rounds so far.
     """
 
     def __init__(self, seeds: Iterable[int] = ()) -> None:
@@ -52,14 +52,14 @@ class Rounds:
         return self.seeds[-1] if self.seeds else None
 
     def new(self, seed: int | None) -> tuple[int, int]:
-        """Return number and seed of a new round; None is the seed after the last."""
+        """Start a new round and return its number and seed; None takes the successor of the last seed."""
         if seed is None:
             seed = self.seeds[-1] + 1 if self.seeds else 0
         self.seeds.append(seed)
         return len(self.seeds) - 1, seed
 
     def after(self, number: int | None) -> tuple[int, int]:
-        """Return the round after one, which others may have begun already, so that results come in pairs."""
+        """Return the round after `number`, which other cards may have started: their results are paired."""
         following = -1 if number is None else number + 1
         if not 0 <= following < len(self.seeds):
             return self.new(None)
@@ -71,14 +71,14 @@ class OwnCards(Closeable):
 
     Args:
         condition: the board's lock.
-        cards: gets them, by id.
-        folder: of the board; closed at the end.
-        rate_limiter: of cards that play.
-        viewer: gets their pictures.
+        cards: the mapping to fill, by id.
+        folder: of the board. Owned: closed at the end.
+        rate_limiter: for playing cards.
+        viewer: receives their pictures.
         start_timeout_s, step_timeout_s: for the replies of workers.
 
     Attributes:
-        autoplay: whether a card that plays begins its next episode by itself.
+        autoplay: whether a playing card starts its next episode by itself.
         rounds: the seeds so far.
         steps: of all cards.
     """
@@ -104,7 +104,7 @@ class OwnCards(Closeable):
         self.steps = StepAll(cards)
         self.autoplay = bool(folder.state.get("autoplay", False))
         self._players: dict[str, CardPlayer] = {}
-        self._ending: list[CardPlayer] = []  # of cards that were removed
+        self._ending: list[CardPlayer] = []  # of removed cards, whose threads may still run
         self._kept_s = 0.0
         self._launcher = OperatorLauncher(
             folder.path, telemetry_dir="telemetry", log_dir="logs", terminal=False
@@ -113,7 +113,7 @@ class OwnCards(Closeable):
     # ------------------------------------------------------------------ cards
 
     def launch_kept(self) -> None:
-        """Put the cards of an earlier board on this one; what they lack is said when they are reset."""
+        """Add the cards of an earlier board. What they lack is reported when they are reset."""
         for config in self._folder.configs():
             self._launch(config, lambda: None, is_checked=False)
             names = self._folder.variables_of(config.operator_id)
@@ -121,14 +121,14 @@ class OwnCards(Closeable):
                 with self._condition:
                     self._cards[config.operator_id].now(
                         "new",
-                        f"the values of its variables {', '.join(names)} are not kept: if it needs them, "
-                        "remove it, and launch it anew",
+                        f"the values of its variables {', '.join(names)} are not stored; if it needs them, "
+                        "remove and launch it again",
                     )
 
     def launch(self, config: AnyConfig, check: Callable[[], None]) -> None:
-        """Put an operator or a game on the board.
+        """Add an operator or a game to the board.
 
-        check: called within the lock; raises if nothing can be put there now.
+        check: called with the lock held; raises if nothing can be added now.
 
         Raises: as `Board.launch`.
         """
@@ -139,16 +139,16 @@ class OwnCards(Closeable):
         with self._condition:
             check()
             self._check_ids(config)
-        # Without the lock, which all cards need for each step.
+        # Without the lock, which all cards need for each step: making a game may take a second.
         card = Card(config, self._condition)
         player = self._player(card, is_checked=is_checked)
         try:
             with self._condition:
                 check()
-                # Another may have taken them meanwhile.
+                # Again: another request may have taken the ids meanwhile.
                 self._check_ids(config)
-                self._ending = [one for one in self._ending if one.thread.is_alive()]
-                before = [one.thread for one in self._ending if one.card.card_id == card.card_id]
+                self._ending = [player for player in self._ending if player.thread.is_alive()]
+                before = [p.thread for p in self._ending if p.card.card_id == card.card_id]
                 self._folder.operators.setdefault(card.card_id, config.as_json())
                 self._cards[card.card_id], self._players[card.card_id] = card, player
                 player.start(after=before)
@@ -159,28 +159,29 @@ class OwnCards(Closeable):
             raise
 
     def remove(self, card_id: str) -> None:
-        """Take a card off the board, and end its worker; within the lock."""
+        """Remove a card and end its worker. Call with the lock held."""
         del self._cards[card_id]
         player = self._players.pop(card_id)
         player.end()
         self._ending.append(player)
         if not self._folder.has_played(card_id):
-            # Another operator may have its id.
+            # Nothing was recorded, so another operator may use the id.
             self._folder.operators.pop(card_id, None)
         self._condition.note()
         self.keep()
 
     def restart(self, card_id: str) -> None:
-        """End a card's worker, and play the seed that it had in another; within the lock."""
+        """Replace a card's worker and play the same seed again. Call with the lock held."""
         card = self._cards[card_id]
-        # An episode may have been wished for a moment ago.
+        # As for a reset: steps of all that have not started are cancelled.
         self.steps.drop()
+        # An episode requested a moment ago has not begun yet; its seed is the newest.
         seed = card.seed if card.wanted is None else card.wanted[1]
         self._players[card_id].restart(None if seed is None else self.rounds.new(seed))
         self.keep()
 
     def reset(self, seed: int | None, cards: Collection[Card]) -> None:
-        """Let cards begin an episode of the same round; within the lock."""
+        """Start an episode of a new round on cards. Call with the lock held."""
         self.steps.drop()
         wanted = self.rounds.new(seed)
         for card in cards:
@@ -189,7 +190,7 @@ class OwnCards(Closeable):
         self.keep()
 
     def begin_next(self, cards: Iterable[Card]) -> None:
-        """Let those that play nothing begin their next round; within the lock."""
+        """Start the next round on cards that play none. Call with the lock held."""
         first: tuple[int, int] | None = None
         for card in cards:
             if card.status not in ("new", "ended") or card.wanted is not None:
@@ -203,7 +204,7 @@ class OwnCards(Closeable):
         self.keep()
 
     def keep(self) -> None:
-        """Write what the board is; within the lock."""
+        """Write the state of the board if it changed. Call with the lock held."""
         self._kept_s = time.monotonic()
         state = {
             "cards": [card.config.as_json() for card in self._cards.values()],
@@ -214,12 +215,12 @@ class OwnCards(Closeable):
             self._folder.write(state, self.rounds.seeds)
 
     def close(self) -> None:
-        """End all workers, and write the results; once, and without the lock."""
+        """End all workers and write the results. Call once, without the lock."""
         with self._condition:
             players = [*self._ending, *self._players.values()]
             for player in self._players.values():
                 player.end()
-        # After their gates were stopped: a thread whose worker ends before would record a failure.
+        # After the gates were stopped: a thread whose worker ended first would record a failure.
         self._launcher.close()
         for player in players:
             player.join(_JOIN_S)
@@ -254,27 +255,29 @@ class OwnCards(Closeable):
         if not self.autoplay:
             return None
         wanted = self.rounds.after(card.number)
-        # Of short episodes there may be hundreds a second.
+        # Short episodes may end hundreds of times a second.
         if time.monotonic() - self._kept_s > _KEEP_S:
             self.keep()
         return wanted
 
     def _check_ids(self, config: AnyConfig) -> None:
-        taken = {one for card in self._cards.values() for one in ids_of(card.config)}
+        taken = {taken_id for card in self._cards.values() for taken_id in ids_of(card.config)}
         for operator_id in ids_of(config):
             if operator_id in taken:
-                raise WrongStateError(f"there is a card {operator_id!r} already; take another id")
+                raise WrongStateError(
+                    f"card {operator_id!r} is already on the board; use another operator_id"
+                )
         before = self._folder.operators.get(config.operator_id)
         if before is not None and is_different_operator(config.as_json(), before):
             raise WrongStateError(
-                f"card {config.operator_id!r}: another operator of this id has played on this board; take "
-                "another id, so that their results stay apart"
+                f"card {config.operator_id!r}: a different operator has played under this id on this board; "
+                "use another id to keep their results apart"
             )
 
 
 def _check_needs(config: AnyConfig) -> None:
     try:
-        for one in operators_of([config]):
-            check_operator(one, config.env_id)
+        for operator in operators_of([config]):
+            check_operator(operator, config.env_id)
     except (ImportError, OSError) as error:
         raise ValueError(str(error)) from error

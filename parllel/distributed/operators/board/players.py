@@ -1,9 +1,9 @@
-"""What the players of a game do, as its card shows them.
+"""Status of a game's players, as its card shows them.
 
-the card's thread    notice: who does what now;  record: what was played
+the card's thread    notice: status of a player;  record: what was played
 any other thread     as_json; died, when its card is restarted
-one lock             of its own, as `notice` comes in the middle of a step, without the board's; within it no
-                     other is taken
+own lock             because `notice` is called in the middle of a step, without the board's lock; no other
+                     lock is taken within it
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
 
-# Of a step, as a card shows it.
+# Fields of a step that a card shows.
 LAST = ("action", "raw", "parsed", "understood", "executed", "illegal", "tokens", "latency_s")
 
 
 class Players:
-    """Follow the players of a game through its episodes.
+    """Tracks the players of a game through its episodes.
 
     Args:
         config: of the game.
@@ -27,7 +27,7 @@ class Players:
 
     def __init__(self, config: MultiAgentConfig) -> None:
         self._lock = threading.Lock()
-        # By operator, as seats may rotate.
+        # By operator, because seats may rotate.
         self._rows: dict[str, dict[str, Any]] = {
             operator.operator_id: {
                 "player_id": player,
@@ -42,7 +42,7 @@ class Players:
         }
 
     def notice(self, operator_id: str, seat: str, status: str) -> None:
-        """Note what a player does now, as `GameEpisodes` says it; "starting" begins an episode."""
+        """Set the status of a player, as reported by `GameEpisodes`; "starting" begins an episode."""
         with self._lock:
             row = self._rows[operator_id]
             row.update(player_id=seat, status=status)
@@ -50,7 +50,7 @@ class Players:
                 row.update(total_reward=0.0, last=None)
 
     def died(self, operator_ids: Collection[str | None]) -> str:
-        """Note that these players died, and that none of the others runs any more; return their names."""
+        """Mark these players as died and the others as not running. Returns the names of the former."""
         with self._lock:
             for row in self._rows.values():
                 row["status"] = "died" if row["operator_id"] in operator_ids else "new"
@@ -62,13 +62,13 @@ class Players:
 
     @property
     def first_total(self) -> float:
-        """What the first player of the config got in this episode."""
+        """Return of the first player of the config in this episode."""
         with self._lock:
             total: float = next(iter(self._rows.values()))["total_reward"]
             return total
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """Note what a player played, and what it and others got for that."""
+        """Record what a player played, and everyone's rewards for it."""
         with self._lock:
             self._rows[record["operator_id"]]["last"] = {name: record.get(name) for name in LAST}
             rewards = record.get("rewards", {record["player_id"]: record["reward"]})
@@ -76,6 +76,6 @@ class Players:
                 row["total_reward"] += rewards.get(row["player_id"], 0.0)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return a row for each player, in the order of the config."""
+        """Return one row per player, in the order of the config."""
         with self._lock:
             return [dict(row) for row in self._rows.values()]

@@ -1,7 +1,7 @@
-"""A step of all cards together: the next begins when every card has finished the last.
+"""Steps of all cards together: the next one starts when every card has finished the last.
 
-    requests              add, drop                      how many are wished for
-    threads of cards      advance, each time at the gate the last card to arrive lets the next begin
+    requests              add, drop       how many steps are requested
+    threads of cards      advance         the last card to arrive at the gate starts the next step
 
 All of it is within the board's lock.
 """
@@ -16,14 +16,14 @@ from parllel.errors import WrongStateError
 
 
 class StepAll:
-    """Steps of all cards, in a queue.
+    """Queue of steps of all cards.
 
     Args:
         cards: by id.
 
     Attributes:
-        lock_step: of an experiment. People take these steps, too, as nobody can step without them there;
-            elsewhere a person plays at their own pace.
+        lock_step: the gate of a lock-step experiment. There, cards with human players take part too, as
+            nobody can step without them; elsewhere people play at their own pace.
     """
 
     def __init__(self, cards: Mapping[str, Card]) -> None:
@@ -33,12 +33,12 @@ class StepAll:
 
     @property
     def n_left(self) -> int:
-        """How many steps were wished for and are not finished."""
+        """The number of requested steps that are not finished."""
         is_open = any(card.is_stepping for card in self._cards.values())
         return is_open + (self._n_left if is_open or self._able() else 0)
 
     def add(self) -> None:
-        """Wish for a step of each card that can take one.
+        """Request a step of each card that can take one.
 
         Raises:
             WrongStateError: if none can.
@@ -49,14 +49,15 @@ class StepAll:
         self.advance()
 
     def drop(self) -> None:
-        """Take back the steps that have not begun."""
+        """Cancel the steps that have not started."""
         self._n_left = 0
 
     def advance(self) -> bool:
-        """Let the next step begin unless a card is within the last; return whether it has."""
+        """Start the next step unless a card is still in the last one. Returns whether it has."""
         if not self._n_left or any(card.is_stepping for card in self._cards.values()):
             return False
         able = self._able()
+        # Without any card that can step, requests would wait for ever; they are cancelled.
         self._n_left = self._n_left - 1 if able else 0
         for card in able:
             card.permits += 1
@@ -73,8 +74,8 @@ class StepAll:
         ]
 
     def _is_between(self, card: Card) -> bool:
-        """Return whether a card waits for the ends of other episodes."""
-        # The gate lets all begin at once, which their threads notice one after the other.
+        """Return whether a card waits for other episodes to end."""
+        # The gate releases all cards at once, but their threads notice it one after another.
         gate = self.lock_step
         return card.awaits_others and gate is not None and not gate.is_within(card.card_id)
 
@@ -84,10 +85,10 @@ class StepAll:
         ]
         playing = [card.card_id for card in within if card.playing]
         if playing:
-            raise WrongStateError(f"card {playing[0]!r} plays by itself; stop it first")
+            raise WrongStateError(f"card {playing[0]!r} is playing by itself; stop it first")
         people = [card.card_id for card in within if card.has_people]
         if people:
             raise WrongStateError(
-                f"card {people[0]!r} is a person's, who plays at their own pace; play it, or step it alone"
+                f"card {people[0]!r} has a human player, who sets the pace; play it, or step it separately"
             )
-        raise WrongStateError("no card is within an episode at the moment; wait for the next")
+        raise WrongStateError("no card is in an episode at the moment; wait for the next one")

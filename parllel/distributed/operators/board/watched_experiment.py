@@ -1,10 +1,10 @@
-"""An experiment of a script, played on the board's cards: held, stepped, and let go.
+"""A script's experiment played on the board's cards: held, stepped and released by hand.
 
-    its thread           loads the script, plays the experiment, ends it; `look` ten times a second
+    its thread           loads the script, plays the experiment, ends it; calls `look` ten times a second
     threads of cards     pass CardGate, then the experiment's own gate
-    requests             stop, and what they request of the cards; as_json
+    requests             stop, and requests to its cards; as_json
 
-Telemetry and results are those of the same script without a board.
+Telemetry and results are the same as without a board.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from parllel.distributed.operators.games.seated_players import Notice
 from parllel.distributed.operators.protocol.choosing import Choose
 from parllel.distributed.operators.trusted_runs import check_runs
 
-_MAX_CHARACTERS = 2000
+_MAX_CHARACTERS = 2000  # of a message
 
 
 class WatchedCard(Card):
-    """The card of an operator that goes from episode to episode by itself."""
+    """Card of an operator that proceeds from episode to episode by itself."""
 
     def begins(self, episode: int, seed: int) -> None:
-        """Note that an episode begins."""
+        """Record that an episode starts."""
         with self._condition:
             self.questions.admit()
             super().begins(episode, seed)
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Note the outcomes of the episode; the next one takes permits, too."""
+        """Record the outcomes of the episode. Permits are kept for the next one."""
         with self._condition:
-            # Those that are left let its next episode begin.
+            # Remaining permits start the next episode.
             permits = self.permits
             super().ended(outcomes)
             self.is_within, self.permits = True, permits
 
 
 class WatchedGate(CardGate):
-    """Hold operators before their steps, and before all episodes but the first."""
+    """Holds operators before their steps, and before all episodes except the first."""
 
     def begin_episode(self, name: str) -> None:
         """Wait for the board, then for the inner gate."""
@@ -63,7 +63,8 @@ class WatchedGate(CardGate):
         if card.number is not None:
             self._hold(card)
             with self._condition:
-                # A step of all that waited for it would never end: it waits for episodes that end by steps.
+                # Otherwise a step of all would never end: it would wait for this card, which waits for other
+                # episodes, which need steps to end.
                 card.awaits_others, card.is_stepping = True, False
                 self._condition.note()
         self._inner.begin_episode(name)
@@ -71,28 +72,28 @@ class WatchedGate(CardGate):
             card.awaits_others = False
 
     def leave(self, name: str) -> None:
-        """Note that the operator has played all of its episodes."""
-        # First the others, who may wait for it.
+        """Record that the operator has played all its episodes."""
+        # The inner gate first: the others may be waiting for this card.
         super().leave(name)
         self._cards[name].leaves()
 
 
 class WatchedExperiment:
-    """Play the experiment of a script in a thread; it begins stopped.
+    """Plays a script's experiment in a thread, initially stopped.
 
     Args:
-        script: file that defines it.
+        script: file that defines the experiment.
         condition: the board's lock.
-        rate_limiter: of cards that play.
-        viewer: makes what gets the pictures of these cards.
-        base: where its folder is made.
-        trusted: whether scripts of runs outside the current folder may be executed.
+        rate_limiter: for playing cards.
+        viewer: makes the viewer of the experiment's cards.
+        base: folder in which its run folder is created.
+        trusted: allow run scripts outside the current folder.
 
     Attributes:
         name: of the experiment.
-        cards: by name; none before the script was read.
-        steps: of all of them.
-        is_over: whether it has ended, in whatever way.
+        cards: by name; empty until the script has been loaded.
+        steps: of all its cards.
+        is_over: whether it has ended, for whatever reason.
     """
 
     def __init__(
@@ -117,17 +118,17 @@ class WatchedExperiment:
         self._state, self._message = "starting", ""
         self._is_stopped = False
         self.thread = threading.Thread(target=self._run, name=f"experiment {self.name}")
-        # What a script does before there is an experiment may have no end.
+        # A script may run for ever before it has defined an experiment: it must not keep the process alive.
         self.thread.daemon = True
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is played any more."""
+        """Whether none of it is being played any more."""
         return self._state not in ("starting", "running")
 
     def stop(self) -> None:
-        """End it, and keep what was played; does not wait."""
-        # `look` ends it, within a tenth of a second; until then no card is to go on.
+        """Request its end, keeping what was played. Does not wait."""
+        # `look` ends it within a tenth of a second. Until then, no card may start another step.
         with self._condition:
             self._is_stopped = True
             for card in self.cards.values():
@@ -136,7 +137,7 @@ class WatchedExperiment:
             self._condition.note()
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a page shows of it, within the lock."""
+        """Return what a page shows, as JSON values. Call with the lock held."""
         return {
             "name": self.name,
             "script": self.script,
@@ -161,7 +162,7 @@ class WatchedExperiment:
             message = "; ".join((*result.failures, *result.warnings, *result.notes))
         except StoppedError:
             state = "stopped"
-        # A script is foreign, and may even call `exit`.
+        # A script is foreign code and may even call `exit`.
         except BaseException as error:
             message = str(error) if isinstance(error, (ValueError, OSError)) else repr(error)
         with self._condition:
@@ -177,10 +178,10 @@ class WatchedExperiment:
                 self.cards[config.operator_id] = WatchedCard(config, self._condition)
             self._condition.note()
 
-    # ------------------------------------------------------------------ what the experiment asks
+    # ------------------------------------------------------------------ called by the experiment
 
     def gate(self, inner: EpisodeGate) -> EpisodeGate:
-        """Return the gate of the cards, with the experiment's own after it."""
+        """Return the board's gate in front of the experiment's own."""
         self.steps.lock_step = inner if isinstance(inner, LockStepGate) else None
         return WatchedGate(
             self._condition, self.cards, self._rate_limiter, self.steps, inner, lost=self._lost
@@ -191,19 +192,19 @@ class WatchedExperiment:
         return session is not None and session.worker_died
 
     def observer(self, name: str) -> Card:
-        """Return a card."""
+        """Return the card, which records the progress."""
         return self.cards[name]
 
     def choose(self, name: str) -> Choose:
-        """Return what asks the people of a card."""
+        """Return the function that asks the people of a card."""
         return self.cards[name].questions.ask
 
     def notice(self, name: str) -> Notice:
-        """Return what is called for the players of a card."""
+        """Return the function that is called with the status of a card's players."""
         return self.cards[name].notice
 
     def starts(self, folder: Path, sessions: Sequence[OperatorSession]) -> None:
-        """Show where it is written, and how much there is to play."""
+        """Show the folder and the number of episodes."""
         with self._condition:
             self._folder, self._state = folder, "running"
             self._sessions = {session.name: session for session in sessions}
@@ -213,7 +214,7 @@ class WatchedExperiment:
             self._condition.note()
 
     def look(self) -> None:
-        """Raise StoppedError once it is to be stopped."""
-        # Without the lock: it is set once, and looked at ten times a second.
+        """Raise StoppedError once `stop` was called."""
+        # Without the lock: a flag that is set once and read ten times a second.
         if self._is_stopped:
             raise StoppedError

@@ -1,13 +1,13 @@
-"""The dashboard's server: a board of operators as REST, WebSocket and a page.
+"""Server of the dashboard: a board of operators as REST, WebSocket and a page.
 
 Dashboard     the server of a board: who may connect, where it listens, how it ends
-BoardRoutes   REST: commands to the board, and which it refuses
-Viewers       WebSocket: the board's state and frames, for as many pages as look at it
+BoardRoutes   REST: commands to the board, and its refusals
+Viewers       WebSocket: the board's state and frames, for any number of pages
 
-All state is the board's. docs/operators_dashboard.md is the contract that a page, or a program, can rely on.
+All state is the board's. Pages and programs can rely on the contract in docs/operators_dashboard.md.
 
 Raises:
-    ImportError: if what the extra `operators` installs is missing.
+    ImportError: if the extra `operators` is not installed.
 """
 
 from parllel.errors import install_command as _install_command

@@ -1,9 +1,9 @@
-"""REST: what is asked of a board.
+"""REST routes of a board.
 
-Each POST is a command: it is checked, handed to the board, and answered with the board's state right after.
-No answer waits for a worker; the outcome of a command is seen in later states.
+Each POST is a command: it is checked, passed to the board, and answered with the board's state right after.
+No answer waits for a worker; the outcome of a command appears in later states.
 
-    status   200 taken   400 wrong fields   404 no such card or run   409 the wrong moment   503 closed
+    status   200 accepted   400 wrong fields   404 no such card or run   409 the wrong moment   503 closed
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.web_error import WebError
 from parllel.errors import ClosedError, WrongStateError
 
-_SHOWN = 80  # characters of a value, in messages
+_SHOWN = 80  # characters of a value in error messages
 _TYPES = {
     "a boolean": (bool,),
     "a list of ids": (list,),
@@ -41,10 +41,10 @@ _TYPES = {
 
 
 def fields_of(request: Request, **expected: str) -> dict[str, Any]:
-    """Return the fields of a body that is a JSON object; those that are absent are left out.
+    """Return the fields of a body that is a JSON object. Absent fields are left out.
 
-    expected: what each field has to be, one of "a boolean", "a list of ids", "a number", "an object",
-        "an integer", "text" and "any value"; with "?" after it, the field may be absent or null.
+    expected: the type of each field, one of "a boolean", "a list of ids", "a number", "an object",
+        "an integer", "text" and "any value"; followed by "?", the field may be absent or null.
 
     Raises:
         WebError: 400, for a field that is unknown, missing or of another type.
@@ -68,12 +68,12 @@ def fields_of(request: Request, **expected: str) -> dict[str, Any]:
 
 
 def _check(name: str, value: Any, kind: str) -> None:
-    # A bool is an int to Python.
+    # In Python a bool is an int.
     right = isinstance(value, _TYPES[kind]) and (
         not isinstance(value, bool) or kind in ("a boolean", "any value")
     )
     if right and kind == "a list of ids":
-        right = all(isinstance(one, str) for one in value)
+        right = all(isinstance(card_id, str) for card_id in value)
     if not right:
         raise WebError(400, f"{name}: expected {kind}, got {_shown(value)}")
 
@@ -88,7 +88,7 @@ def _shown(value: Any) -> str:
 
 
 Command = Callable[[dict[str, Any]], object]
-# Fields of the bodies, as `fields_of` reads them.
+# Fields of each command's body, in terms of `fields_of`.
 _FIELDS: dict[str, dict[str, str]] = {
     "cards": {"operator": "an object?", "game": "an object?"},
     "remove": {"card": "text"},
@@ -105,12 +105,12 @@ _FIELDS: dict[str, dict[str, str]] = {
 
 
 class BoardRoutes:
-    """The routes of REST for a board.
+    """REST routes of a board.
 
     Args:
-        board: is asked, from the server's threads.
+        board: called from the server's threads.
         base: folder below which experiments are listed.
-        trusted: whether scripts of runs are executed wherever they are, see `check_runs`.
+        trusted: execute run scripts wherever they are, see `check_runs`.
     """
 
     def __init__(self, board: Board, base: str, *, trusted: bool) -> None:
@@ -119,7 +119,7 @@ class BoardRoutes:
         self._trusted = trusted
 
     def routes(self) -> list[Route]:
-        """Return all routes of REST."""
+        """Return all REST routes."""
         asked = {
             "state": self._state,
             "frame": self._frame,
@@ -160,7 +160,7 @@ class BoardRoutes:
 
     def _launch(self, given: dict[str, Any]) -> None:
         if len(given) != 1:
-            raise WebError(400, "expected 'operator' or 'game', and not both")
+            raise WebError(400, "expected either 'operator' or 'game'")
         ((kind, values),) = given.items()
         config = operator_from_json(values, "request")
         if isinstance(config, MultiAgentConfig) is not (kind == "game"):
@@ -173,7 +173,7 @@ class BoardRoutes:
         with refused():
             frame = self._board.frame(card)
         if frame is None:
-            raise WebError(404, f"card {card[:64]!r} has no frame: none was drawn yet")
+            raise WebError(404, f"card {card[:64]!r} has no frame: nothing was drawn yet")
         return Response(frame.png, content_type="image/png")
 
     def _experiments(self, request: Request) -> dict[str, Any]:
@@ -188,13 +188,13 @@ class BoardRoutes:
 
 def _asked(request: Request, name: str) -> str:
     if set(request.query) != {name}:
-        raise WebError(400, f"expected the query ?{name}=...")
+        raise WebError(400, f"expected only the query ?{name}=...")
     return request.query[name]
 
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Turn what a board refuses into a reply, in one sentence.
+    """Convert a board's refusal to an error reply of one sentence.
 
     Raises:
         WebError: 400, 404, 409 or 503.
@@ -212,6 +212,6 @@ def refused() -> Iterator[None]:
 
 
 def _sentence(error: BaseException) -> str:
-    # A KeyError shows its message in quotes.
-    said = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return " ".join(str(said).split())
+    # str() of a KeyError puts the message in quotes.
+    message = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(message).split())

@@ -1,4 +1,4 @@
-"""The server of a board: REST, WebSocket and the page, for those who have its token."""
+"""Server of a board: REST, WebSocket and the page, for clients that have its token."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _INDEX = "index.html"
 
 
 class Dashboard(Closeable):
-    """Server of a board's page and its REST routes; bound to its address at once.
+    """Server of a board's page and its REST routes. Binds its address on construction.
 
-    It answers after `start()`, in a thread, or in `run()`, until a signal. The board is the caller's, who
-    closes it after the dashboard.
+    It serves from `start()`, in a thread, or during `run()`, until a signal. The board belongs to the caller,
+    who closes it after the dashboard.
 
     Args:
-        board: what is shown.
-        base: folder below which experiments are listed; default that of the board's folder.
-        trusted: whether scripts of runs are executed wherever they are, as --trust of commands has it.
-        settings: of the server; default 127.0.0.1 and a free port. Without a token, that of the board's
-            folder is used, as whoever is connected can start programs.
+        board: the board to show.
+        base: folder below which experiments are listed; default the parent of the board's folder.
+        trusted: execute run scripts wherever they are, like --trust of the commands.
+        settings: of the server; default 127.0.0.1 and a free port. If they contain no token, that of the
+            board's folder is used, since anyone connected can start programs.
 
     Attributes:
-        token: what clients send.
+        token: required from clients.
 
     Raises:
         OSError: if the address cannot be bound, or the token cannot be read.
@@ -69,12 +69,12 @@ class Dashboard(Closeable):
 
     @property
     def url(self) -> str:
-        """Where it is reached, without a slash at the end."""
+        """Base URL, without a trailing slash."""
         return self._server.url
 
     @property
     def login_url(self) -> str:
-        """The address that lets a browser in; it holds the token."""
+        """URL that logs a browser in; it contains the token."""
         return self.url + self._login
 
     @property
@@ -82,27 +82,27 @@ class Dashboard(Closeable):
         return f"/?token={quote(self.token, safe='')}"
 
     def announce(self) -> None:
-        """Print the address that lets a browser in, and a warning where other machines can connect."""
+        """Print the login URL, and a warning if other machines can connect."""
         self._server.announce(self._login)
 
     def start(self) -> Dashboard:
-        """Serve in a thread; return when requests are accepted.
+        """Serve in a thread. Returns when requests are accepted.
 
         Raises:
-            WrongStateError: if it has been started or closed before.
+            WrongStateError: if it was started or closed before.
         """
         self._server.start()
         return self
 
     def run(self, started: Callable[[], object] = lambda: None) -> None:
-        """Serve in this thread until SIGTERM, SIGINT or `close()`, then end in order and return.
+        """Serve in this thread until SIGTERM, SIGINT or `close()`, then shut down in order.
 
         started: called when requests are accepted.
         """
         self._server.run(started)
 
     def close(self) -> None:
-        """End the server in order; idempotent. The board goes on."""
+        """Shut the server down in order. Idempotent. The board continues."""
         self._server.close()
 
     def __enter__(self) -> Dashboard:
@@ -113,7 +113,7 @@ class Dashboard(Closeable):
 
 
 def page_files() -> dict[str, bytes]:
-    """Return the files of the page, by the path at which each is served."""
+    """Return the files of the page by URL path."""
     return {
         "/" if path.name == _INDEX else f"/{path.name}": path.read_bytes()
         for path in sorted(_PAGE.iterdir())
@@ -125,15 +125,15 @@ _TOKEN_FILE = "token"
 
 
 def token_of(folder: str | os.PathLike[str]) -> str:
-    """Return the token in a board's folder; make one, readable by this user alone, if there is none.
+    """Return the token in a board's folder. If there is none, one is created, readable by this user only.
 
     Raises:
         OSError: if it cannot be read or written.
-        ValueError: if other users can read it, or it is no token.
+        ValueError: if other users can read it, or it is not a token.
     """
     path = Path(folder) / _TOKEN_FILE
     try:
-        # With its mode from the beginning, and only if there is none.
+        # O_EXCL and the mode in one call: it is never readable by others, and an existing one is kept.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         pass
@@ -153,7 +153,7 @@ _TYPES = {
     "png": "image/png",
     "svg": "image/svg+xml",
 }
-# Scripts and styles of this server alone, none within the page, and no page of another site around it.
+# Only this server's scripts and styles, none inline; the page cannot be framed by another site.
 _POLICY = (
     "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -166,12 +166,12 @@ _HEADERS = (
 
 
 def file_routes(files: Mapping[str, bytes]) -> list[Route]:
-    """Return a route for each file; nothing else can be asked for, as no path of a request reaches the disk.
+    """Return a route for each file. Request paths never reach the disk, so nothing else can be fetched.
 
-    files: contents by path, such as "/page.js"; the ending says the media type.
+    files: contents by path, such as "/page.js"; the extension determines the media type.
 
     Raises:
-        ValueError: for an ending that is not known.
+        ValueError: for an unknown extension.
     """
     return [_route(path, body) for path, body in files.items()]
 

@@ -1,4 +1,4 @@
-"""`parllel operators dashboard`: serve a board until a signal."""
+"""The command `parllel operators dashboard`: serves a board until a signal."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from parllel.distributed.web.token_file import read_token
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status."""
+    """Serve until SIGTERM or SIGINT. Returns the exit status."""
     settings = ServerSettings(
         host=arguments.host,
         port=arguments.port,
         token=None if arguments.token_file is None else read_token(arguments.token_file),
         allowed_hosts=tuple(arguments.allow_host),
     )
-    # Before a folder is made, and anything is started: a port that is in use is said at once.
+    # Before the folder is created and workers are started: a port in use is reported at once.
     check_address(settings)
     with ExitStack() as stack:
         board = stack.enter_context(
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
         dashboard = Dashboard(board, base=arguments.dir, trusted=arguments.trust, settings=settings)
-        # Not entered, as that would start it in a thread.
+        # Registered instead of entered: `__enter__` would start it in a thread.
         stack.callback(dashboard.close)
 
         def started() -> None:
@@ -55,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _operators(
     stack: ExitStack, arguments: argparse.Namespace
 ) -> Sequence[OperatorConfig | MultiAgentConfig]:
-    """Return those of the script, if there is one and no board to go on with."""
+    """Return the operators of the script, if there is exactly one and no board to continue."""
     if len(arguments.files) != 1 or arguments.board is not None:
         return ()
-    # What it has started lives as long as the board.
+        # What the script has started is closed after the board.
     experiment = stack.enter_context(load_experiment(arguments.files[0]))
     check_runs(experiment.operators, trusted=arguments.trust)
     return experiment.operators

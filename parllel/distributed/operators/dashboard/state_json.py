@@ -1,4 +1,4 @@
-"""A board's state as JSON, whatever numbers an environment gives."""
+"""A board's state as JSON, including numbers that JSON lacks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from parllel.distributed.wire.wire_error import WireError
 
 
 def state_bytes(values: Any) -> bytes:
-    """Return JSON values as bytes; numbers that JSON lacks (NaN, infinities) are null."""
+    """Encode JSON values. Numbers that JSON lacks (NaN, infinities) become null."""
     try:
         return json_bytes(values)
     except WireError:
-        # Rare: an environment that gives such a reward. All values are looked at for it alone.
+        # Rare: an environment returned such a reward. Only then are all values searched.
         return json_bytes(_finite(values))
 
 
@@ -22,7 +22,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value

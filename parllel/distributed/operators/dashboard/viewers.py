@@ -1,19 +1,19 @@
-"""WebSocket: a board's state and frames, for as many pages as look at it.
+"""WebSocket connections of pages: a board's state and frames.
 
     board's threads   changed(): wakes the loop, once until it has looked
-    pump              one task: at most 20 times a second, and at least every three seconds,
-                      the state as text, once for all viewers
-    viewer            reads requests to look, and what it has seen; a task of its own sends
+    pump              one task: sends the state as text to all viewers, at most 20 times a second and at least
+                      every three seconds
+    viewer            receives which cards it looks at and what it has seen; a separate task sends
 
-    A viewer that reads slowly does not hold up the others: it gets the newest state once it has taken the
-    last one, and of each card the newest frame once it has seen the last one. What is between is dropped.
+    A slow viewer does not hold up the others: it gets the newest state once it has received the last one, and
+    the newest frame of each card once it has seen the last one. Everything in between is dropped.
 
 server -> client   text     {"type": "state", ...}
                    binary   4 bytes, big-endian: length of the header;
                             header {"card", "number", "episode", "step"}; PNG
 client -> server   text     {"type": "look", "cards": [...]}, {"type": "seen", "card": ..., "number": ...}
 
-All of this but `changed` is in the loop's thread.
+Everything except `changed` runs in the loop's thread.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from parllel.distributed.wire.wire_error import WireError
 
 _LOGGER = logging.getLogger("parllel.distributed.operators.dashboard")
 _STATES_PER_S = 20.0
-_MAX_SILENCE_S = 3.0
-_MAX_CARDS = 256  # that a viewer may look at
+_MAX_SILENCE_S = 3.0  # between states, so that a page knows that it is connected
+_MAX_CARDS = 256  # that one viewer may look at
 _LIMITS = Limits(nbytes=1 << 16, depth=4, items=2 * _MAX_CARDS)
 
 
 class MessageRefusedError(Exception):
-    """A message of a client that is none of the two; closes its WebSocket.
+    """Raised for an invalid message of a client; closes its WebSocket.
 
     Attributes:
-        code: 1003 for bytes, 1008 for anything else.
+        code: 1003 for binary messages, 1008 for anything else.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -51,10 +51,10 @@ class MessageRefusedError(Exception):
 
 
 class Viewers:
-    """Show a board to viewers.
+    """Shows a board to any number of viewers.
 
     Args:
-        board: is listened to while there are viewers.
+        board: listened to while there are viewers.
     """
 
     def __init__(self, board: Board) -> None:
@@ -62,14 +62,15 @@ class Viewers:
         self._viewers: set[_Viewer] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken = asyncio.Event()
-        self._is_woken = False  # set by any thread, reset by the pump before it looks
+        self._is_woken = False  # set by any thread, cleared by the pump before it looks
 
     async def serve(self, socket: WebSocket) -> None:
-        """Show the board to one viewer, until its WebSocket is closed."""
+        """Show the board to one viewer until its WebSocket is closed."""
         viewer = _Viewer(self._board, socket)
         with self._joined(viewer):
             tasks = [asyncio.create_task(viewer.send_all()), asyncio.create_task(viewer.take_all())]
             try:
+                # Whichever ends first ends both: the client left, or sent an invalid message.
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
@@ -84,10 +85,12 @@ class Viewers:
     @contextlib.contextmanager
     def _joined(self, viewer: _Viewer) -> Iterator[None]:
         if not self._viewers:
+            # The first viewer starts the pump, the last one stops it: an unwatched board costs nothing.
             self._loop = asyncio.get_running_loop()
             self._end = self._board.listen(self._changed)
             self._pumping = asyncio.create_task(self._pump())
         self._viewers.add(viewer)
+        # At once: the next change may be far off.
         viewer.show(self._state())
         try:
             yield
@@ -98,23 +101,23 @@ class Viewers:
                 self._pumping.cancel()
 
     def _changed(self) -> None:
-        """Wake the pump; called by any thread after a change."""
+        """Wake the pump. Called by any thread after a change."""
         loop = self._loop
-        # A board may change thousands of times in the time of one look.
+        # Once per look: a board may change thousands of times meanwhile.
         if not self._is_woken and loop is not None:
             self._is_woken = True
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._woken.set)
 
     async def _pump(self) -> None:
         try:
             while True:
-                # A page that hears nothing for longer says that it is offline: the pings of WebSockets are
-                # not shown to it.
+                # A page that hears nothing for longer reports that it is offline. It does not get to see the
+                # pings of the WebSocket.
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), _MAX_SILENCE_S)
                 self._woken.clear()
-                # Before the look: a change from here on wakes it again.
+                # Cleared before the look: a change from here on wakes the pump again.
                 self._is_woken = False
                 state = self._state()
                 for viewer in self._viewers:
@@ -122,7 +125,7 @@ class Viewers:
                 await asyncio.sleep(1 / _STATES_PER_S)
         except Exception:
             _LOGGER.exception("the state of a board cannot be shown")
-            # Or pages would show an old state as if it were the newest.
+            # Otherwise pages would show an old state as the newest.
             for viewer in self._viewers:
                 viewer.drop()
 
@@ -136,22 +139,22 @@ class Viewers:
 
 
 class _Viewer:
-    """One page: what it looks at, what it has seen, what is to be sent next."""
+    """One page: the cards it looks at, what it has seen, and what to send next."""
 
     def __init__(self, board: Board, socket: WebSocket) -> None:
         self._board = board
         self._socket = socket
         self._state: str | None = None
-        self._frames: dict[str, int] = {}  # the newest, by card
+        self._frames: dict[str, int] = {}  # number of the newest, by card
         self._cards: frozenset[str] = frozenset()
-        self._sent: dict[str, int] = {}  # the last number, by card
-        self._unseen: set[str] = set()  # cards whose last frame it has not seen
+        self._sent: dict[str, int] = {}  # number of the last one sent, by card
+        self._unseen: set[str] = set()  # cards whose last sent frame was not confirmed as seen
         self._due = asyncio.Event()
 
     def show(self, state: tuple[str, dict[str, int]]) -> None:
-        """Have a state sent, in place of one that waits."""
+        """Send a state, replacing one that has not been sent yet."""
         self._state, self._frames = state
-        # Another card may come by the id of one that was removed before it was seen.
+        # A removed card's id may be reused before its last frame was seen.
         for card in set(self._sent) - set(self._frames):
             self._forget(card)
         self._due.set()
@@ -179,7 +182,7 @@ class _Viewer:
         if len(cards) > _MAX_CARDS:
             raise MessageRefusedError(1008, f"look: cards: expected at most {_MAX_CARDS}")
         before, self._cards = self._cards, frozenset(cards)
-        # What was sent before it looked away may never have been painted.
+        # Frames sent before the page looked away may never have been painted.
         for card in (self._cards - before) | (set(self._sent) - self._cards):
             self._forget(card)
         self._board.look(self, self._cards)
@@ -197,20 +200,20 @@ class _Viewer:
             self._due.set()
 
     def drop(self) -> None:
-        """Close the WebSocket after a mistake of the server."""
-        self._socket.close(1011, "the server made a mistake; its log says which")
+        """Close the WebSocket after an error of the server."""
+        self._socket.close(1011, "internal error; see the server's log")
 
     async def take_all(self) -> None:
-        """Take messages until the WebSocket is closed.
+        """Process messages until the WebSocket is closed.
 
         Raises:
-            MessageRefusedError: for one that is not one that there is.
+            MessageRefusedError: for an invalid message.
         """
         async for message in self._socket:
             self._take(message)
 
     async def send_all(self) -> None:
-        """Send what is due, as fast as the client takes it, until the WebSocket is closed."""
+        """Send what is due, as fast as the client receives it, until the WebSocket is closed."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -220,14 +223,14 @@ class _Viewer:
             for card in self._cards:
                 if card in self._frames and card not in self._unseen:
                     await self._send_frame(card)
-            # Or what is sent would wait in the buffers between, and be old when it is read.
+            # Without the confirmation, messages would queue in the buffers in between and arrive outdated.
             await self._socket.confirm()
 
     async def _send_frame(self, card: str) -> None:
-        # Asked for now: what the state counted may be older than what there is.
+        # Fetched now: it may be newer than when the state was taken.
         try:
             frame = self._board.frame(card)
-        except KeyError:  # it has been removed
+        except KeyError:  # the card was removed
             return
         if frame is None or frame.number == self._sent.get(card):
             return

@@ -1,3 +1,3 @@
-"""Experiments: episodes for each seed, records, results."""
+"""Experiments: operators that play the same seeds, their records, and the results."""
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
-"""What an experiment that was killed or stopped has left: the episodes that need not be played again.
+"""What a killed or stopped experiment has left, so that finished episodes need not be played again.
 
-telemetry/<run_id>_episodes.jsonl       whole episodes are kept; of a game those with a record of each player
-telemetry/<run_id>_steps.jsonl          steps of these are kept; the rest is cut off, and played again
-telemetry/<run_id>_interrupted.jsonl    steps that were cut off and were paid for, as they count for budgets
+telemetry/<run_id>_episodes.jsonl       finished episodes are kept; of a game those with a record per player
+telemetry/<run_id>_steps.jsonl          their steps are kept; all others are cut off, and played again
+telemetry/<run_id>_interrupted.jsonl    cut-off steps that used tokens, which count towards the budget
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from parllel.distributed.operators.experiments.telemetry import (
 
 Round = tuple[int, int, int | None]
 INTERRUPTED = "interrupted"
-# What may be another when an experiment goes on; the file is noted for people to read.
+# Settings that may differ when an experiment is resumed; the script is recorded only for people to read.
 _MAY_CHANGE = ("budget", "script")
 
 
 @dataclass(frozen=True)
 class PlayedPart:
-    """What one operator or game has played.
+    """The part that one operator or game has played.
 
     Attributes:
-        n_done, n_failed: episodes.
-        n_steps: records of steps, of these episodes.
-        rewards: of the episodes that ended, in a game of its first player.
+        n_done, n_failed: the numbers of episodes.
+        n_steps: the number of step records of these episodes.
+        rewards: of the episodes that ended; in a game, of its first player.
         n_restarts: of its worker.
         lost: why the worker was lost in the last episode; None if it was not.
-        used: tokens by operator_id, since its worker was started the last time.
-        paid: records of episodes and of interrupted steps, of what was paid for.
+        used: tokens by operator_id since the worker was last started.
+        paid: records of episodes and interrupted steps that used tokens.
     """
 
     n_done: int = 0
@@ -60,14 +60,14 @@ class _StepLine(msgspec.Struct):
 
 
 def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: int) -> PlayedPart:
-    """Return what was played of these rounds, and cut off what was not played to its end.
+    """Return the finished part of the rounds, and cut off unfinished episodes.
 
     Args:
         folder: of the telemetry.
-        n_players: records of each episode.
+        n_players: the number of records per episode.
 
     Raises:
-        ValueError: if telemetry is damaged, or of other rounds; names the file.
+        ValueError: if telemetry is damaged, or belongs to other rounds; names the file.
     """
     path = telemetry_path(folder, run_id, EPISODES)
     records = list(read_telemetry(path)) if path.exists() else []
@@ -78,8 +78,8 @@ def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: 
         expected = rounds[i // n_players][:2] if i // n_players < len(rounds) else None
         if found != expected:
             raise ValueError(
-                f"{path}: line {i + 1}: expected episode and seed {expected}, got {found}; it is of another "
-                "experiment, or damaged"
+                f"{path}: line {i + 1}: expected episode and seed {expected}, got {found}; the file is "
+                "damaged, or belongs to another experiment"
             )
     n_steps = _cut_steps(folder, run_id, n_done)
     if path.exists():
@@ -89,14 +89,16 @@ def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: 
     interrupted = telemetry_path(folder, run_id, INTERRUPTED)
     paid = [*kept, *(read_telemetry(interrupted) if interrupted.exists() else ())]
     episodes = [kept[i * n_players : (i + 1) * n_players] for i in range(n_done)]
-    ended = [own for own in episodes if all(one["status"] == "ended" for one in own)]
+    ended = [
+        players for players in episodes if all(record["status"] == "ended" for record in players)
+    ]
     last = kept[-n_players:]
     lost = [str(record.get("failure")) for record in last if record.get("lost")]
     return PlayedPart(
         n_done,
         n_done - len(ended),
         n_steps,
-        tuple(own[0]["total_reward"] or 0.0 for own in ended),
+        tuple(players[0]["total_reward"] or 0.0 for players in ended),
         last[0]["restarts"] if last else 0,
         lost[0] if lost else None,
         {} if lost else _used(kept),
@@ -108,18 +110,19 @@ def _used(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     used: Counter[str] = Counter()
     for record in records:
         if record["restarts"] == records[-1]["restarts"]:
+            # Of the current worker only: an earlier one took its count with it.
             used[record["operator_id"]] += record.get("tokens") or 0
     return {name: n for name, n in used.items() if n}
 
 
 def note_interrupted(folder: Path, run_id: str, record: Mapping[str, Any]) -> None:
-    """Keep the record of a decision that was paid for, of an episode that is not recorded."""
+    """Record a decision that used tokens, in an episode that has no record."""
     with open(telemetry_path(folder, run_id, INTERRUPTED), "ab") as file:
         file.write(msgspec.json.encode(record) + b"\n")
 
 
 def _cut_steps(folder: Path, run_id: str, n_done: int) -> int:
-    """Cut off the steps of episodes that were not played to their ends; return how many are left."""
+    """Cut off the steps of unfinished episodes. Returns the number of remaining steps."""
     path = telemetry_path(folder, run_id, STEPS)
     if not path.exists():
         return 0
@@ -140,7 +143,7 @@ def _cut_steps(folder: Path, run_id: str, n_done: int) -> int:
     steps = [(line, decode(line)) for line in whole]
     paid = [line for line, step in steps if step.tokens is not None or step.calls is not None]
     if paid:
-        # Before they are cut off: whoever is killed in between pays for them twice, rather than never.
+        # Saved before they are cut off: killed in between, they count twice rather than never.
         with open(telemetry_path(folder, run_id, INTERRUPTED), "ab") as kept:
             kept.write(b"".join(paid))
     os.truncate(path, at)
@@ -148,9 +151,9 @@ def _cut_steps(folder: Path, run_id: str, n_done: int) -> int:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return in words what differs between the settings of two experiments, JSON values.
+    """Describe the differences between the settings of two experiments, given as JSON values.
 
-    What an earlier version did not write down is not compared.
+    Settings that an earlier version did not record are not compared.
     """
     found: list[str] = []
     for name in now:
@@ -163,8 +166,8 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
 
 
 def _changed_operators(before: Sequence[Any], now: Sequence[Any]) -> list[str]:
-    old = {one["operator_id"]: one for one in before}
-    new = {one["operator_id"]: one for one in now}
+    old = {config["operator_id"]: config for config in before}
+    new = {config["operator_id"]: config for config in now}
     found = [f"operator {name!r}: none now" for name in old if name not in new]
     found += [f"operator {name!r}: none before" for name in new if name not in old]
     for name in new:
@@ -177,8 +180,8 @@ def _changed(where: str, before: Any, now: Any) -> list[str]:
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         names = dict.fromkeys([*before, *now])
         return [
-            said
+            difference
             for name in names
-            for said in _changed(f"{where}: {name}", before.get(name), now.get(name))
+            for difference in _changed(f"{where}: {name}", before.get(name), now.get(name))
         ]
     return [] if before == now else [f"{where}: {before!r} before, {now!r} now"]

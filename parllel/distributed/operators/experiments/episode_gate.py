@@ -1,11 +1,11 @@
-"""When the operators of an experiment may go on: each at its own speed, or all in step.
+"""Gates at which the operators of an experiment wait: each at its own speed, or all in lock-step.
 
     a thread per operator     begin_episode, before_step, end_episode, leave: under one lock
     the main thread           stop
-    LockStep: the last thread to arrive at a step, or at the beginning of an episode, lets all of them go on
+    LockStepGate: the last thread to arrive at a step, or at the start of an episode, releases all of them
 
-`stop` wakes all that wait. They also look by themselves now and then, as a wake-up is lost if a signal's
-handler interrupts it.
+`stop` wakes all waiting threads. They also poll, because a notification is lost if a signal handler
+interrupts it.
 """
 
 from __future__ import annotations
@@ -15,53 +15,53 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
-_LOOK_S = 1.0
+_LOOK_S = 1.0  # between polls of a waiting thread
 
 
 class StoppedError(Exception):
-    """The experiment is being stopped; it ends an operator's thread, and is not shown to users."""
+    """Raised in an operator's thread when the experiment is being stopped. Not shown to users."""
 
 
 class EpisodeAbandonedError(Exception):
-    """Another episode is wished for in place of this one; it ends the episode, and is not shown to users."""
+    """Raised to end an episode when another one was requested in its place. Not shown to users."""
 
 
 class EpisodeGate(ABC):
-    """What each operator passes before an episode and before a step; all may raise StoppedError.
+    """Passed by each operator before its episodes and steps. All methods may raise StoppedError.
 
-    `before_step` may raise EpisodeAbandonedError.
+    `before_step` may also raise EpisodeAbandonedError.
     """
 
     @abstractmethod
     def begin_episode(self, name: str) -> None:
-        """Wait until the operator may begin its next episode."""
+        """Wait until the operator may start its next episode."""
 
     @abstractmethod
     def before_step(self, name: str) -> None:
-        """Wait until it may take its next step."""
+        """Wait until the operator may take its next step."""
 
     @abstractmethod
     def end_episode(self, name: str) -> None:
-        """Note that its episode has ended, or failed."""
+        """Record that the operator's episode has ended or failed."""
 
     @abstractmethod
     def leave(self, name: str) -> None:
-        """Note that it takes no further episodes. Idempotent."""
+        """Record that the operator plays no further episodes. Idempotent."""
 
     @abstractmethod
     def pause(self, seconds: float) -> None:
-        """Wait for so long, less if stopped."""
+        """Wait for `seconds`, or until stopped."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Let all calls, those that wait included, raise StoppedError."""
+        """Make all calls raise StoppedError, including those that are waiting."""
 
 
 class FreeGate(EpisodeGate):
-    """Let each operator go on at once, or after a pause.
+    """Lets each operator go on independently, at once or after a pause.
 
     Args:
-        pace_s: seconds from one step of an operator to its next, at least.
+        pace_s: minimum seconds from one step of an operator to its next.
     """
 
     def __init__(self, pace_s: float = 0.0) -> None:
@@ -70,11 +70,11 @@ class FreeGate(EpisodeGate):
         self._next: dict[str, float] = {}
 
     def begin_episode(self, name: str) -> None:
-        """Go on at once."""
+        """Return at once."""
         self.pause(0.0)
 
     def before_step(self, name: str) -> None:
-        """Wait for the operator's own pace."""
+        """Wait until the operator's next step is due."""
         if not self._pace_s:
             if self._stopped.is_set():
                 raise StoppedError
@@ -83,72 +83,74 @@ class FreeGate(EpisodeGate):
         self._next[name] = time.monotonic() + self._pace_s
 
     def end_episode(self, name: str) -> None:
-        """Do nothing: others are not held up."""
+        """Do nothing: no other operator waits."""
 
     def leave(self, name: str) -> None:
         """Do nothing."""
 
     def pause(self, seconds: float) -> None:
-        """Wait for so long, less if stopped."""
+        """Wait for `seconds`, or until stopped."""
         if self._stopped.wait(max(0.0, seconds)):
             raise StoppedError
 
     def stop(self) -> None:
-        """Let all calls raise StoppedError."""
+        """Make all calls raise StoppedError."""
         self._stopped.set()
 
 
 class LockStepGate(EpisodeGate):
-    """Let all operators begin their episodes, and take their steps, together.
+    """Lets all operators start their episodes, and take their steps, together.
 
-    An operator whose episode has ended waits for the others' ends; one that left is not waited for.
+    An operator whose episode has ended waits for the others to end theirs. Operators that left are not waited
+    for.
 
     Args:
         names: of all operators.
-        pace_s: seconds from one step of all to the next, at least.
+        pace_s: minimum seconds from one step of all operators to the next.
     """
 
     def __init__(self, names: Iterable[str], pace_s: float = 0.0) -> None:
-        self._members = set(names)
-        self._stepping: set[str] = set()
-        self._arrived: set[str] = set()
+        self._members = set(names)  # that have not left
+        self._stepping: set[str] = set()  # members within an episode
+        self._arrived: set[str] = set()  # waiting, for a step or for the next episode
         self._condition = threading.Condition()
-        self._episodes = self._steps = 0  # how often all were let go on
+        self._episodes = self._steps = 0  # how often all were released
         self._pace_s, self._next_s = pace_s, 0.0
         self._stopped = False
 
     def begin_episode(self, name: str) -> None:
-        """Wait until no operator is within an episode and all that remain are here."""
+        """Wait until no operator is in an episode and all remaining ones are here."""
         with self._condition:
+            # Counted, not flagged: a slow thread may wake after the others have arrived at the next round.
             round_ = self._episodes
             self._arrived.add(name)
             self._let_go()
             self._wait(lambda: self._episodes > round_)
 
     def before_step(self, name: str) -> None:
-        """Wait until all operators that are within an episode are here."""
+        """Wait until all operators that are in an episode are here."""
         with self._condition:
             round_ = self._steps
             self._arrived.add(name)
             self._let_go()
             self._wait(lambda: self._steps > round_)
-            # The moment of the next step was noted by whichever came last.
+            # The last to arrive has set the time of the step after this one.
             rest = self._next_s - self._pace_s
         self.pause(rest - time.monotonic())
 
     def is_within(self, name: str) -> bool:
-        """Return whether an operator has been let begin an episode, and has not ended it."""
+        """Return whether an operator was released into an episode that it has not ended."""
         with self._condition:
             return name in self._stepping
 
     def end_episode(self, name: str) -> None:
-        """Let the others take their steps without this operator."""
+        """Let the others step without this operator."""
         with self._condition:
             self._stepping.discard(name)
             self._let_go()
 
     def leave(self, name: str) -> None:
-        """Let the others go on without this operator."""
+        """Let the others go on without this operator, for good."""
         with self._condition:
             self._members.discard(name)
             self._stepping.discard(name)
@@ -156,29 +158,29 @@ class LockStepGate(EpisodeGate):
             self._let_go()
 
     def pause(self, seconds: float) -> None:
-        """Wait for so long, less if stopped."""
+        """Wait for `seconds`, or until stopped."""
         end = time.monotonic() + seconds
         with self._condition:
             self._wait(lambda: time.monotonic() >= end, end)
 
     def stop(self) -> None:
-        """Let all calls, those that wait included, raise StoppedError."""
+        """Make all calls raise StoppedError, including those that are waiting."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
 
     def _let_go(self) -> None:
-        """Let those that wait go on if all are here that they wait for."""
+        """Release the waiting operators if all that they wait for are here."""
         if self._stepping:
             if self._stepping <= self._arrived:
                 self._steps += 1
                 self._next_s = max(self._next_s, time.monotonic()) + self._pace_s
-                # Those that wait for the next episode stay.
+                # Operators that wait for the next episode stay where they are.
                 self._arrived -= self._stepping
                 self._condition.notify_all()
         elif self._members and self._members <= self._arrived:
             self._episodes += 1
-            # At once: the first to go on would otherwise step alone.
+            # All at once: otherwise the first thread to wake would find no other stepping, and step alone.
             self._stepping = set(self._members)
             self._arrived.clear()
             self._condition.notify_all()

@@ -1,4 +1,4 @@
-"""The outcome of one episode of an operator, or of one player of a game; tokens and decisions in it."""
+"""Outcome of one episode of an operator, or of a player of a game, with its tokens and decisions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ MIN_UNDERSTOOD = 0.5  # of a language model's decisions
 
 @dataclass(frozen=True)
 class EpisodeOutcome:
-    """The outcome of one episode.
+    """Outcome of one episode.
 
     Attributes:
-        status: "ended", or "failed".
-        total_reward: sum of the rewards, of a failed episode as far as it came.
-        episode_length: steps that were taken.
-        terminated, truncated: how it ended.
-        success: as the worker says; None if it does not.
-        failure: why it failed, in one sentence.
-        counts: of tokens and decisions, as DecisionCounts has them; empty of what is no language model.
-        unplayed: record of a decision that nothing came of, as the episode failed: its tokens and answers.
-        operator_id, player_id: of a game, whose rewards these are, and its seat.
-        lost: whether a process died or does not answer, so that it has to be started again.
-        contradictions: what the worker says of the episode that is not what was counted, a sentence each.
+        status: "ended" or "failed".
+        total_reward: sum of the rewards; for a failed episode, until it failed.
+        episode_length: the number of steps taken.
+        terminated, truncated: how the episode ended.
+        success: as reported by the worker; None if it reports none.
+        failure: why the episode failed, in one sentence.
+        counts: of tokens and decisions, see DecisionCounts; empty without a language model.
+        unplayed: record of a decision that was not played because the episode failed: its tokens and answers.
+        operator_id, player_id: in a game, the operator whose rewards these are, and its seat.
+        lost: whether a process died or does not answer, so that it must be restarted.
+        contradictions: sentences on reports of the worker that differ from what was counted.
     """
 
     status: str
@@ -54,7 +54,7 @@ def step_record(
     episode_reward: float,
     latency_s: float,
 ) -> dict[str, Any]:
-    """Return the record of a step, from a worker's reply and what was counted."""
+    """Return the record of a step, from a worker's reply and the driver's own counts."""
     action = reply.get("action")
     record = {
         "step": step,
@@ -74,18 +74,18 @@ def step_record(
 
 
 class DecisionCounts:
-    """Copy what replies say of decisions into records, and add it up.
+    """Copies the decision fields of replies to records, and adds them up.
 
     Attributes:
-        sums: of the counts that came, by name; `decisions`, of a language model, and how many of these were
-            `understood`. Empty of what is no language model.
+        sums: of the reported counts, by name; `decisions` of a language model, and how many of them were
+            `understood`. Empty without a language model.
     """
 
     def __init__(self) -> None:
         self.sums: dict[str, int] = {}
 
     def note(self, reply: Mapping[str, Any], record: dict[str, Any]) -> None:
-        """Put what a reply says of its decision into the record of its step."""
+        """Copy a reply's decision fields to the record of its step, and add up its counts."""
         for name in COUNTS:
             count = reply.get(name)
             if count is not None:
@@ -100,7 +100,7 @@ class DecisionCounts:
             record["answers"] = reply["answers"]
 
     def unplayed(self, reply: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record of a decision that was not played, as its episode failed; {} if there is none."""
+        """Return the record of a decision that was not played because its episode failed; {} if none was."""
         record: dict[str, Any] = {}
         self.note(reply, record)
         if record and reply.get("raw") is not None:
@@ -114,7 +114,7 @@ class DecisionCounts:
 def understanding_warning(
     operator_id: str, understood: int, decisions: int, least: float
 ) -> str | None:
-    """Return a sentence if too few of a language model's decisions were understood."""
+    """Return a warning if too few of a language model's decisions were understood, else None."""
     if understood >= least * decisions:
         return None
     return (

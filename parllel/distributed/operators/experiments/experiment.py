@@ -1,4 +1,4 @@
-"""An experiment: operators that play the same episodes, and its outcome."""
+"""Experiment: operators that play the same episodes, and the result."""
 
 from __future__ import annotations
 
@@ -59,32 +59,32 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
 class ExperimentMonitor(Protocol):
-    """What follows an experiment while it is played, and may hold it: a page, in place of a terminal.
+    """Follows a running experiment and may hold it: a page instead of a terminal.
 
-    What is played, and written down, is the same without it.
+    Records and results are the same without it.
     """
 
     @property
     def viewers(self) -> Sequence[Viewer]:
-        """Who wants pictures."""
+        """The viewers that receive pictures."""
 
     def gate(self, inner: EpisodeGate) -> EpisodeGate:
-        """Return the gate that operators pass in place of the experiment's own, which it has to pass on."""
+        """Return the gate that operators pass instead of `inner`; it must pass `inner` itself."""
 
     def observer(self, name: str) -> SessionObserver:
-        """Return what follows the episodes of an operator or game."""
+        """Return the observer of an operator's or game's episodes."""
 
     def choose(self, name: str) -> Choose:
-        """Return what asks the people of an operator or game."""
+        """Return the function that asks the people of an operator or game."""
 
     def notice(self, name: str) -> Notice:
-        """Return what is called when a player of a game has something else to do."""
+        """Return the function that is called when the status of a game's player changes."""
 
     def starts(self, folder: Path, sessions: Sequence[OperatorSession]) -> None:
-        """Note what is about to be played, and where it is written."""
+        """Announce what is about to be played, and the folder of its records."""
 
     def look(self) -> None:
-        """Look at the counts, ten times a second; StoppedError ends the experiment."""
+        """Called ten times a second to read the counts. Raises StoppedError to end the experiment."""
 
 
 def _say_nothing(text: str) -> None:
@@ -93,17 +93,17 @@ def _say_nothing(text: str) -> None:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The outcome of an experiment.
+    """Result of an experiment.
 
     Attributes:
         folder: of the run, with its telemetry.
         groups: the results of each environment and each game.
         failures: a sentence for each operator that failed.
-        stopped_by: "SIGINT", "SIGTERM" or "page" if the user ended it early; "budget"; else None.
-        notes: a sentence for each operator whose worker contradicts what was counted; what could not be
-            drawn, and why; why the budget ended the experiment.
-        spent: tokens, calls and cost, of interrupted episodes too; None without a budget.
-        warnings: a sentence for each language model of whose decisions too few were understood.
+        stopped_by: "SIGINT", "SIGTERM" or "page" if the user stopped it early; "budget"; else None.
+        notes: sentences on workers that contradict what was counted, on what could not be drawn, and on a
+            budget that ended the experiment.
+        spent: tokens, calls and cost, including interrupted episodes; None without a budget.
+        warnings: a sentence for each language model that had too few decisions understood.
     """
 
     folder: Path
@@ -117,12 +117,15 @@ class ExperimentResult:
     def warnings(self) -> tuple[str, ...]:
         """The warnings of all operators, in the order of the groups."""
         return tuple(
-            said for group in self.groups for one in group.operators for said in one.warnings
+            warning
+            for group in self.groups
+            for operator in group.operators
+            for warning in operator.warnings
         )
 
     @property
     def exit_status(self) -> int:
-        """The exit status: 130 after Ctrl-C, 143 after SIGTERM, else 1 if not all is well, or 0."""
+        """Exit status: 130 after Ctrl-C, 143 after SIGTERM or a stop on the page, 1 for problems, else 0."""
         if self.stopped_by in ("SIGTERM", "page"):
             return 143
         if self.stopped_by == "SIGINT":
@@ -132,30 +135,32 @@ class ExperimentResult:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Operators and games, and the episodes that each of them plays; checked, and nothing is started.
+    """Operators and games, and the episodes that they play. Validated on construction; nothing is started.
 
     Args:
         name: 1 to 60 letters, digits, ".", "_" and "-".
-        operators: compared with others of the same environment, the first of each with the rest.
-        seeds: of the episodes: a list; an int or `ProceduralSeeds`, from which one is derived for each; or
-            `FixedSeeds`, where only agents draw anew. The i-th episodes of all operators have the same.
-        episodes: of each operator; default as many as there are seeds in a list.
-        mode: "free", where each goes on at its own speed, or "lockstep", where all take their steps together.
-        pace_s: seconds from a step to the next, at least.
-        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step; default of the latter 30,
-            for a language model 600, and for a person 3600.
-        restarts: of each operator, after its worker died or did not answer; the episode counts as failed.
-        success: total reward from which an episode is one, also by env_id; what a worker says goes before it.
-        budget: what all operators together may take, of "tokens", "calls" (answers of language models) and
-            "cost", such as {"tokens": 1_000_000}. Once it is used up the experiment stops, and can be resumed
-            with more.
-        min_understood: part of a language model's decisions, from 0 to 1, that has to be understood; of less
-            there is a warning, and the exit status is 1.
-        comparisons: "first", of each operator with the first, or "pairs", of each with each.
-        video: how many episodes to film, the first ones, in which frames are asked for.
+        operators: compared with others of the same environment; by default each with the first.
+        seeds: of the episodes: a list; an int or `ProceduralSeeds`, from which one seed per episode is
+            derived; or `FixedSeeds`, where only the agents' randomness differs. The i-th episodes of all
+            operators share a seed.
+        episodes: of each operator; default the length of a list of seeds.
+        mode: "free", where each operator goes on at its own speed, or "lockstep", where all step together.
+        pace_s: minimum seconds from one step to the next.
+        start_timeout_s, step_timeout_s: for the replies to a reset and to a step. The latter defaults to 30,
+            for a language model to 600, for a person to 3600.
+        restarts: of each operator, after its worker died or did not answer. The episode counts as failed.
+        success: total reward from which an episode is a success, or a mapping by env_id; what a worker
+            reports takes precedence.
+        budget: limits for all operators together: "tokens", "calls" (answers of language models) and "cost",
+            for example {"tokens": 1_000_000}. When one is used up the experiment stops; it can be resumed
+            with a larger budget.
+        min_understood: fraction of a language model's decisions, from 0 to 1, that must be understood. Below
+            it there is a warning, and the exit status is 1.
+        comparisons: "first", each operator with the first, or "pairs", all pairs.
+        video: the number of episodes to film, from the first on.
 
     Raises:
-        TypeError, ValueError: for a value that no experiment can have; one sentence, which names it.
+        TypeError, ValueError: for an invalid value; names it.
     """
 
     name: str
@@ -204,7 +209,7 @@ class Experiment:
                 _number("success", threshold, -math.inf)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the experiment as JSON values, as a file of one has them."""
+        """Return the experiment as JSON values, in the form of an experiment's file."""
         success = self.success
         return {
             "name": self.name,
@@ -224,7 +229,7 @@ class Experiment:
         }
 
     def check(self) -> None:
-        """Raise if an operator lacks what it needs, in one sentence; start nothing.
+        """Raise the first error that an operator's requirements give, without starting anything.
 
         Raises:
             ValueError, FileNotFoundError, ImportError: as `OperatorLauncher.check`.
@@ -243,28 +248,28 @@ class Experiment:
         resume: str | os.PathLike[str] | None = None,
         say: Callable[[str], None] = _say_nothing,
     ) -> ExperimentResult:
-        """Play all episodes, and return the outcome; Ctrl-C keeps those that were played.
+        """Play all episodes and return the result. Ctrl-C keeps the episodes that were played.
 
         Args:
-            base: where to make the folder of the run.
-            progress: whether to draw a bar for each operator, on stderr.
-            script: file that defines the experiment; noted, with the state of git of its folder.
-            watching: follows and holds it; people then answer there, and not at the terminal, and no
-                results.png is drawn.
-            resume: folder of an earlier part of this experiment, which was killed or stopped: episodes that
-                were played there are not played again. Its settings have to be the same but for `budget`.
-            say: called with a sentence, once it is known how many these are.
+            base: folder in which the run folder is created.
+            progress: show a progress bar for each operator on stderr.
+            script: file that defines the experiment; recorded together with the git state of its folder.
+            watching: follows and holds the experiment. People then answer there instead of at the terminal,
+                and no results.png is drawn.
+            resume: folder of an earlier part of this experiment that was killed or stopped. Its episodes are
+                not played again. All settings except `budget` must be the same.
+            say: called with a sentence that says how many episodes were already played.
 
         Raises:
-            ValueError, FileNotFoundError, ImportError: as `check`, and for a folder that cannot be resumed,
+            ValueError, FileNotFoundError, ImportError: as `check`, and for a folder that cannot be resumed;
                 before anything is started or written.
             WrongStateError: if another process plays in the folder to resume.
-            OSError: if something cannot be written; all operators are ended before.
+            OSError: if something cannot be written; all operators are ended first.
         """
         self.check()
         film = Film(self.video)
         with ExitStack() as stack:
-            # Before anything is started, as a game may not exist.
+            # Games are made before anything is started: one may not exist.
             episodes = [
                 stack.enter_context(closing(self._episodes(config, film, watching)))
                 for config in self.operators
@@ -280,6 +285,7 @@ class Experiment:
                     terminal=watching is None,
                 )
             )
+            # From here on, closing the stack ends the workers before it releases the folder.
             gate = self._gate() if watching is None else watching.gate(self._gate())
             sessions = self._sessions(episodes, folder, launcher, gate, watching, earlier, spending)
             if watching is not None:
@@ -287,8 +293,9 @@ class Experiment:
             with ExperimentProgress(sessions, shown=progress) as bars:
                 show = bars.update if watching is None else watching.look
                 stopped_by = play_all(sessions, gate, launcher.close, show)
+            # Before the results: no worker writes to its log any more.
             launcher.close()
-            # A page draws its own; matplotlib would keep open fonts for each thread that has drawn.
+            # The page draws its own charts. matplotlib would keep fonts open for each thread that draws.
             draws = watching is None
             return _concluded(folder, film, sessions, stopped_by, spending, draws=draws)
 
@@ -300,12 +307,12 @@ class Experiment:
             rounds = self._rounds(config)
             n_players = len(config.players) if isinstance(config, MultiAgentConfig) else 1
             run_id = folder.run_id(config.operator_id)
-            one = earlier_part(folder.telemetry, run_id, rounds, n_players)
-            earlier[config.operator_id] = one
+            part = earlier_part(folder.telemetry, run_id, rounds, n_players)
+            earlier[config.operator_id] = part
             n_episodes += len(rounds)
-        n_done = sum(one.n_done for one in earlier.values())
+        n_done = sum(part.n_done for part in earlier.values())
         folder.note_resume(n_done)
-        film.leave_out(max(one.n_done for one in earlier.values()))
+        film.leave_out(max(part.n_done for part in earlier.values()))
         say(f"resumed: {n_done} of {n_episodes} episodes were already played")
         return earlier
 
@@ -313,8 +320,8 @@ class Experiment:
         if self.budget is None:
             return None
         spending = Spending(self.budget, self.operators)
-        for one in earlier.values():
-            for record in one.paid:
+        for part in earlier.values():
+            for record in part.paid:
                 spending.add(record)
         return spending
 
@@ -347,14 +354,14 @@ class Experiment:
         spending: Spending | None,
     ) -> list[OperatorSession]:
         sessions = []
-        for config, one in zip(self.operators, episodes, strict=True):
+        for config, playing in zip(self.operators, episodes, strict=True):
             name, run_id = config.operator_id, folder.run_id(config.operator_id)
             part = earlier.get(name)
             session = OperatorSession(
                 name,
                 labels=labels_of(config),
                 launch=launch_of(config, launcher, run_id, part.used if part else None),
-                episodes=one,
+                episodes=playing,
                 rounds=self._rounds(config),
                 gate=gate,
                 folder=folder.telemetry,
@@ -372,7 +379,7 @@ class Experiment:
     def _rounds(self, config: AnyConfig) -> list[tuple[int, int, int | None]]:
         n_seatings = 1
         if isinstance(config, MultiAgentConfig) and config.seats == "rotate":
-            n_seatings = len(config.players)  # each seed once in each seating
+            n_seatings = len(config.players)  # each seed is played once in each seating
         agent_seeds = agent_seeds_of(self.seeds, len(self.episode_seeds))
         pairs = [
             pair
@@ -401,7 +408,7 @@ def _concluded(
     spent = None if spending is None else spending.as_json()
     n_steps = sum(session.n_steps for session in sessions)
     groups, failures, notes = folder.conclude(stopped_by, film, n_steps, draws=draws, spent=spent)
-    contradicted = [one.contradiction for one in sessions if one.contradiction is not None]
+    contradicted = [s.contradiction for s in sessions if s.contradiction is not None]
     notes = (*contradicted, *notes) if why is None else (*contradicted, *notes, why)
     return ExperimentResult(folder.path, groups, failures, stopped_by, notes, spent)
 
@@ -422,7 +429,7 @@ def _operators(
         for operator_id in ids_of(config):
             if operator_id in taken:
                 raise ValueError(
-                    f"operators: two have the operator_id {operator_id!r}; give each its own"
+                    f"operators: several have the operator_id {operator_id!r}; give each a different one"
                 )
             taken.add(operator_id)
     return tuple(operators)

@@ -1,4 +1,4 @@
-"""`parllel operators run | results | workers`."""
+"""Commands `parllel operators run`, `results` and `workers`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from parllel.distributed.operators.trusted_runs import check_runs
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play an experiment, print its results, and return the exit status."""
+    """Play an experiment and print its results. Returns the exit status."""
     with load_experiment(arguments.file, arguments.changes) as experiment:
         check_runs(experiment.operators, trusted=arguments.trust)
         if arguments.budget:
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
         left = None if arguments.resume else unfinished_part(arguments.dir, experiment.as_json())
         if left is not None:
             print(
-                f"{left[0]} has {left[1]} episodes of this experiment, which was not finished: --resume "
-                f"{left[0]} goes on with it; this begins anew",
+                f"{left[0]} has {left[1]} episodes of this experiment, which was not finished; use --resume "
+                f"{left[0]} to continue it. Starting anew.",
                 file=sys.stderr,
             )
         result = experiment.run(
@@ -46,17 +46,17 @@ def run(arguments: argparse.Namespace) -> int:
         )
     print_results(result.groups, _console())
     print(f"folder: {result.folder}")
-    for said in (*result.notes, *result.failures, *result.warnings):
-        print(said, file=sys.stderr)
+    for sentence in (*result.notes, *result.failures, *result.warnings):
+        print(sentence, file=sys.stderr)
     if result.stopped_by is not None:
         more = " and a larger --budget" if result.stopped_by == "budget" else ""
         played = ", ".join(
-            f"{one.operator_id} {one.ended + one.failed} of {one.asked}"
+            f"{operator.operator_id} {operator.ended + operator.failed} of {operator.asked}"
             for group in result.groups
-            for one in group.operators
+            for operator in group.operators
         )
         print(
-            f"{result.stopped_by}: stopped; played: {played} episodes, in {result.folder}; to go on, give "
+            f"{result.stopped_by}: stopped; played: {played} episodes, in {result.folder}; to continue, use "
             f"--resume {result.folder}{more}",
             file=sys.stderr,
         )
@@ -68,7 +68,7 @@ def _budget(limits: Sequence[str]) -> dict[str, float]:
     for limit in limits:
         name, _, text = limit.partition("=")
         try:
-            # Only a cost may have a fraction.
+            # Tokens and calls are whole numbers.
             found[name] = float(text) if name == "cost" else int(text)
         except ValueError:
             raise ValueError(
@@ -78,7 +78,7 @@ def _budget(limits: Sequence[str]) -> dict[str, float]:
 
 
 def results(arguments: argparse.Namespace) -> int:
-    """Print the results of an experiment's folder, and return the exit status."""
+    """Print the results of an experiment's folder. Returns the exit status."""
     record = open_experiment(arguments.folder)
     found = read_results(record.path, record.config)
     if arguments.json:
@@ -89,7 +89,7 @@ def results(arguments: argparse.Namespace) -> int:
 
 
 def workers(arguments: argparse.Namespace) -> int:
-    """Print the kinds of operators, and return the exit status."""
+    """Print the kinds of operators. Returns the exit status."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("kind", "worker", "needs"):
         table.add_column(name, overflow="fold")

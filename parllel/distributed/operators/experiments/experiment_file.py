@@ -1,4 +1,4 @@
-"""Experiments in files: Python that defines `experiment`, or TOML with the same names.
+"""Files of experiments: Python that defines `experiment`, or TOML with the same names.
 
     # compare.py                                          # compare.toml
     from parllel.distributed.operators import ...                     name = "compare"
@@ -13,8 +13,8 @@
             seeds=0, episodes=episodes,
         )                                                 # a game has [operators.players.NAME]
 
-A function may also be one of contextlib.contextmanager, which yields the experiment: what it has started
-lives as long as that is played.
+The function may also be a context manager (contextlib.contextmanager) that yields the experiment. What it has
+started then lives until the experiment is over.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ NAME = "experiment"
 def load_experiment(
     path: str | os.PathLike[str], changes: Sequence[str] = ()
 ) -> Iterator[Experiment]:
-    """Execute or read a file, and give the experiment of it.
+    """Execute or read a file, and yield its experiment.
 
     Args:
         path: of a .py or .toml file.
         changes: "NAME=VALUE", for a parameter of the function `experiment`, or a value of the TOML file. The
-            value is read as what the default is; where that is None, or there is none, as JSON if it is any.
+            value is parsed as the type of the default; without a default, or if it is None, as JSON where
+            possible.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError, TypeError: if it defines no experiment, or one that cannot be; one sentence, which names
-            the file.
+        ValueError, TypeError: if it defines no experiment, or an invalid one; names the file.
         ImportError: for TOML under Python 3.10 without tomli; names the extra.
     """
     path = Path(path)
     if path.suffix not in (".py", ".toml"):
         raise ValueError(f"{path}: expected a .py or a .toml file that defines an experiment")
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file")
+        raise FileNotFoundError(f"{path}: no such file")
     named = _named(changes)
     if path.suffix == ".toml":
         yield _from_toml(path, named)
@@ -71,31 +71,31 @@ def load_experiment(
 
 
 def experiment_from_json(values: Mapping[str, Any], where: str = "experiment") -> Experiment:
-    """Return the experiment of the values that a file has.
+    """Return the experiment described by the values of a file.
 
     Raises:
-        ValueError, TypeError: for an unknown name, whose nearest is given, or a value that cannot be.
+        ValueError, TypeError: for an unknown name, with the nearest known one, or an invalid value.
     """
     known = [field.name for field in fields(Experiment) if field.init]
     given = _known(values, known, where)
     operators = given.get("operators", [])
-    if not isinstance(operators, list) or not all(isinstance(one, Mapping) for one in operators):
+    if not isinstance(operators, list) or not all(isinstance(o, Mapping) for o in operators):
         raise TypeError(f"{where}: operators: expected a list of tables, got {operators!r}")
-    given["operators"] = [operator_from_json(one, where) for one in operators]
+    given["operators"] = [operator_from_json(operator, where) for operator in operators]
     for name in ("name", "seeds"):
         if name not in given:
-            raise ValueError(f"{where}: {name}: expected it, got none")
+            raise ValueError(f"{where}: {name}: expected a value, got none")
     given["seeds"] = seeds_from_json(given["seeds"])
     return Experiment(**given)
 
 
 def operator_from_json(values: Mapping[str, Any], where: str) -> OperatorConfig | MultiAgentConfig:
-    """Return an operator, or with "players" a game, whose fields are JSON values.
+    """Return an operator from its fields as JSON values, or a game if they contain "players".
 
-    where: what the values are of, for messages.
+    where: source of the values, for error messages.
 
     Raises:
-        TypeError, ValueError: in one sentence, for a field that is unknown, missing or wrong.
+        TypeError, ValueError: for a field that is unknown, missing or invalid.
     """
     if not isinstance(values, Mapping):
         raise TypeError(f"{where}: expected the fields of an operator, got {values!r:.100}")
@@ -106,12 +106,13 @@ def operator_from_json(values: Mapping[str, Any], where: str) -> OperatorConfig 
     given = _known(values, [field.name for field in fields(kind)], where)
     for name in needed:
         if name not in given:
-            raise ValueError(f"{where}: {name}: expected it, got none")
+            raise ValueError(f"{where}: {name}: expected a value, got none")
     if is_game:
         if not isinstance(given["players"], Mapping):
             raise TypeError(f"{where}: players: expected tables, got {given['players']!r}")
         given["players"] = {
-            player: operator_from_json(one, where) for player, one in given["players"].items()
+            player: operator_from_json(player_values, where)
+            for player, player_values in given["players"].items()
         }
     return kind(**given)  # type: ignore[no-any-return]
 
@@ -120,9 +121,9 @@ def _known(values: Mapping[str, Any], known: Sequence[str], where: str) -> dict[
     for name in values:
         if name not in known:
             near = nearest_key(name, dict.fromkeys(known))
-            meant = f"; did you mean {near!r}?" if near else f"; known are {', '.join(known)}"
+            meant = f"; did you mean {near!r}?" if near else f"; known names: {', '.join(known)}"
             raise ValueError(f"{where}: unknown name {name!r}{meant}")
-    # TOML has no null: what is None elsewhere is absent there.
+    # TOML has no null: what is None elsewhere is absent there, so both mean the default.
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -150,7 +151,7 @@ def _from_toml(path: Path, changes: Mapping[str, str]) -> Experiment:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: no TOML: {error}") from None
+        raise ValueError(f"{path}: not valid TOML: {error}") from None
     for name, value in changes.items():
         values[name] = _parsed(value)
     return experiment_from_json(values, str(path))
@@ -171,12 +172,13 @@ def _from_python(path: Path, changes: Mapping[str, str]) -> Iterator[Experiment]
     found = getattr(import_script(path), NAME, None)
     if found is None:
         raise ValueError(
-            f"{path}: defines no {NAME!r}: an Experiment, or a function that returns or yields one"
+            f"{path}: expected {NAME!r} to be defined, as an Experiment, or a function that returns or "
+            "yields one"
         )
     if isinstance(found, Experiment) and changes:
         raise ValueError(
-            f"{path}: --set {next(iter(changes))}: expected {NAME!r} to be a function that has it as a "
-            "parameter, got an Experiment"
+            f"{path}: --set {next(iter(changes))}: expected {NAME!r} to be a function with this parameter, "
+            "got an Experiment"
         )
     if callable(found) and not isinstance(found, type):
         found = found(**_arguments(path, found, changes))
@@ -191,7 +193,7 @@ def _arguments(path: Path, function: Any, changes: Mapping[str, str]) -> dict[st
     parameters = inspect.signature(function).parameters
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in changes:
-            raise ValueError(f"{path}: {NAME}() needs {name!r}: --set {name}=VALUE")
+            raise ValueError(f"{path}: {NAME}() requires {name!r}; use --set {name}=VALUE")
     arguments: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in parameters:

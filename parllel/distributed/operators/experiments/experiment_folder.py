@@ -1,9 +1,9 @@
-"""The folder of an experiment: what was played, telemetry, results.
+"""Folder of an experiment: configuration, telemetry, results.
 
-config.json versions.json run.json    as those of every run; the kind is `experiment`
+config.json versions.json run.json    as in every run folder; the kind is `experiment`
 telemetry/                            <name>_<operator>_steps.jsonl, <name>_<operator>_episodes.jsonl
-logs/                                 what each worker wrote to its standard error
-results.json results.png              means, intervals, differences, and a picture of them
+logs/                                 standard error of each worker
+results.json results.png              means, intervals, differences, and a chart of them
 videos/                               on request
 """
 
@@ -37,19 +37,19 @@ KIND = "experiment"
 
 
 class ExperimentFolder:
-    """A new folder for a run of an experiment, which is held as long as it is used in `with`.
+    """Run folder of an experiment, locked while used in `with`.
 
     Args:
-        base: where it is made, under the experiment's name, with a number if that is taken.
+        base: folder in which it is created, under the experiment's name, numbered if that is taken.
         values: of the experiment, JSON values.
-        script: file that defines it; noted, with the state of git of its folder.
-        resume: folder of an earlier part of the experiment, which is used in place of a new one.
+        script: file that defines it; recorded together with the git state of its folder.
+        resume: folder of an earlier part of the experiment, used instead of a new one.
 
     Raises:
-        FileNotFoundError, ValueError: if `resume` is not that of an experiment; on entering, if its settings
-            are others, each of which is named.
-        WrongStateError: on entering, if another process has it.
-        OSError: if it cannot be made or written to.
+        FileNotFoundError, ValueError: if `resume` is not an experiment's; on entering, if its settings
+            differ, each of which is named.
+        WrongStateError: on entering, if another process uses it.
+        OSError: if it cannot be created or written.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class ExperimentFolder:
         self._held = ExitStack()
 
     def __enter__(self) -> ExperimentFolder:
+        # Locked before it is checked or written: two processes may resume the same folder.
         self._held.enter_context(self._run.lock())
         if self._resumes:
             try:
@@ -98,23 +99,23 @@ class ExperimentFolder:
         self._held.close()
 
     def _check_resumed(self) -> None:
-        # As a file has the settings: without tuples, for one.
+        # In the form read from a file: tuples have become lists there, for example.
         now = json.loads(json.dumps(self._values, default=str))
         changed = changed_settings(self._run.read_record().config, now)
         if changed:
             raise ValueError(
-                f"{self.path}: cannot be resumed with other settings: {'; '.join(changed)}. Set them as they "
-                "were, or start anew without resuming"
+                f"{self.path}: cannot be resumed with other settings: {'; '.join(changed)}. Restore these "
+                "settings, or start anew without resuming"
             )
 
     def note_resume(self, n_done: int) -> None:
-        """Record that the experiment goes on after so many episodes."""
+        """Record that the experiment continues after `n_done` episodes."""
         budget = self._values.get("budget")
         changed = self._run.read_record().config.get("budget") != budget
         self._run.note_resume(n_done, {"budget": budget} if changed else {}, self._values)
 
     def run_id(self, operator_id: str) -> str:
-        """Return the id of an operator's telemetry and log."""
+        """Return the run id of an operator's telemetry and log."""
         return run_id_of(self._values, operator_id)
 
     def conclude(
@@ -129,7 +130,7 @@ class ExperimentFolder:
         """Compute, draw and write the results of the experiment.
 
         draws: whether to draw results.png.
-        spent: what was paid for; None if that is not limited.
+        spent: totals of tokens, calls and cost; None without a budget.
 
         Returns the results, a sentence for each operator that failed, and notes on what could not be drawn.
         """
@@ -141,12 +142,12 @@ class ExperimentFolder:
             {
                 "stopped_by": stopped_by,
                 "steps": n_steps,
-                "episodes": sum(one.ended for group in groups for one in group.operators),
-                "failed": sum(one.failed for group in groups for one in group.operators),
+                "episodes": sum(result.ended for group in groups for result in group.operators),
+                "failed": sum(result.failed for group in groups for result in group.operators),
                 "spent": spent,
             }
         )
-        # Last, as all else is written if they fail.
+        # Drawing comes last: if it fails, everything else has been written.
         notes = []
         try:
             if draws:
@@ -158,7 +159,7 @@ class ExperimentFolder:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Replace a file by JSON values, for people to read as well."""
+    """Replace a file by indented JSON."""
     with replaced_file(path) as file:
         file.write((json.dumps(values, indent=2) + "\n").encode())
 
@@ -166,10 +167,10 @@ def write_json(path: Path, values: Any) -> None:
 def unfinished_part(
     base: str | os.PathLike[str], values: Mapping[str, Any]
 ) -> tuple[Path, int] | None:
-    """Return the newest folder of an experiment of these settings that was not played to its end.
+    """Return the newest unfinished folder of an experiment with these settings.
 
     Returns:
-        The folder, and how many records of episodes it has; None if there is none that nobody uses.
+        The folder, and its number of episode records; None if there is none, or only folders in use.
     """
     now = json.loads(json.dumps(values, default=str))
     found = []
@@ -183,13 +184,13 @@ def unfinished_part(
                 episodes = (path.parent / "telemetry").glob(f"*_{EPISODES}.jsonl")
                 n = sum(file.read_bytes().count(b"\n") for file in episodes)
                 found.append((record.created, path.parent, n))
-        except (OSError, ValueError):  # of another, or damaged: no reason not to begin
+        except (OSError, ValueError):  # another kind of folder, or damaged: no reason not to start
             continue
     return max(found)[1:] if found else None
 
 
 def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
-    """Return the results of the telemetry in a folder; what was not played is left out.
+    """Return the results of the telemetry in a folder. What was not played is left out.
 
     Raises:
         ValueError: if telemetry or the record of the experiment is damaged.
@@ -204,7 +205,7 @@ def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
 
 
 def sources_of(folder: Path, values: Mapping[str, Any]) -> list[Source]:
-    """Return where the episodes of each operator and game of an experiment are.
+    """Return the sources of the episodes of each operator and game of an experiment.
 
     Raises:
         ValueError: if the record of the experiment is damaged.
@@ -222,7 +223,7 @@ def open_experiment(path: str | os.PathLike[str]) -> RunRecord:
 
     Raises:
         FileNotFoundError: if there is none.
-        ValueError: if it is another's folder, or damaged.
+        ValueError: if it is of another kind, or damaged.
     """
     record = RunFolder.open(path).read_record()
     if record.kind != KIND:
@@ -233,23 +234,23 @@ def open_experiment(path: str | os.PathLike[str]) -> RunRecord:
 
 
 def run_id_of(values: Mapping[str, Any], operator_id: str) -> str:
-    """Return the id of the telemetry of an operator or game."""
+    """Return the run id of an operator's or game's telemetry."""
     return f"{values['name']}_{operator_id}"
 
 
 def failures_of(groups: list[GroupResult], *, stopped: bool) -> tuple[str, ...]:
-    """Return a sentence for each operator that failed, or was given up."""
+    """Return a sentence for each operator that failed or was given up."""
     found = []
     for group in groups:
-        for one in group.operators:
-            missing = 0 if stopped else one.asked - one.ended - one.failed
-            if one.failed or missing:
+        for result in group.operators:
+            missing = 0 if stopped else result.asked - result.ended - result.failed
+            if result.failed or missing:
                 left = f", and {missing} not played" if missing else ""
-                first, *others = one.failures or ("nothing was played",)
+                first, *others = result.failures or ("nothing was played",)
                 n_others = f"{len(others)} other failure{'s' * (len(others) > 1)}"
                 more = f" (and {n_others})" if others else ""
                 found.append(
-                    f"{one.operator_id} ({group.label}): {one.failed} of {one.asked} episodes failed"
+                    f"{result.operator_id} ({group.label}): {result.failed} of {result.asked} episodes failed"
                     f"{left}: {first}{more}"
                 )
     return tuple(found)
@@ -271,7 +272,7 @@ def _source(values: Mapping[str, Any], operator: Mapping[str, Any]) -> Source:
         n = episodes * len(players) if rotates and episodes is not None else episodes
         return Source(f"{name} ({env_id})", ids, run_id_of(values, name), n, prices)
     group = str(env_id)
-    # The same environment with other arguments is another one.
+    # With other arguments it is a different environment, whose returns are not compared.
     if operator.get("env_kwargs"):
         group = f"{env_id} {json.dumps(operator['env_kwargs'], sort_keys=True)}"
     return Source(group, (name,), run_id_of(values, name), episodes, prices)

@@ -1,4 +1,4 @@
-"""The experiments in a folder, and the results of each, as JSON values."""
+"""List of the experiments below a folder, and the results of each, as JSON values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from parllel.runs.run_record import RunRecord
 
 
 def list_experiments(base: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return what a list of the experiments below a folder says of each, the newest first.
+    """Return a summary of each experiment below a folder, newest first.
 
-    run: where it is below the folder, as `experiment_results` takes it.  name, folder.  time: when it
-    began, seconds since 1970.  state: as `parllel runs` calls it.  operators: ids, those of players too.
-    n_done, n_episodes: of all operators; the second is None where people begin episodes as they like.
-    A folder that does not exist has none; an experiment whose record is damaged is left out.
+    run: path below the folder, as for `experiment_results`.  name, folder.  time: start, in seconds since
+    1970.  state: as in `parllel runs`.  operators: ids, including those of players.  n_done, n_episodes: of
+    all operators; the second is None on a board, where people start episodes as they like.
+    A missing folder yields an empty list. Experiments with a damaged record are left out.
     """
     base = Path(base)
     found = []
@@ -37,23 +37,23 @@ def list_experiments(base: str | os.PathLike[str]) -> list[dict[str, Any]]:
         # One damaged folder must not hide the others.
         except (OSError, ValueError):
             continue
-    return sorted(found, key=lambda one: (one["time"], one["run"]), reverse=True)
+    return sorted(found, key=lambda summary: (summary["time"], summary["run"]), reverse=True)
 
 
 def experiment_results(base: str | os.PathLike[str], run: str) -> dict[str, Any]:
-    """Return the results of an experiment, computed from its telemetry, also while it runs.
+    """Return the results of an experiment, computed from its telemetry, even while it runs.
 
-    run: where it is below the folder.
+    run: path below the folder.
 
     Raises:
-        KeyError: if there is no experiment of that name below the folder.
-        ValueError: if its record or its telemetry is damaged.
+        KeyError: if there is no such experiment below the folder.
+        ValueError: if its record or telemetry is damaged.
     """
     base = Path(base)
-    # Looked up rather than joined: a name comes from a page, and must not lead elsewhere.
+    # Looked up, not joined: the name comes from a page and must not lead out of the folder.
     found = {path.relative_to(base).as_posix(): path for path in _runs_below(base)}
     if run not in found:
-        raise KeyError(f"{base}: expected the name of an experiment below, got {run!r}")
+        raise KeyError(f"{base}: expected the path of an experiment below it, got {run!r}")
     path = found[run]
     record = open_experiment(path)
     return {
@@ -72,8 +72,8 @@ def _described(base: Path, record: RunRecord) -> dict[str, Any]:
     path, values = record.path, record.config
     sources = sources_of(path, values)
     telemetry = path / "telemetry"
-    # A game has a record for each of its players.
-    asked = [None if one.episodes is None else one.episodes * len(one.operators) for one in sources]
+    # A game has one record per player.
+    asked = [None if s.episodes is None else s.episodes * len(s.operators) for s in sources]
     return {
         "run": path.relative_to(base).as_posix(),
         "name": str(values.get("name")),
@@ -82,7 +82,7 @@ def _described(base: Path, record: RunRecord) -> dict[str, Any]:
         "state": run_state(RunFolder.open(path), record),
         # A person may have a seat in several games of a board.
         "operators": list(dict.fromkeys(name for source in sources for name in source.operators)),
-        "n_done": sum(_lines(telemetry_path(telemetry, one.run_id, EPISODES)) for one in sources),
+        "n_done": sum(_lines(telemetry_path(telemetry, s.run_id, EPISODES)) for s in sources),
         "n_episodes": None if None in asked else sum(n for n in asked if n is not None),
     }
 
@@ -90,5 +90,5 @@ def _described(base: Path, record: RunRecord) -> dict[str, Any]:
 def _lines(path: Path) -> int:
     try:
         return path.read_bytes().count(b"\n")
-    except FileNotFoundError:  # not begun
+    except FileNotFoundError:  # not started yet
         return 0

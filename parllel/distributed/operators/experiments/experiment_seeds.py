@@ -1,4 +1,4 @@
-"""The seeds of an experiment's episodes; the i-th episodes of all operators share one."""
+"""Seeds of an experiment's episodes. The i-th episodes of all operators share a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parllel.seeding import Seeds
 
 @dataclass(frozen=True)
 class ProceduralSeeds:
-    """Another seed for each episode, derived from `entropy`: whether operators generalise."""
+    """A different seed for each episode, derived from `entropy`. Measures how operators generalise."""
 
     entropy: int
 
@@ -21,13 +21,13 @@ class ProceduralSeeds:
         _check_seed("procedural seeds", self.entropy)
 
     def seeds(self, episodes: int) -> list[int]:
-        """Return the seeds of the first episodes; those of fewer episodes are the same."""
+        """Return the seeds of the first episodes. They do not depend on the number of episodes."""
         return _drawn(self.entropy, "episodes", episodes)
 
 
 @dataclass(frozen=True)
 class FixedSeeds:
-    """The same seed for the environment of each episode, in which agents draw anew: how do they vary?"""
+    """The same environment seed for each episode, with different agent seeds. Measures how agents vary."""
 
     seed: int
 
@@ -46,11 +46,11 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
     """Return the seed of each episode.
 
     Args:
-        seeds: an int is `ProceduralSeeds`; of a sequence the first are taken.
-        episodes: default as many as the sequence has.
+        seeds: an int means `ProceduralSeeds`; of a sequence, the first are taken.
+        episodes: default the length of the sequence.
 
     Raises:
-        TypeError, ValueError: for seeds that are none, or too few, or no number of episodes.
+        TypeError, ValueError: for invalid or too few seeds, or an invalid number of episodes.
     """
     if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
         seeds = ProceduralSeeds(int(seeds))
@@ -60,9 +60,7 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
         raise ValueError(f"episodes: expected an int of at least 1, got {episodes!r}")
     if isinstance(seeds, (ProceduralSeeds, FixedSeeds)):
         if episodes is None:
-            raise ValueError(
-                "episodes: expected how many, as seeds without a list say nothing of it"
-            )
+            raise ValueError("episodes: expected a number, because seeds is not a list; got None")
         return seeds.seeds(episodes)
     if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Sequence):
         raise TypeError(
@@ -75,19 +73,19 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
         _check_seed("seeds", seed)
     n = len(seeds) if episodes is None else episodes
     if n > len(seeds):
-        raise ValueError(f"episodes: expected at most {len(seeds)}, as there are seeds, got {n}")
+        raise ValueError(f"episodes: expected at most {len(seeds)}, the number of seeds, got {n}")
     return [int(seed) for seed in seeds[:n]]
 
 
 def agent_seeds_of(seeds: SeedsLike, episodes: int) -> list[int | None]:
-    """Return from which seed the agents' follow in each episode; None for the environment's."""
+    """Return the seed from which agents' seeds are derived in each episode; None for the environment's."""
     if not isinstance(seeds, FixedSeeds):
         return [None] * episodes
     return [*_drawn(seeds.seed, "agents", episodes)]
 
 
 def seeds_as_json(seeds: SeedsLike) -> Any:
-    """Return the seeds as an experiment's file has them."""
+    """Return the seeds in the form of an experiment's file."""
     if isinstance(seeds, ProceduralSeeds):
         return {"procedural": seeds.entropy}
     if isinstance(seeds, FixedSeeds):
@@ -96,7 +94,7 @@ def seeds_as_json(seeds: SeedsLike) -> Any:
 
 
 def seeds_from_json(values: Any) -> Any:
-    """Return the seeds that an experiment's file names; what has another form is returned as it is."""
+    """Return the seeds of an experiment's file. Values of another form are returned unchanged."""
     if isinstance(values, Mapping):
         kinds = {"procedural": ProceduralSeeds, "fixed": FixedSeeds}
         if len(values) != 1 or not kinds.keys() >= values.keys():
@@ -109,8 +107,8 @@ def seeds_from_json(values: Any) -> Any:
 
 
 def _drawn(entropy: int, name: str, n: int) -> list[int]:
-    # Of one stream, as names for very many episodes take seconds. Raw words, which numpy keeps the same in
-    # all versions; their upper halves, as many environments take no larger seeds.
+    # From one stream: named sequences for very many episodes would take seconds. Raw words, which are the
+    # same in all versions of NumPy; only their upper halves, since many environments accept no larger seeds.
     words = np.random.PCG64(Seeds(entropy).sequence(name)).random_raw(n)
     return [int(word) >> 32 for word in words]
 

@@ -1,8 +1,8 @@
-"""Run the sessions of an experiment, each in a thread, until all have ended or the user stops them.
+"""Runs the sessions of an experiment, one thread each, until all have ended or the user stops them.
 
-main thread        starts the threads, looks at them, shows progress; Ctrl-C and SIGTERM come here
-a thread each      OperatorSession.play; most of its time it waits for its worker
-gate               stop() is how the main thread ends the others; ending the workers wakes those that wait
+main thread        starts and watches the threads, shows progress; receives Ctrl-C and SIGTERM
+a thread each      OperatorSession.play; spends most of its time waiting for its worker
+gate               the main thread ends the others by stop(); ending the workers wakes those that still wait
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from parllel.distributed.operators.experiments.episode_gate import EpisodeGate, 
 from parllel.distributed.operators.experiments.operator_session import OperatorSession
 from parllel.errors import first_of
 
-_LOOK_S = 0.1
-# For threads that are between two steps to leave by themselves, before their workers are ended.
+_LOOK_S = 0.1  # between updates of the progress
+# For threads between two steps to leave by themselves, before their workers are ended.
 _LEAVE_S = 0.5
-_JOIN_S = 30.0
+_JOIN_S = 30.0  # for threads whose workers were ended
 
 
 class ExperimentProgress:
-    """Show a bar for each operator or game on stderr: episodes, mean reward, steps per second, time left.
+    """Progress bars on stderr: episodes, mean reward, steps per second and time left of each session.
 
     Args:
         sessions: what is played.
@@ -44,31 +44,33 @@ class ExperimentProgress:
             BarColumn(bar_width=20),
             TextColumn("{task.completed:.0f}/{task.total:.0f} episodes"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[status]}"),
             console=Console(stderr=True),
             disable=not shown,
         )
         self._tasks = [
-            self._bars.add_task(escape(session.name), total=session.n_episodes, said="")
+            self._bars.add_task(escape(session.name), total=session.n_episodes, status="")
             for session in sessions
         ]
         self._began_s = time.monotonic()
-        self._n_steps = [session.n_steps for session in sessions]  # of an earlier part
+        self._n_steps = [
+            session.n_steps for session in sessions
+        ]  # of an earlier part, not timed here
 
     def update(self) -> None:
-        """Move the bars."""
+        """Update the bars."""
         if self._bars.disable:
             return
         elapsed_s = max(time.monotonic() - self._began_s, 1e-3)
         for task, session, before in zip(self._tasks, self._sessions, self._n_steps, strict=True):
-            said = []
+            status = []
             if session.mean_reward is not None:
-                said.append(f"reward {session.mean_reward:.4g}")
+                status.append(f"reward {session.mean_reward:.4g}")
             if session.n_failed:
-                said.append(f"{session.n_failed} failed")
+                status.append(f"{session.n_failed} failed")
             if not self._bars.tasks[task].finished:
-                said.append(f"{(session.n_steps - before) / elapsed_s:,.0f} steps/s")
-                self._bars.update(task, completed=session.n_done, said=", ".join(said))
+                status.append(f"{(session.n_steps - before) / elapsed_s:,.0f} steps/s")
+                self._bars.update(task, completed=session.n_done, status=", ".join(status))
 
     def __enter__(self) -> ExperimentProgress:
         self._began_s = time.monotonic()
@@ -76,7 +78,7 @@ class ExperimentProgress:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # As of training: a closed pipe, at which rich would end the program, undoes nothing.
+        # As in training: a closed pipe, at which rich exits the program, must not undo the work.
         with contextlib.suppress(OSError, SystemExit):
             self._bars.stop()
 
@@ -87,12 +89,12 @@ def play_all(
     end_workers: Callable[[], None],
     show: Callable[[], None],
 ) -> str | None:
-    """Play all sessions, and return what stopped them early: "SIGINT", "SIGTERM", "page" or None.
+    """Play all sessions. Returns what stopped them early: "SIGINT", "SIGTERM", "page" or None.
 
     Args:
         gate: of the sessions.
         end_workers: ends all workers at once; called if the sessions are stopped.
-        show: called ten times a second; stops the sessions by StoppedError.
+        show: called ten times a second; raises StoppedError to stop the sessions.
 
     Raises:
         Exception: what a session raised, after the others were stopped.
@@ -109,6 +111,7 @@ def play_all(
         with _noticing_sigterm():
             for thread in threads:
                 thread.start()
+            # Polled: this thread shows the progress, and it is the one that receives Ctrl-C.
             while any(thread.is_alive() for thread in threads):
                 _join(threads, _LOOK_S)
                 show()
@@ -117,15 +120,15 @@ def play_all(
     except StoppedError:
         stopped_by = "page"
     finally:
-        # In this order: a session whose worker is ended while it steps would take that for a failure, if the
-        # gate did not say that all is stopped.
+        # The gate first: otherwise a session whose worker is ended during a step would record a failure.
         gate.stop()
         _join(threads, _LEAVE_S)
         if any(thread.is_alive() for thread in threads):
+            # Only those whose worker is still computing: its end makes their read return.
             end_workers()
             _join(threads, _JOIN_S)
     if stopped_by is None:
-        show()
+        show()  # the last counts
     if errors:
         raise first_of(errors)
     return stopped_by
@@ -135,22 +138,22 @@ def _play(session: OperatorSession, gate: EpisodeGate, errors: list[BaseExceptio
     try:
         session.play()
     except StoppedError:
-        pass
+        pass  # the main thread knows why
     except BaseException as error:
         errors.append(error)
-        # What is no failure of an operator, such as a full disk, concerns all.
+        # Not a failure of one operator, but a full disk, for example: it concerns all.
         gate.stop()
 
 
 def _join(threads: Sequence[threading.Thread], timeout_s: float) -> None:
     end = time.monotonic() + timeout_s
     for thread in threads:
-        if thread.ident is not None:  # Ctrl-C may come before all were started
+        if thread.ident is not None:  # Ctrl-C may arrive before all were started
             thread.join(max(0.0, end - time.monotonic()))
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which is to end an experiment as Ctrl-C does."""
+    """Raised on SIGTERM, which ends an experiment like Ctrl-C."""
 
 
 @contextmanager
@@ -160,7 +163,7 @@ def _noticing_sigterm() -> Iterator[None]:
 
     ours = (
         threading.current_thread() is threading.main_thread()
-        # Another's handler stays.
+        # The handler of an embedding program is left alone.
         and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     )
     if ours:

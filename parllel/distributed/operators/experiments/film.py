@@ -1,6 +1,6 @@
-"""Videos of episodes, all operators of an environment side by side.
+"""Videos of episodes, with all operators of an environment side by side.
 
-threads of operators    wants, see: pictures as they come, PNG, kept in memory
+threads of operators    wants, see: pictures as they arrive, as PNG, kept in memory
 the main thread         write, when all have ended
 """
 
@@ -20,29 +20,29 @@ from numpy.typing import NDArray
 from parllel.distributed.operators.experiments.results import label_of
 
 _GAP = 4  # pixels between operators
-_TITLE = 16  # pixels above each, for its name
-_MAX_BYTES = 1 << 30  # of pictures in memory
+_TITLE = 16  # pixels above each operator for its name
+_MAX_BYTES = 1 << 30  # of pictures kept in memory
 _MAX_PIXELS = 1 << 24  # of one picture
 Picture = NDArray[np.uint8]
 
 
 class Film:
-    """Keep the frames of the first episodes, and write a video of each.
+    """Keeps the frames of the first episodes and writes a video of each.
 
     Args:
-        episodes: how many of the first are filmed.
+        episodes: the number of episodes to film.
     """
 
     def __init__(self, episodes: int) -> None:
         self._episodes, self._first = episodes, 0
         self._lock = threading.Lock()
-        # By environment, episode and operator.
+        # By environment and episode, then by operator.
         self._frames: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._n_bytes = 0
         self._notes: dict[str, None] = {}
 
     def leave_out(self, n_episodes: int) -> None:
-        """Leave out the first episodes, which some have played before."""
+        """Skip the first episodes, which were played before the experiment was resumed."""
         self._first = n_episodes
         if n_episodes > 0 and self._episodes:
             last = min(n_episodes, self._episodes) - 1
@@ -58,11 +58,11 @@ class Film:
         return self._first <= episode < self._episodes
 
     def wants_last(self, name: str, episode: int) -> bool:
-        """Return False: of an episode that is filmed, all pictures are wanted."""
+        """Return False: all pictures of a filmed episode are wanted, by `wants`."""
         return False
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
-        """Keep a frame, as the reply of a worker has it."""
+        """Keep a frame: the `render_payload` of a worker's reply."""
         with self._lock:
             if not isinstance(payload, dict):
                 self._notes[f"no video of {name}: its worker sends no frames"] = None
@@ -70,18 +70,18 @@ class Film:
             if self._n_bytes > _MAX_BYTES:
                 self._notes["videos were cut: their frames take more than 1 GiB"] = None
                 return
-            # Lists of lists of numbers, which older workers send, take far more as objects.
+            # Nested lists, as other workers send them, take far more memory as Python objects.
             data = payload.get("data") if payload.get("mode") == "png" else _pixels(payload)
             if not isinstance(data, (str, np.ndarray)):
                 self._notes[f"no video of {name}: its frames cannot be read"] = None
                 return
             self._n_bytes += len(data) if isinstance(data, str) else data.nbytes
-            of_episode = self._frames.setdefault((env_id, episode), {})
-            of_episode.setdefault(name, []).append(data)
+            frames_by_operator = self._frames.setdefault((env_id, episode), {})
+            frames_by_operator.setdefault(name, []).append(data)
 
     def write(self, folder: Path) -> list[str]:
-        """Write a video for each environment and episode; return notes on what could not be filmed."""
-        # Here, as it imports cages and samplers, and most experiments film nothing.
+        """Write a video for each environment and episode. Returns notes on what could not be filmed."""
+        # Imported here: it imports cages and samplers, and most experiments film nothing.
         from parllel.pictures.video_file import write_video
 
         for (env_id, episode), by_operator in sorted(self._frames.items()):
@@ -90,13 +90,13 @@ class Film:
             try:
                 write_video(path, _side_by_side(by_operator))
             except Exception as error:
-                # Whatever a worker has sent as a picture: the results stand without it.
+                # Frames come from workers and may be anything; the results are valid without them.
                 self._notes[f"no video of {env_id}: {type(error).__name__}: {error}"] = None
         return list(self._notes)
 
 
 def _side_by_side(by_operator: dict[str, list[Any]]) -> Iterator[Picture]:
-    """Yield pictures of all operators at the same step; what has ended stays as it was."""
+    """Yield pictures of all operators at the same step. An ended episode keeps its last picture."""
     names = sorted(by_operator)
     firsts = [_decoded(by_operator[name][0]) for name in names]
     height = max(picture.shape[0] for picture in firsts) + _TITLE
@@ -124,10 +124,10 @@ def _decoded(data: str | Picture) -> Picture:
     if not isinstance(data, str):
         return data
     with Image.open(io.BytesIO(base64.b64decode(data))) as image:
-        # Before they are made: a file of a few kilobytes can have hundreds of millions.
+        # Checked before decoding: a file of a few kilobytes can contain hundreds of millions of pixels.
         if image.width * image.height > _MAX_PIXELS:
             raise ValueError(
-                f"a picture of {image.width}x{image.height} pixels, of {_MAX_PIXELS} in all that are allowed"
+                f"a picture of {image.width}x{image.height} pixels, more than the {_MAX_PIXELS:,} allowed"
             )
         return np.asarray(image.convert("RGB"))
 

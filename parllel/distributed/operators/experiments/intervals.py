@@ -1,10 +1,11 @@
-"""Means with their intervals: by sign flips, and of proportions by Wilson's score.
+"""Means with confidence intervals: by sign flips, and for proportions by Wilson's score.
 
-Sign flips (Hartigan 1969, "Using subsample values as typical values") ask of a mean m: if values lie as often
-above m as below it by the same amount, how often would they be so far on one side of it? The interval holds
-each m for which that is not rare. It assumes no normal distribution, and keeps its promise for few values.
+Sign flips (Hartigan 1969, "Using subsample values as typical values") ask of a candidate mean m: if values
+were as likely above m as below it by the same amount, how often would they be so far on one side of it? The
+interval contains each m for which that is not rare. It assumes no normal distribution, and is valid for few
+values.
 
-    values -> blocks (one for each seed) -> a group of 2**bits sign flips -> the mean of each flipped subset
+    values -> blocks (one per seed) -> a group of 2**bits sign flips -> the mean of each flipped subset
     the interval is from the k-th smallest of these means to the k-th largest
 """
 
@@ -19,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
-_Z = 1.959964  # of the normal distribution, for LEVEL
-_MIN_BITS = 13  # all subsets of up to 13 blocks; of more blocks a group of 8,192 of them
-_ROUNDING = 1e-12  # of the largest value
+_Z = 1.959964  # quantile of the normal distribution for LEVEL
+_MIN_BITS = 13  # all subsets of up to 13 blocks; of more blocks, a group of 8,192 of them
+_ROUNDING = 1e-12  # relative to the largest value
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class ConfidenceInterval:
     """A mean over episodes, with its confidence interval.
 
     Attributes:
-        mean: None over no values.
-        low, high: its interval, at 95 % unless another level is named. None if the values do not bound it:
-            fewer than six seeds, or values that are all the same.
+        mean: None without values.
+        low, high: the interval, at 95 % unless another level is given. None if the values do not bound it:
+            fewer than six seeds, or all values equal.
         n: the number of values.
     """
 
@@ -51,23 +52,23 @@ class ConfidenceInterval:
 def mean_with_interval(
     values: Sequence[float], *, seeds: Sequence[Hashable] | None = None, level: float = LEVEL
 ) -> ConfidenceInterval:
-    """Return the mean with its interval by sign flips.
+    """Return the mean with its sign-flip interval.
 
-    The interval is exact for values that are distributed symmetrically about their mean. That of returns with
-    a long tail is too narrow, like every interval that assumes nothing of the tail: of 10 draws of an
-    exponential distribution it holds the mean in about 90 % of cases, as Student's t does.
+    The interval is exact for values that are distributed symmetrically about their mean. For returns with a
+    long tail it is too narrow, like every interval that assumes nothing about the tail: for 10 draws of an
+    exponential distribution it contains the mean in about 90 % of cases, as Student's t does.
 
     Args:
         values: finite.
-        seeds: of each value; values of one seed are not independent, and count as one. Default: each another.
-        level: probability that the interval holds the mean.
+        seeds: of each value; values of one seed are not independent and count as one. Default: all different.
+        level: probability that the interval contains the mean.
     """
     n = len(values)
     if n == 0:
         return ConfidenceInterval(None, None, None, 0)
     held = np.asarray(values, np.float64)
     if np.all(held == held[0]):
-        # Exactly: sums of equal numbers are rounded. An interval of no width would be certain of them.
+        # Exact, as sums of equal numbers are rounded. An interval of zero width would claim certainty.
         return ConfidenceInterval(float(held[0]), None, None, n)
     low, high = sign_flip_interval(values, seeds=seeds, level=level) or (None, None)
     return ConfidenceInterval(float(held.mean()), low, high, n)
@@ -76,11 +77,11 @@ def mean_with_interval(
 def sign_flip_interval(
     values: Sequence[float], *, seeds: Sequence[Hashable] | None = None, level: float = LEVEL
 ) -> tuple[float, float] | None:
-    """Return the interval of the mean, which leaves out zero exactly if the sign-flip test rejects it.
+    """Return the interval of the mean, which excludes zero exactly if the sign-flip test rejects it.
 
-    Arguments are those of `mean_with_interval`. Differences of two players who are interchangeable are
-    distributed symmetrically about zero, whatever their returns are: the test is wrong about these with a
-    probability of at most 1 - level.
+    Arguments as for `mean_with_interval`. Differences between two interchangeable players are distributed
+    symmetrically about zero, whatever their returns: for these, the test errs with a probability of at most
+    1 - level.
 
     Returns:
         None if there are fewer seeds than `least_seeds(level)`.
@@ -99,16 +100,16 @@ def sign_flip_interval(
 
 
 def least_seeds(level: float = LEVEL) -> int:
-    """Return how many seeds an interval takes: 6 at 95 %."""
+    """Return the number of seeds that an interval needs: 6 at 95 %."""
     return math.ceil(-math.log2((1 - level) / 2))
 
 
 def proportion_with_interval(
     successes: Sequence[bool], *, seeds: Sequence[Hashable] | None = None
 ) -> ConfidenceInterval:
-    """Return how often something was true, with Wilson's score interval (Wilson 1927), from 0 to 1.
+    """Return a proportion with Wilson's score interval (Wilson 1927), from 0 to 1.
 
-    seeds: of each value; values of one seed count as one for the interval. Default: each another.
+    seeds: of each value; values of one seed count as one for the interval. Default: all different.
     """
     count = len(successes)
     if count == 0:
@@ -117,7 +118,7 @@ def proportion_with_interval(
     p = sum(map(bool, successes)) / count
     centre = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
-    # Limited, as rounding may leave the range by a bit.
+    # Clipped, as rounding may leave the range by a bit.
     return ConfidenceInterval(p, max(0.0, centre - half), min(1.0, centre + half), count)
 
 
@@ -128,13 +129,13 @@ def _numbers(seeds: Sequence[Hashable]) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _codes(n_blocks: int, n_bits: int) -> NDArray[np.int64]:
-    """Return for each block which generators of the group flip it, as bits.
+    """Return for each block the generators of the group that flip it, as bits.
 
-    The group has 2**n_bits members. Of up to n_bits blocks it is all sign flips; of more it is a subgroup,
-    always the same, of which the test is exact too.
+    The group has 2**n_bits members. For up to n_bits blocks it contains all sign flips; for more, it is a
+    fixed subgroup, for which the test is exact too.
     """
     n_more = n_blocks - n_bits
-    # Raw words, which numpy keeps the same in all versions.
+    # Raw words, which are the same in all versions of NumPy.
     more = np.random.PCG64(0).random_raw(n_more) % (2**n_bits - 1) + 1
     return np.concatenate([1 << np.arange(n_bits), more.astype(np.int64)])
 
@@ -142,16 +143,16 @@ def _codes(n_blocks: int, n_bits: int) -> NDArray[np.int64]:
 def _subset_means(
     values: NDArray[np.float64], codes: NDArray[np.int64], n_bits: int
 ) -> NDArray[np.float64]:
-    """Return the mean of the values that each member of the group flips, but for that which flips none.
+    """Return the mean of the values flipped by each member of the group, except the one that flips none.
 
     values, codes: [n].  returns [2**n_bits - 1].
     """
     sums, counts = _walsh(
         np.stack([np.bincount(codes, of, 1 << n_bits) for of in (values, np.ones_like(values))])
     )
-    # A transform holds the sum with flipped signs: what it lacks of the plain sum is twice the flipped part.
+    # A transform holds the sum with flipped signs; it differs from the plain sum by twice the flipped part.
     means: NDArray[np.float64] = (sums[0] - sums[1:]) / (counts[0] - counts[1:])
-    # A subset whose sum is zero but for rounding is on neither side of zero.
+    # A subset whose sum is zero up to rounding is on neither side of zero.
     means[np.abs(means) < _ROUNDING * np.abs(values).max()] = 0.0
     return means
 
@@ -159,8 +160,8 @@ def _subset_means(
 def _walsh(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the Walsh-Hadamard transform of each row.
 
-    values: [rows, 2**bits].  returns for each u the sum of row[c] over all c, negated where u & c has an odd
-    number of bits; of the same shape.
+    values: [rows, 2**bits].  returns the same shape: for each u, the sum of row[c] over all c, negated where
+    u & c has an odd number of bits.
     """
     rows, n = values.shape
     half = 1

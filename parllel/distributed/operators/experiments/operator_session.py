@@ -1,8 +1,8 @@
-"""All episodes of one operator, or of one game: its worker launched, restarted, and written down.
+"""Session of one operator or game: plays all its episodes, restarts its worker, writes its telemetry.
 
 the session's thread    play: launch, episodes, restarts, telemetry
 any thread              close: ends the worker, so that a read in `play` returns
-the main thread         reads the counts, to show them
+the main thread         reads the counts to show them
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_CHARACTERS = 2000  # of a failure, which may quote what a worker wrote
 
 
 class Episodes(Protocol):
-    """What plays one episode: SingleEpisodes or GameEpisodes."""
+    """Plays one episode: SingleEpisodes or GameEpisodes."""
 
     def play(
         self,
@@ -42,48 +42,48 @@ class Episodes(Protocol):
         before_step: Callable[[], None],
         record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
-        """Return the outcome of an episode for each player."""
+        """Play an episode and return the outcome of each player."""
 
     def close(self) -> None:
-        """Close what is in this process."""
+        """Close resources in this process."""
 
 
 class SessionObserver(Protocol):
-    """What follows a session; called by its thread."""
+    """Follows a session. Called by its thread."""
 
     def begins(self, episode: int, seed: int) -> None:
-        """Note that an episode begins."""
+        """Called when an episode starts."""
 
     def stepped(self, record: Record) -> None:
-        """Note a step, or one player's part in it; with the fields of its record."""
+        """Called after a step, or one player's part in it, with the fields of its record."""
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Note the outcomes of the episode, unless it was abandoned."""
+        """Called with the outcomes of an episode, unless it was abandoned."""
 
 
 class OperatorSession:
-    """Play the episodes of one operator or game, to the last or until its restarts are used up.
+    """Plays the episodes of one operator or game until the last, or until its restarts are used up.
 
     Args:
         name: of the operator or game.
-        labels: fields that all of its records have, such as `env_id`.
-        launch: starts the worker, or the workers.
-        episodes: plays one episode; closed at the end.
-        rounds: of each episode its number, the environment's seed, and that from which the agents' follow,
-            None for the same. The next is taken when the one before has ended; that may wait.
+        labels: fields common to all its records, such as `env_id`.
+        launch: starts the worker or workers.
+        episodes: plays one episode. Owned: closed at the end.
+        rounds: for each episode its number, the environment's seed, and the seed from which the agents' are
+            derived, None for the same. The next is taken after the previous has ended; taking it may block.
         gate: passed before each episode and step.
         folder: of the telemetry.
         run_id: of the telemetry.
-        restarts: how often a worker that died or hangs is started again.
-        is_success: says of a total reward whether it is one, where the worker does not; None if nothing does.
-        observer: is called at each episode's beginning, step and end.
-        goes_on: whether there may be telemetry of it already, which is added to.
-        earlier: what was played of the rounds before; these are passed by.
-        spending: adds up what is paid for, and may stop all; None if nothing is limited.
+        restarts: budget of restarts of a worker that died or hangs.
+        is_success: whether a total reward is a success, where the worker reports none; None if unknown.
+        observer: called at the start, steps and end of each episode.
+        goes_on: whether telemetry of it may exist already; it is appended to.
+        earlier: the rounds that were played before; these are skipped.
+        spending: adds up costs and may stop all sessions; None without a budget.
 
     Attributes:
-        n_done, n_failed: episodes so far.
-        n_steps: steps so far.
+        n_done, n_failed: the numbers of episodes so far.
+        n_steps: the number of steps so far.
     """
 
     def __init__(
@@ -108,28 +108,29 @@ class OperatorSession:
         earlier = earlier or PlayedPart()
         self._n_earlier, self._lost = earlier.n_done, earlier.lost
         self._spending = spending
-        self._rounds, self._onlooker, self._goes_on = rounds, observer, goes_on
+        self._rounds, self._observer, self._goes_on = rounds, observer, goes_on
         self._labels, self._launch, self._episodes = labels, launch, episodes
         self._gate, self._restarts, self._is_success = gate, restarts, is_success
         self._folder, self._run_id = folder, run_id
-        self._handle: Any = None
+        self._handle: Any = None  # set by `play`, read by `close` in any thread
         self._n_restarts = earlier.n_restarts
+        # Restarts of the earlier part count towards the same budget.
         for _ in range(earlier.n_restarts):
             restarts.restart("before the experiment was resumed")
         self.n_done, self.n_failed = earlier.n_done, earlier.n_failed
         self.n_steps = earlier.n_steps
         self._n_contradicted, self._contradiction = 0, ""
-        # Of the episodes that ended, of the first player.
+        # Over the episodes that ended, of the first player.
         self._reward_sum, self._n_ended = sum(earlier.rewards), len(earlier.rewards)
 
     @property
     def mean_reward(self) -> float | None:
-        """Mean total reward of the episodes that ended, in a game of its first player; None without one."""
+        """Mean total reward of the ended episodes, in a game of its first player; None if there are none."""
         return self._reward_sum / self._n_ended if self._n_ended else None
 
     @property
     def contradiction(self) -> str | None:
-        """What its worker said that is not what was counted, in one sentence; None if all agrees."""
+        """A sentence on reports of its worker that differ from what was counted; None if there are none."""
         if not self._n_contradicted:
             return None
         return (
@@ -139,21 +140,21 @@ class OperatorSession:
 
     @property
     def n_episodes(self) -> int:
-        """How many there are to play; 0 if that is not known."""
+        """The number of episodes to play; 0 if unknown."""
         return len(self._rounds) if isinstance(self._rounds, Sized) else 0
 
     @property
     def worker_died(self) -> bool:
-        """Whether a worker was started and has ended by itself; of a game, one of its workers."""
+        """Whether a worker was started and has ended by itself; in a game, any of its workers."""
         handle = self._handle
         return handle is not None and not handle.is_running
 
     @property
     def lost_operators(self) -> list[str]:
-        """The ids of the operators whose workers have ended by themselves: of a game some of its players."""
+        """Ids of the operators whose workers have ended by themselves; in a game, those of its players."""
         handle = self._handle
         handles = getattr(handle, "player_handles", {self.name: handle}).values()
-        return [one.operator_id for one in handles if one is not None and not one.is_running]
+        return [h.operator_id for h in handles if h is not None and not h.is_running]
 
     def play(self) -> None:
         """Play all episodes.
@@ -161,34 +162,35 @@ class OperatorSession:
         Raises:
             OSError: if telemetry cannot be written.
             StoppedError: if the experiment is being stopped.
-            Exception: what is a mistake of this package.
+            Exception: for a bug of this package.
         """
         try:
             with Telemetry(self._folder, self._run_id, goes_on=self._goes_on) as telemetry:
                 lost = self._lost
                 for number, seed, agent_seed in self._rounds:
                     if number < self._n_earlier:
-                        # In lock-step the others may not be as far.
+                        # Passed nevertheless: in lock-step, other operators may still have to play it.
                         self._gate.begin_episode(self.name)
                         self._gate.end_episode(self.name)
                         continue
+                    # Only now, not at once after the loss: there may be no further episode.
                     if lost and not self._start_again(lost):
                         return
                     self._gate.begin_episode(self.name)
                     lost = self._play_one(telemetry, number, seed, agent_seed)
                     self._gate.end_episode(self.name)
         except ClosedError:
-            # Its worker was ended by `close`.
+            # `close` has ended the worker.
             raise StoppedError from None
         finally:
-            # First: others may wait for this operator, which is slower to end.
+            # The gate first: others may be waiting for this operator, and ending the worker takes time.
             self._gate.leave(self.name)
             self.close()
             self._episodes.close()
 
     def close(self) -> None:
-        """End the worker. Idempotent, and callable from another thread."""
-        # Read once: `play` takes it away when the worker is lost.
+        """End the worker. Idempotent; may be called from any thread."""
+        # Read only once: `play` resets it when the worker is lost.
         handle = self._handle
         if handle is not None:
             handle.close()
@@ -198,7 +200,7 @@ class OperatorSession:
     def _play_one(
         self, telemetry: Telemetry, number: int, seed: int, agent_seed: int | None
     ) -> str | None:
-        """Play and record an episode; return why the worker was lost, if it was."""
+        """Play and record an episode. Returns why the worker was lost, if it was."""
         labels = {**self._labels, "episode": number, "seed": seed}
         if agent_seed is not None:
             labels["agent_seed"] = agent_seed
@@ -208,14 +210,14 @@ class OperatorSession:
             latencies.append(record.get("latency_s") or 0.0)
             self._note_step(telemetry, labels, record)
 
-        if self._onlooker is not None:
-            self._onlooker.begins(number, seed)
+        if self._observer is not None:
+            self._observer.begins(number, seed)
         try:
             outcomes = self._outcomes(number, seed, agent_seed, record_step)
         except EpisodeAbandonedError:
-            return None
+            return None  # its steps stay in the telemetry, without a record of an episode
         if any(outcome.status != "ended" for outcome in outcomes):
-            # What fails while all is stopped has not failed by itself.
+            # A failure while everything is being stopped is a consequence, not a failure of the operator.
             try:
                 self._gate.pause(0.0)
             except StoppedError:
@@ -223,10 +225,10 @@ class OperatorSession:
                 raise
         for outcome in outcomes:
             self._note(telemetry, labels, outcome, sum(latencies))
-        said = [one for outcome in outcomes for one in outcome.contradictions]
-        if said:
+        contradictions = [text for outcome in outcomes for text in outcome.contradictions]
+        if contradictions:
             self._n_contradicted += 1
-            self._contradiction = self._contradiction or said[0]
+            self._contradiction = self._contradiction or contradictions[0]
         self.n_done += 1
         if all(outcome.status == "ended" for outcome in outcomes):
             self._n_ended += 1
@@ -235,10 +237,12 @@ class OperatorSession:
             self.n_failed += 1
         lost = [str(outcome.failure) for outcome in outcomes if outcome.lost]
         if lost:
+            # The other players of a game end too: all start again together. After the records, as ending a
+            # hanging worker takes its grace period.
             self.close()
             self._handle = None
-        if self._onlooker is not None:
-            self._onlooker.ended(outcomes)
+        if self._observer is not None:
+            self._observer.ended(outcomes)
         return lost[0] if lost else None
 
     def _outcomes(
@@ -256,9 +260,9 @@ class OperatorSession:
             try:
                 self._handle = self._launch()
             except (ParllelError, OSError) as error:
-                said = f"could not be started: {' '.join(str(error).split())}"
-                return [EpisodeOutcome("failed", 0.0, 0, failure=said, lost=True)]
-            # It may have been stopped meanwhile, by a `close` that found no worker yet.
+                reason = f"could not be started: {' '.join(str(error).split())}"
+                return [EpisodeOutcome("failed", 0.0, 0, failure=reason, lost=True)]
+            # `close` may have been called meanwhile, before there was a worker to end.
             self._gate.pause(0.0)
         return self._episodes.play(
             self._handle,
@@ -274,12 +278,12 @@ class OperatorSession:
         telemetry.step({**labels, **record})
         if self._spending is not None:
             self._spending.add({**labels, **record})
-        if self._onlooker is not None:
-            self._onlooker.stepped(record)
+        if self._observer is not None:
+            self._observer.stepped(record)
 
     def _before_paid_step(self) -> None:
         assert self._spending is not None
-        # Again after others were waited for, who spend meanwhile.
+        # Checked again after waiting at the gate: the other operators spend meanwhile.
         self._spending.check(self._gate)
         self._gate.before_step(self.name)
         self._spending.check(self._gate)
@@ -328,7 +332,7 @@ class OperatorSession:
                     self._spending.add(record)
 
     def _start_again(self, reason: str) -> bool:
-        """Use a restart, and wait for as long as it asks; return False if there is none left."""
+        """Use a restart and wait for the pause that it asks for. Returns False if none is left."""
         try:
             pause_s = self._restarts.restart(reason)
         except RestartsUsedUpError:

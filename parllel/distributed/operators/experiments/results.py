@@ -1,4 +1,4 @@
-"""What an experiment found, computed from its telemetry."""
+"""Results of an experiment, computed from its telemetry."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ NumberT = TypeVar("NumberT", int, float)
 
 
 class Price(NamedTuple):
-    """The price of a million tokens of prompts, and of completions, in any currency."""
+    """Price of a million prompt tokens, and of a million completion tokens, in any currency."""
 
     prompt: float
     completion: float
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Price | None:
-        """Return the price that an operator's settings name; None if they name none."""
+        """Return the price in an operator's settings, or None."""
         price = settings.get("price")
         return None if price is None else cls(float(price["prompt"]), float(price["completion"]))
 
     def cost(self, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
-        """Return what tokens cost; None if one of the counts is not known."""
+        """Return the cost of tokens; None if one of the counts is unknown."""
         if prompt_tokens is None or completion_tokens is None:
             return None
         return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1e6
 
 
 class RecordedEpisode(msgspec.Struct):
-    """What results need of the record of an episode; a foreign field is ignored."""
+    """The fields of an episode's record that results need. Others are ignored."""
 
     operator_id: str
     episode: int
@@ -73,19 +73,19 @@ class RecordedEpisode(msgspec.Struct):
 
     @property
     def reward(self) -> float:
-        """The total reward; 0 of what has none, which has failed."""
+        """The total reward; 0 if there is none, which is so only for failed episodes."""
         return self.total_reward or 0.0
 
     @property
     def key(self) -> Key:
-        """What an episode of another operator has in common with it: its seeds, or else its number."""
+        """What pairs it with episodes of other operators: its seeds, or its number if it has none."""
         if self.seed is None:
             return -1, self.episode
         return self.seed, -1 if self.agent_seed is None else self.agent_seed
 
 
 Key = tuple[int, int]
-# The episodes that have a key in common, in the order of their numbers.
+# Episodes by key, in the order of their numbers.
 Episodes = dict[Key, list[RecordedEpisode]]
 
 
@@ -96,14 +96,14 @@ class _RecordedStep(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Source:
-    """Where the episodes of an operator, or of a game with all of its players, are.
+    """Location of the episodes of an operator, or of a game with all its players.
 
     Attributes:
-        group: what is compared with each other has the same: an environment, or a game.
+        group: operators of one group are compared: those of an environment, or of a game.
         operators: their ids.
         run_id: of the telemetry.
-        episodes: how many were to be played; None on a board, where people begin episodes as they like.
-        prices: of tokens, by operator, where they are known.
+        episodes: the number to play; None on a board, where people start episodes as they like.
+        prices: of tokens, by operator, where known.
     """
 
     group: str
@@ -123,20 +123,20 @@ class Latency:
 
 @dataclass(frozen=True)
 class OperatorResult:
-    """How one operator did; means are over the episodes that ended.
+    """Result of one operator. Means are over the episodes that ended.
 
     Attributes:
-        total_reward, length: by episode.
-        success: how often it had any; None if nothing says what success is.
-        tokens, cost: of a language model, by episode; None if it counts none, or has no price.
-        total_tokens, total_cost: of all its episodes, those that failed too.
-        latency_s: of its steps; None if there were none.
-        asked, ended, failed: episodes; what is missing was not begun, or was interrupted. On a board
-            `asked` counts what was begun and not given up.
-        failures: what failed episodes said, each text once.
-        decisions: of a language model, in all its episodes; None of what is none.
-        understood: the part of them that was understood, from 0 to 1.
-        warnings: a sentence for each reason not to believe the results.
+        total_reward, length: per episode.
+        success: fraction of successful episodes; None if success is not defined.
+        tokens, cost: of a language model, per episode; None if they are not counted, or have no price.
+        total_tokens, total_cost: over all episodes, including failed ones.
+        latency_s: of its steps; None without steps.
+        asked, ended, failed: the numbers of episodes. The rest was not started, or was interrupted. On a
+            board `asked` counts episodes that were started and not abandoned.
+        failures: messages of failed episodes, each text once.
+        decisions: of a language model, over all episodes; None without one.
+        understood: the fraction of decisions that was understood, from 0 to 1.
+        warnings: a sentence for each reason to distrust the results.
     """
 
     operator_id: str
@@ -158,7 +158,7 @@ class OperatorResult:
 
     @property
     def sentence(self) -> str:
-        """The episodes that failed, for people to read; empty if none did."""
+        """A sentence on failed episodes; empty if there are none."""
         if not self.failed:
             return ""
         episodes = _count(self.ended + self.failed, "episode")
@@ -168,20 +168,20 @@ class OperatorResult:
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much more one operator gained than another, over pairs of episodes that both ended.
+    """Difference in total reward between two operators, over pairs of episodes that both ended.
 
-    Episodes with the same seed are a pair. All differences of an experiment are corrected together
-    (Bonferroni): if the operators are equal, at most 5 % of experiments call any of them clear.
+    Episodes with the same seed form a pair. All differences of an experiment are corrected together
+    (Bonferroni): if the operators are equal, at most 5 % of experiments call any difference clear.
 
     Attributes:
-        total_reward: the mean difference; `n` is the number of pairs. All intervals of the experiment's
-            differences hold together with 95 %.
-        seeds: of the pairs. Pairs of one seed count as one for the interval.
-        failed: pairs that are left out, as one of their episodes failed.
-        unpaired: episodes that only one of the two has played.
-        comparisons: for how many differences the interval is corrected.
-        is_clear: whether the sign-flip test at that level calls it a difference. Where there is an interval,
-            it then leaves out zero.
+        total_reward: the mean difference; `n` is the number of pairs. The intervals of all differences of the
+            experiment hold together with 95 %.
+        seeds: the number of seeds of the pairs. Pairs of one seed count as one for the interval.
+        failed: the number of pairs that are left out because an episode failed.
+        unpaired: the number of episodes that only one of the two has played.
+        comparisons: the number of differences that the interval is corrected for.
+        is_clear: whether the sign-flip test at that level finds a difference. If there is an interval, it
+            then excludes zero.
     """
 
     operator_id: str
@@ -195,7 +195,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """What was found over which pairs, for people to read."""
+        """A sentence on the difference and the pairs it is based on."""
         gain, least = self.total_reward, least_seeds(_level(self.comparisons))
         found = f"no clear difference between {self.operator_id} and {self.against}"
         if self.is_clear:
@@ -203,7 +203,7 @@ class Difference:
             found = f"{self.operator_id} gains {more} than {self.against}"
         if not gain.n:
             return f"{found}: no pairs of episodes{self._left_out}"
-        # Of enough pairs, only those that are all the same have no interval.
+        # With enough pairs, only gains that are all equal have no interval.
         over = "over" if gain.low is not None or self.seeds < least else "in each of"
         pairs = _count(gain.n, "pair")
         if self.seeds < gain.n:
@@ -216,14 +216,14 @@ class Difference:
 
     @property
     def _left_out(self) -> str:
-        said = ""
+        text = ""
         if self.failed:
             are = "is" if self.failed == 1 else "are"
-            said += f"; {_count(self.failed, 'pair')} {are} left out, as an episode failed"
+            text += f"; {_count(self.failed, 'pair')} {are} left out, as an episode failed"
         if self.unpaired:
             have = "has" if self.unpaired == 1 else "have"
-            said += f"; {_count(self.unpaired, 'episode')} {have} no pair"
-        return said
+            text += f"; {_count(self.unpaired, 'episode')} {have} no pair"
+        return text
 
 
 @dataclass(frozen=True)
@@ -236,20 +236,20 @@ class GroupResult:
 
     @property
     def label(self) -> str:
-        """The group for people to read."""
+        """Display name of the group."""
         return label_of(self.group)
 
     @property
     def sentences(self) -> list[str]:
-        """Warnings, what failed of each operator, then a sentence for each difference, clear ones first."""
-        warnings = [said for one in self.operators for said in one.warnings]
-        failed = [one.sentence for one in self.operators if one.failed]
-        differences = sorted(self.differences, key=lambda one: not one.is_clear)
-        return [*warnings, *failed, *(one.sentence for one in differences)]
+        """Warnings, failures of operators, then a sentence for each difference, clear ones first."""
+        warnings = [warning for result in self.operators for warning in result.warnings]
+        failed = [result.sentence for result in self.operators if result.failed]
+        differences = sorted(self.differences, key=lambda difference: not difference.is_clear)
+        return [*warnings, *failed, *(difference.sentence for difference in differences)]
 
 
 def label_of(env: str) -> str:
-    """Return the name of an environment with no more than the last two parts of the path of its file."""
+    """Return the name of an environment, with at most the last two parts of the path of its file."""
     path, python, rest = env.partition(".py:")
     return "/".join(path.split("/")[-2:]) + python + rest if python else env
 
@@ -262,11 +262,11 @@ def results_of(
 ) -> list[GroupResult]:
     """Return the results of each group, in the order of the sources.
 
-    folder: of the telemetry; what is not there counts as not begun.
+    folder: of the telemetry; missing files count as not started.
 
     Args:
-        comparisons: "first", of each operator against the first of its group; "pairs", of each with each.
-        min_understood: part of a language model's decisions, below which there is a warning.
+        comparisons: "first", each operator with the first of its group; "pairs", all pairs.
+        min_understood: fraction of a language model's decisions below which there is a warning.
 
     Raises:
         ValueError: if telemetry is damaged; names the line.
@@ -288,20 +288,20 @@ def results_of(
         name: _pairs({operator: own for operator, (_, own) in members.items()}, comparisons)
         for name, members in groups.items()
     }
-    # What has no pairs claims nothing, and needs no correction.
-    n_comparisons = max(1, sum(bool(one.gains) for of_group in pairs.values() for one in of_group))
+    # A difference without pairs claims nothing and needs no correction.
+    n_comparisons = max(1, sum(bool(p.gains) for of_group in pairs.values() for p in of_group))
     return [
         GroupResult(
             name,
             tuple(result for result, _ in members.values()),
-            tuple(_difference(one, n_comparisons) for one in pairs[name]),
+            tuple(_difference(of_two, n_comparisons) for of_two in pairs[name]),
         )
         for name, members in groups.items()
     ]
 
 
 def results_as_json(groups: Sequence[GroupResult]) -> list[dict[str, Any]]:
-    """Return the results as JSON values, with what is said of them: label and sentences."""
+    """Return the results as JSON values, including labels and sentences."""
     return [
         {"label": group.label, **dataclasses.asdict(group), "sentences": group.sentences}
         for group in groups
@@ -314,15 +314,15 @@ def _episodes(folder: Path, source: Source) -> list[RecordedEpisode]:
         return []
     episodes = list(read_telemetry(path, msgspec.json.Decoder(RecordedEpisode).decode))
     for episode in episodes:
-        if episode.total_reward is None:  # JSON has no infinity and no NaN
+        if episode.total_reward is None:  # NaN or infinity, which JSON lacks
             episode.status = "failed"
-            episode.failure = episode.failure or "its total reward is no finite number"
+            episode.failure = episode.failure or "its total reward is not a finite number"
     return episodes
 
 
 def _by_key(episodes: Sequence[RecordedEpisode]) -> Episodes:
-    """Return the episodes of each key in the order of their numbers."""
-    # An episode that failed may have been played again under its number; both are counted, each once.
+    """Return the episodes by key, in the order of their numbers."""
+    # A failed episode may have been played again under its number. Both count, each once.
     newest = {(episode.episode, episode.status): episode for episode in episodes}
     found: Episodes = {}
     for _, episode in sorted(newest.items()):
@@ -374,7 +374,7 @@ def _operator_result(
 def _mean(
     episodes: Sequence[RecordedEpisode], value_of: Callable[[RecordedEpisode], float | None]
 ) -> ConfidenceInterval | None:
-    """Return the mean over the episodes that have a value; None if none has."""
+    """Return the mean over the episodes that have a value, or None if none has."""
     known = [(e.key, float(value)) for e in episodes if (value := value_of(e)) is not None]
     if not known:
         return None
@@ -397,12 +397,12 @@ def _with_understood(
     if not decisions:
         return result
     understood = _sum_of_known(episode.understood for episode in episodes) or 0
-    said = understanding_warning(result.operator_id, understood, decisions, least)
+    warning = understanding_warning(result.operator_id, understood, decisions, least)
     return dataclasses.replace(
         result,
         decisions=decisions,
         understood=understood / decisions,
-        warnings=result.warnings if said is None else (*result.warnings, said),
+        warnings=result.warnings if warning is None else (*result.warnings, warning),
     )
 
 
@@ -439,9 +439,9 @@ def _paired(name: str, mine: Episodes, against: str, theirs: Episodes) -> _Pairs
     # Sorted, so that the interval does not depend on which episodes ended first.
     for key in sorted(mine.keys() | theirs.keys()):
         own, others = mine.get(key, []), theirs.get(key, [])
-        # The k-th that ended of each: one that failed may have been played again.
+        # The k-th ended episode of each, since failed ones may have been played again.
         ended = list(zip(_ended(own), _ended(others), strict=False))
-        found += [(key, one.reward - other.reward) for one, other in ended]
+        found += [(key, mine_k.reward - theirs_k.reward) for mine_k, theirs_k in ended]
         failed += min(len(own), len(others)) - len(ended)
         unpaired += abs(len(own) - len(others))
     keys, gains = [key for key, _ in found], [gain for _, gain in found]
@@ -454,7 +454,7 @@ def _difference(pairs: _Pairs, comparisons: int) -> Difference:
     if gain.low is not None and gain.high is not None:
         is_clear = gain.low > 0 or gain.high < 0
     else:
-        # Of enough seeds, gains that are all the same have no interval; the test rejects zero nevertheless.
+        # Enough seeds with equal gains: there is no interval, but the test still rejects zero.
         is_clear = seeds >= least_seeds(level) and gain.mean != 0
     return Difference(
         pairs.operator_id,

@@ -1,4 +1,4 @@
-"""An experiment's results for people: as tables of text, and as a picture."""
+"""Reports of an experiment's results for people: tables of text, and a chart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parllel.distributed.operators.experiments.results import (
 )
 from parllel.errors import install_command
 
-_WIDTH = 200  # characters, of what is written to a file or a pipe
+_WIDTH = 200  # characters, when writing to a file or a pipe
 
 
 def print_results(groups: Sequence[GroupResult], console: Console) -> None:
@@ -28,45 +28,45 @@ def print_results(groups: Sequence[GroupResult], console: Console) -> None:
         console.print(_operators(group.operators))
         if group.differences:
             console.print(_differences(group.differences))
-        for said in group.sentences:
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+        for sentence in group.sentences:
+            console.print(sentence, markup=False, highlight=False, soft_wrap=True)
         console.print()
 
 
 def results_console(*, is_seen: bool) -> Console:
-    """Return a console for standard output; rich would wrap for a pipe what `grep` reads."""
+    """Return a console for standard output. For a pipe it does not wrap lines, so that `grep` works."""
     return Console(width=None if is_seen else _WIDTH)
 
 
 def _operators(operators: Sequence[OperatorResult]) -> Table:
     table = _table("operator", "episodes", "failed", "reward [95 %]", "length [95 %]")
     columns = {
-        "success % [95 %]": any(one.success for one in operators),
-        "understood %": any(one.decisions for one in operators),
-        "tokens": any(one.tokens for one in operators),
-        "cost": any(one.cost for one in operators),
-        "total cost": any(one.cost for one in operators),
+        "success % [95 %]": any(result.success for result in operators),
+        "understood %": any(result.decisions for result in operators),
+        "tokens": any(result.tokens for result in operators),
+        "cost": any(result.cost for result in operators),
+        "total cost": any(result.cost for result in operators),
     }
     for name in (*(name for name, shown in columns.items() if shown), "median ms", "p95 ms"):
         table.add_column(escape(name), justify="right", no_wrap=True)
-    for one in operators:
+    for result in operators:
         cells = [
-            escape(one.operator_id),
-            f"{one.ended}/{one.asked}",
-            str(one.failed),
-            _with_interval(one.total_reward),
-            _with_interval(one.length),
+            escape(result.operator_id),
+            f"{result.ended}/{result.asked}",
+            str(result.failed),
+            _with_interval(result.total_reward),
+            _with_interval(result.length),
         ]
         if columns["success % [95 %]"]:
-            cells.append("" if one.success is None else _percent(one.success))
+            cells.append("" if result.success is None else _percent(result.success))
         if columns["understood %"]:
-            cells.append("" if one.understood is None else f"{100 * one.understood:.3g}")
+            cells.append("" if result.understood is None else f"{100 * result.understood:.3g}")
         if columns["tokens"]:
-            cells.append("" if one.tokens is None else f"{one.tokens.mean or 0:,.0f}")
+            cells.append("" if result.tokens is None else f"{result.tokens.mean or 0:,.0f}")
         if columns["cost"]:
-            cells.append("" if one.cost is None else f"{one.cost.mean or 0:.4g}")
-            cells.append("" if one.total_cost is None else f"{one.total_cost:.4g}")
-        latency = one.latency_s
+            cells.append("" if result.cost is None else f"{result.cost.mean or 0:.4g}")
+            cells.append("" if result.total_cost is None else f"{result.total_cost:.4g}")
+        latency = result.latency_s
         cells.append("" if latency is None else f"{1000 * latency.median:.3g}")
         cells.append("" if latency is None else f"{1000 * latency.p95:.3g}")
         table.add_row(*cells)
@@ -76,13 +76,13 @@ def _operators(operators: Sequence[OperatorResult]) -> Table:
 def _differences(differences: Sequence[Difference]) -> Table:
     level = "95 %, corrected" if differences[0].comparisons > 1 else "95 %"
     table = _table("difference", "pairs", "failed", "unpaired", f"reward [{level}]")
-    for one in differences:
+    for difference in differences:
         table.add_row(
-            escape(f"{one.operator_id} - {one.against}"),
-            str(one.total_reward.n),
-            str(one.failed),
-            str(one.unpaired),
-            _with_interval(one.total_reward),
+            escape(f"{difference.operator_id} - {difference.against}"),
+            str(difference.total_reward.n),
+            str(difference.failed),
+            str(difference.unpaired),
+            _with_interval(difference.total_reward),
         )
     return table
 
@@ -91,7 +91,7 @@ def _table(first: str, *names: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first, overflow="fold")
     for name in names:
-        # A bracket of a heading would be markup.
+        # Escaped: rich would read the brackets of a heading as markup.
         table.add_column(escape(name), justify="right", no_wrap=True)
     return table
 
@@ -111,7 +111,7 @@ def _with_interval(mean: ConfidenceInterval) -> str:
 def draw_results(path: str | os.PathLike[str], groups: Sequence[GroupResult]) -> None:
     """Draw the mean return of each operator, and the differences, with their intervals.
 
-    path: its ending is the format, such as .png or .svg.
+    path: the extension determines the format, such as .png or .svg.
 
     Raises:
         ImportError: without matplotlib; names the extra.
@@ -129,17 +129,18 @@ def draw_results(path: str | os.PathLike[str], groups: Sequence[GroupResult]) ->
     axes: Any = figure.subplots(len(groups), 2, squeeze=False, height_ratios=heights)
     for (left, right), group in zip(axes, groups, strict=True):
         rewards = {
-            f"{one.operator_id} ({one.failed} failed)"
-            if one.failed
-            else one.operator_id: one.total_reward
-            for one in group.operators
+            f"{result.operator_id} ({result.failed} failed)"
+            if result.failed
+            else result.operator_id: result.total_reward
+            for result in group.operators
         }
         _draw(left, group.label, "total reward, mean and 95 % interval", rewards)
         if not group.differences:
             right.set_axis_off()
             continue
         differences = {
-            f"{one.operator_id} - {one.against}": one.total_reward for one in group.differences
+            f"{difference.operator_id} - {difference.against}": difference.total_reward
+            for difference in group.differences
         }
         corrected = ", corrected" if group.differences[0].comparisons > 1 else ""
         label = f"difference, mean and 95 % interval{corrected}"
@@ -160,6 +161,6 @@ def _draw(axes: Any, title: str, label: str, means: dict[str, ConfidenceInterval
             continue
         low = mean.mean if mean.low is None else mean.low
         high = mean.mean if mean.high is None else mean.high
-        # Rounding may put an end of the interval on the wrong side by a bit.
+        # Rounding may put an end of the interval on the wrong side of the mean.
         spread = [[max(0.0, mean.mean - low)], [max(0.0, high - mean.mean)]]
         axes.errorbar([mean.mean], [row], xerr=spread, fmt="o", capsize=3, color="C0")

@@ -1,4 +1,4 @@
-"""What a session of one operator, or of one game, is made of, from either kind of config."""
+"""Parts of a session, made from the configuration of an operator or a game."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def episodes_of(
     choose: Choose | None = None,
     notice: Notice = ignore_notice,
 ) -> Episodes:
-    """Return what plays episodes; arguments and errors are those of SingleEpisodes and GameEpisodes."""
+    """Return the player of episodes. Arguments and errors as for SingleEpisodes and GameEpisodes."""
     common: dict[str, Any] = {
         "start_timeout_s": start_timeout_s,
         "step_timeout_s": step_timeout_s,
@@ -46,9 +46,9 @@ def launch_of(
     run_id: str,
     used: Mapping[str, int] | None = None,
 ) -> Callable[[], Any]:
-    """Return what starts the worker, or the workers of all players.
+    """Return a function that starts the worker, or the workers of all players.
 
-    used: tokens by operator_id, which the first workers count for their `token_budget`.
+    used: tokens by operator_id, counted towards `token_budget` by the first workers only.
     """
     if used:
         launches = chain(
@@ -63,13 +63,13 @@ def launch_of(
 
 def _with_used(config: Any, used: Mapping[str, int]) -> Any:
     if isinstance(config, MultiAgentConfig):
-        players = {name: _with_used(one, used) for name, one in config.players.items()}
+        players = {name: _with_used(player, used) for name, player in config.players.items()}
         return replace(config, players=players)
     n = used.get(config.operator_id, 0)
     return replace(config, variables={**config.variables, USED: str(n)})
 
 
 def labels_of(config: AnyConfig) -> dict[str, Any]:
-    """Return the fields that all of its records have."""
+    """Return the fields common to all records of an operator or game."""
     name = "game_id" if isinstance(config, MultiAgentConfig) else "operator_id"
     return {name: config.operator_id, "env_id": config.env_id}

@@ -1,4 +1,4 @@
-"""Whole episodes of one operator, step by step, with a record of each."""
+"""Episodes of a single operator, played step by step and recorded."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from parllel.distributed.operators.protocol.operator_config import OperatorConfi
 from parllel.distributed.operators.viewers import EpisodeViewers, Viewer
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
 
+# Beginnings of error messages of our workers, by which they are recognised.
 _NO_FRAME = "frame: expected an environment with the render mode"
-# The worker alone knows the space of actions that are typed. It says so before anything is stepped.
+# Only the worker knows whether a typed action is in the space. It reports that before anything is stepped.
 _REFUSED = "step: action: "
-_TOLERANCE = 1e-4  # sums of float32, or in another order, differ by less
+_TOLERANCE = 1e-4  # sums in float32, or in another order, differ by less
 Record = dict[str, Any]
 
 
 class SingleEpisodes:
-    """Play the episodes of an operator that steps an environment of its own.
+    """Plays the episodes of an operator whose worker steps the environment.
 
     Args:
         config: of the operator.
         start_timeout_s: seconds for the reply to a reset; the first includes the start of the worker.
         step_timeout_s: seconds for the reply to a step; default by the kind of the operator.
-        viewers: get the pictures that they want.
-        choose: asks the person of an operator of kind "human"; None leaves that to the worker, at a terminal.
+        viewers: receive the pictures that they want.
+        choose: asks the person of an operator of kind "human"; None leaves that to the worker's terminal.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class SingleEpisodes:
         self._start_timeout_s = start_timeout_s
         self._step_timeout_s = step_timeout_of([config], step_timeout_s)
         self._viewers = viewers
-        self.draws = True  # until the worker says that its environment does not
+        self.draws = True  # until the worker reports that its environment cannot render
 
     def play(
         self,
@@ -68,14 +69,14 @@ class SingleEpisodes:
     ) -> list[EpisodeOutcome]:
         """Play an episode and return its outcome, in a list of one.
 
-        Never raises for a worker that dies, hangs or answers an error.
+        A worker that dies, hangs or replies with an error makes the outcome failed; it never raises.
 
         Args:
-            handle: of a worker that takes commands.
-            episode: its number.
+            handle: of an interactive worker.
+            episode: number of the episode.
             seed: of the environment.
-            agent_seed: from which the agent's follows; default `seed`.
-            before_step: called before each step; what it raises ends the episode, and is raised.
+            agent_seed: the agent's seed is derived from it; default `seed`.
+            before_step: called before each step. An exception it raises ends the episode and is passed on.
             record_step: called with the fields of each step.
         """
         played = _Episode(self, handle, episode, before_step, record_step)
@@ -87,51 +88,49 @@ class SingleEpisodes:
         except _EpisodeFailedError as failed:
             return [played.outcome(str(failed))]
         except (BadReplyError, LineTooLongError) as error:
-            # The worker lives, and its next reply can be told from this one's.
+            # Not lost: the worker lives, and its next reply can be told from this one's.
             return [played.outcome(_without_pid(error, handle.pid))]
         except ClosedError:
-            raise  # of this side: the experiment is being stopped
+            raise  # the handle was closed on this side: the experiment is being stopped
         except (ParllelError, OSError) as error:
             return [played.outcome(_without_pid(error, handle.pid), lost=True)]
         return [played.outcome()]
 
     def close(self) -> None:
-        """Do nothing: the worker has the environment."""
+        """Do nothing: the environment is the worker's."""
 
 
 def _without_pid(error: Exception, pid: int) -> str:
-    # Telemetry of the same script is to be the same.
+    # Without process ids: two runs of a script must write the same telemetry.
     return " ".join(str(error).replace(f"process {pid} ", "its process ").split())
 
 
 class _Contradictions:
-    """What a worker says of an episode, against what was counted, which stands; at most once for each field.
-
-    Attributes:
-        said: a sentence for each.
-    """
+    """Reports of a worker that differ from the driver's own count, at most one per field. The count wins."""
 
     def __init__(self) -> None:
         self._by_field: dict[str, str] = {}
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def sentences(self) -> tuple[str, ...]:
         """A sentence for each contradiction so far."""
         return tuple(self._by_field.values())
 
-    def note(self, field: str, said: Any, counted: Any, source: str = "counted") -> None:
-        """Note what a worker says of a field if it is something else than what was counted.
+    def note(self, field: str, reported: Any, counted: Any, source: str = "counted") -> None:
+        """Record a reported value if it differs from the counted one.
 
-        said: None if it says nothing.
-        source: where the other value comes from.
+        reported: None if the worker reports no value.
+        source: origin of the other value.
         """
-        if said is None or said == counted or field in self._by_field:
+        if reported is None or reported == counted or field in self._by_field:
             return
         if isinstance(counted, float) and math.isclose(
-            said, counted, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE
+            reported, counted, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE
         ):
             return
-        self._by_field[field] = f"its worker says {field} {_text(said)}, {source} {_text(counted)}"
+        self._by_field[field] = (
+            f"its worker says {field} {_text(reported)}, {source} {_text(counted)}"
+        )
 
 
 def _text(value: Any) -> str:
@@ -141,11 +140,11 @@ def _text(value: Any) -> str:
 
 
 class _AskedPerson:
-    """A person who chooses the actions, and does not sit at the terminal of its worker: asked for each step.
+    """A person who is asked for each action away from the worker's terminal.
 
     Args:
-        config: of the operator, whose settings may have "keys" and "action_names".
-        choose: asks.
+        config: of the operator; its settings may contain "keys" and "action_names".
+        choose: asks the person.
         handle: of the person's worker, whose death ends the wait.
     """
 
@@ -155,10 +154,10 @@ class _AskedPerson:
         self._choose, self._handle, self._keys = choose, handle, config.settings.get("keys")
         self._names = config.settings.get("action_names")
         self._question = Question(None, None, None)
-        self._said: str | None = None
+        self._choice_name: str | None = None
 
     def see_ready(self, reply: Mapping[str, Any]) -> None:
-        """Learn from `ready` what there is to choose from."""
+        """Take the possible actions from `ready`."""
         space = reply.get("action_space")
         names = self._names or reply.get("action_names")
         actions = offered_actions(space, names=names, keys=self._keys)
@@ -166,40 +165,41 @@ class _AskedPerson:
         self._question = Question(None, reply.get("text"), actions, text)
 
     def see_step(self, reply: dict[str, Any]) -> None:
-        """Learn from `step` what there is to read; note in it what the chosen action is called."""
-        if self._said is not None:
-            reply.setdefault("raw", self._said)
+        """Take the text from `step`, and set its `raw` to the name of the chosen action."""
+        if self._choice_name is not None:
+            reply.setdefault("raw", self._choice_name)
         self._question = self._question._replace(text=reply.get("text"))
 
     def choice(self, message: str | None = None) -> Any:
-        """Ask, and return the action as JSON values.
+        """Ask the person and return the action as JSON values.
 
-        message: why the worker refused the choice before.
+        message: why the worker refused the previous choice.
 
         Raises:
             WorkerDiedError: if the worker ends meanwhile.
-            Exception: what `choose` raises, as if the episode is given up.
+            Exception: whatever `choose` raises, for example when the episode is given up.
         """
         (action,) = self._choose([self._question._replace(message=message)], self._look)
-        self._said = self._question.name_of(action)
+        self._choice_name = self._question.name_of(action)
         return action
 
     @staticmethod
     def is_refusal(message: str) -> bool:
-        """Return whether an error of a step says that the choice was none, so that another can be made."""
+        """Return whether an error of a step refuses the choice, so that another can be made."""
         return message.startswith(_REFUSED)
 
     def _look(self) -> None:
         if not self._handle.is_running:
+            # Raises with the cause of the death.
             self._handle.try_read_response(0.0)
 
 
 class _EpisodeFailedError(Exception):
-    """The worker answers, but this episode cannot go on."""
+    """Raised if an episode cannot go on although the worker answers."""
 
 
 class _Episode:
-    """One episode, as far as it has come."""
+    """State of one episode."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class _Episode:
         self._show(ready)
 
     def step(self) -> None:
-        """Take a step and record it; after the last, read how the episode ended."""
+        """Take a step and record it. After the last, read how the episode ended."""
         began = perf_counter()
         reply = self._stepped()
         latency_s = perf_counter() - began
@@ -254,7 +254,7 @@ class _Episode:
         self._terminated, self._truncated = reply["terminated"], reply["truncated"]
         has_ended = self.ended
         if not has_ended and self._length == self._max_steps:
-            self._truncated = True  # a worker that knows no such limit
+            self._truncated = True  # by us: a foreign worker may ignore the limit of the reset
         if self.ended:
             self._contradictions.note("episode_reward", reply["episode_reward"], self._reward)
         record = step_record(
@@ -267,17 +267,18 @@ class _Episode:
         )
         if reply["step_index"] != self._length:
             self._contradictions.note("step_index", reply["step_index"], self._length)
-            record["contradictions"] = self._contradictions.said
+            record["contradictions"] = self._contradictions.sentences
         self._counts.note(reply, record)
         self._record_step(record)
         self._show(reply, is_last=self.ended)
+        # Only if the worker ended the episode: for one that we cut off, it sends no `episode_end`.
         if has_ended:
             self._end()
         elif self._length == MAX_STEPS and not self.ended:
             raise _EpisodeFailedError(f"no end within {MAX_STEPS:,} steps; set max_steps")
 
     def _stepped(self) -> Record:
-        """Return the reply to a step; a person is asked for the action, and again if that was none."""
+        """Return the reply to a step, asking a person for the action until it is accepted."""
         person, action, message = self._person, UNSET, None
         while True:
             if person is not None:
@@ -305,7 +306,7 @@ class _Episode:
         self._contradictions.note("total_reward", end["total_reward"], self._reward)
         self._contradictions.note("terminated", end["terminated"], self._terminated)
         self._contradictions.note("truncated", end["truncated"], self._truncated)
-        # Two counts of one episode: a worker whose own is another has not played what it reports.
+        # A worker that counts differently has not played the episode that it reports.
         if end["episode_length"] != self._length:
             raise _EpisodeFailedError(
                 f"expected an episode_end after {self._length} steps, got one of {end['episode_length']}"
@@ -321,9 +322,9 @@ class _Episode:
         raise _EpisodeFailedError(f"expected {kind!r}, got {reply['type']!r}")
 
     def _answer(self, send: Callable[[Any, Any], None], kind: str, timeout_s: float) -> Record:
-        """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
+        """Send a command, with a request for a picture if a viewer wants one, and return the reply."""
         wants, wants_last = self._viewers.ask()
-        # The end that is known before, which is that of workers that know no such limit.
+        # The limit is known in advance. A worker that ignores it would not recognise this step as the last.
         if wants_last and self._length + 1 == self._max_steps:
             wants = True
         if not self._episodes.draws:
@@ -332,7 +333,7 @@ class _Episode:
         try:
             return self._reply(kind, timeout_s)
         except _EpisodeFailedError as error:
-            # Said before anything was reset or stepped.
+            # The worker refused before it reset or stepped anything, so the command can be sent again.
             if not (wants and _NO_FRAME in str(error)):
                 raise
         self._episodes.draws = False
@@ -343,7 +344,7 @@ class _Episode:
         self._viewers.show(self._length, reply.get("render_payload"), is_last=is_last)
 
     def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
-        """Return the outcome."""
+        """Return the outcome of the episode."""
         return EpisodeOutcome(
             "ended" if failure is None else "failed",
             self._reward,
@@ -355,5 +356,5 @@ class _Episode:
             self._counts.sums,
             self._unplayed,
             lost=lost,
-            contradictions=self._contradictions.said,
+            contradictions=self._contradictions.sentences,
         )

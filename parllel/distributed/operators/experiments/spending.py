@@ -1,4 +1,4 @@
-"""What the language models of an experiment have taken, and its budget.
+"""Spending of an experiment's language models, and its budget.
 
 threads of operators    add: after each decision;  check: before each step
 the main thread         as_json, reason, at the end
@@ -19,10 +19,10 @@ LIMITS = ("tokens", "calls", "cost")
 
 
 def checked_budget(budget: Any, operators: Sequence[AnyConfig]) -> dict[str, float] | None:
-    """Return the budget of an experiment with these operators.
+    """Return the validated budget of an experiment with these operators.
 
     Raises:
-        TypeError, ValueError: if it is no mapping of some of LIMITS to numbers, or a cost is not known.
+        TypeError, ValueError: if it does not map some of LIMITS to numbers, or a price is missing.
     """
     if budget is None:
         return None
@@ -45,11 +45,11 @@ def checked_budget(budget: Any, operators: Sequence[AnyConfig]) -> dict[str, flo
 
 
 class Spending:
-    """Add up what all operators take, and stop them once a budget is used up.
+    """Adds up the spending of all operators, and stops them when the budget is used up.
 
     Args:
         budget: see `checked_budget`.
-        operators: by whose prices tokens are paid.
+        operators: with their prices.
     """
 
     def __init__(self, budget: Mapping[str, float], operators: Sequence[AnyConfig]) -> None:
@@ -61,10 +61,10 @@ class Spending:
         self._has_stopped = False
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add what a record says of its decisions: of a step, of an episode, or of what was not played."""
+        """Add the costs in a record: of a step, of an episode, or of an unplayed decision."""
         tokens, calls = record.get("tokens"), record.get("calls")
         if tokens is None and calls is None:
-            return
+            return  # not a language model
         operator = str(record["operator_id"])
         cost = None
         price = self._prices.get(operator)
@@ -78,7 +78,9 @@ class Spending:
                     self._uncounted = f"{operator}: its worker or server does not count {name}"
 
     def check(self, gate: EpisodeGate) -> None:
-        """Raise StoppedError, and stop all others at the gate, if no further decision may be made."""
+        """Raise StoppedError if no further decision may be made, and stop all others at the gate."""
+        # Decisions that other operators are just making cannot be taken back: a budget may be exceeded by one
+        # decision per operator.
         if self._why() is not None:
             self._has_stopped = True
             gate.stop()
@@ -86,11 +88,11 @@ class Spending:
 
     @property
     def reason(self) -> str | None:
-        """Why the experiment was stopped, in one sentence; None if it was not, by the budget."""
+        """Why the budget stopped the experiment, in one sentence; None if it did not."""
         return f"budget: {self._why()}" if self._has_stopped else None
 
     def as_json(self) -> dict[str, float]:
-        """Return what was taken so far: tokens, calls, cost."""
+        """Return the totals so far: tokens, calls, cost."""
         with self._lock:
             return dict(self._spent)
 

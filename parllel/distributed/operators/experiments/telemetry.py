@@ -1,11 +1,10 @@
-"""What operators did, as lines of JSON: a file of steps and a file of episodes.
+"""Telemetry of operators as lines of JSON: a file of steps and a file of episodes.
 
-    one writer (an experiment's parent, or a worker in its batch form)     readers
+    one writer (an experiment, or a worker in batch mode)                  readers
     step, episode: one write() per record  ------------------------->      read_telemetry: whole lines
 
-What `write` has taken is the system's: it is in the file even if the writer is killed at once. Half a line
-can only be the last of a file whose disk was full or whose writer was killed within the call; readers leave
-it out.
+Once `write` has returned, a record survives the writer's death. Half a line can only be the last of a file,
+if the disk was full or the writer was killed within the call. Readers ignore it.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ from parllel.types import Closeable
 
 STEPS, EPISODES = "steps", "episodes"
 _BLOCK = 1 << 16  # bytes that are searched for the end of a line at a time
-# Fields that differ between two runs of one script; no other does.
+# Fields that may differ between two runs of a script; no others do.
 TIMES = ("time", "latency_s", "decide_s")
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class Telemetry(Closeable):
-    """Write `<run_id>_steps.jsonl` and `<run_id>_episodes.jsonl` into a folder.
+    """Writer of `<run_id>_steps.jsonl` and `<run_id>_episodes.jsonl` in a folder.
 
-    A record begins with the run's id and ends with `time`, in seconds since 1970. Threads need an object
-    each.
+    Each record starts with the run id and ends with `time`, in seconds since 1970. Not thread-safe: use one
+    object per thread.
 
     Args:
-        folder: made if it is missing.
-        run_id: letters, digits, dots, dashes and underscores; no other run in this folder has it.
-        goes_on: add to what this run has left here.
+        folder: created if it is missing.
+        run_id: letters, digits, dots, hyphens and underscores; unique in the folder.
+        goes_on: append to existing files of this run.
 
     Raises:
-        ValueError: for another form of the id.
-        FileExistsError: if a run of this id has left its files here.
-        OSError: if the files cannot be made.
+        ValueError: for an invalid run id.
+        FileExistsError: if files of this run exist already.
+        OSError: if the files cannot be created.
 
     Example:
         >>> with Telemetry("telemetry", "random-0") as telemetry:
@@ -55,7 +54,7 @@ class Telemetry(Closeable):
     ) -> None:
         if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
             raise ValueError(
-                "run_id: expected 1 to 200 letters, digits, dots, dashes and underscores, got "
+                "run_id: expected 1 to 200 letters, digits, dots, hyphens and underscores, got "
                 f"{run_id!r}"
             )
         self.run_id = run_id
@@ -70,17 +69,17 @@ class Telemetry(Closeable):
             raise
 
     def step(self, record: Mapping[str, Any]) -> None:
-        """Write the record of a step; raise as `episode` does."""
+        """Write the record of a step. Raises as `episode`."""
         self._write(STEPS, record)
 
     def episode(self, record: Mapping[str, Any]) -> bytes:
-        """Write the record of an episode, and return its line.
+        """Write the record of an episode and return its line.
 
-        record: JSON values, and scalars and arrays of numpy; numbers that are not finite become null.
+        record: JSON values, and NumPy scalars and arrays. NaN and infinities become null.
 
         Raises:
             TypeError: for any other value.
-            OSError: if it cannot be written, as the disk is full, and after `close`.
+            OSError: if it cannot be written, for example because the disk is full, and after `close`.
         """
         return self._write(EPISODES, record)
 
@@ -92,7 +91,7 @@ class Telemetry(Closeable):
             raise OSError(f"telemetry of {self.run_id}: written to after close()")
         file = self._files[kind]
         written = os.write(file, line)
-        # A nearly full disk takes a part; the next call says why.
+        # A nearly full disk accepts a part; the next call raises with the reason.
         while written < len(line):
             written += os.write(file, line[written:])
         return line
@@ -104,19 +103,19 @@ class Telemetry(Closeable):
 
 
 def telemetry_path(folder: str | os.PathLike[str], run_id: str, kind: str) -> Path:
-    """Return where the records of a run are; kind: STEPS or EPISODES."""
+    """Return the path of a run's records; kind: STEPS or EPISODES."""
     return Path(folder) / f"{run_id}_{kind}.jsonl"
 
 
 def read_telemetry(
     path: str | os.PathLike[str], decode: Callable[[bytes], Any] = msgspec.json.decode
 ) -> Iterator[Any]:
-    """Yield the records of a file in their order; half a line at its end is left out.
+    """Yield the records of a file in order. Half a line at its end is ignored.
 
-    decode: makes a record of a line.
+    decode: converts a line to a record.
 
     Raises:
-        ValueError: for a line that is no record; names it.
+        ValueError: for a line that is not a record; names it.
         OSError: if the file cannot be read.
     """
     with open(path, "rb") as file:
@@ -130,7 +129,7 @@ def read_telemetry(
 
 
 def _open(path: Path, goes_on: bool) -> int:
-    # Appending: what another process writes by mistake is not overwritten.
+    # O_APPEND: records that another process writes by mistake are not overwritten.
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
     if goes_on:
         file = os.open(path, flags, 0o666)
@@ -144,12 +143,12 @@ def _open(path: Path, goes_on: bool) -> int:
         return os.open(path, flags | os.O_EXCL, 0o666)
     except FileExistsError:
         raise FileExistsError(
-            f"{path}: there is telemetry of a run of this id already; move it away, or choose another id"
+            f"{path}: telemetry of this run exists already; move it away, or choose another run_id"
         ) from None
 
 
 def _cut_half_a_line(file: int) -> None:
-    # It would spoil the record that follows.
+    # The next record would otherwise be joined to it.
     end = os.fstat(file).st_size
     while end:
         start = max(0, end - _BLOCK)

@@ -1,3 +1,3 @@
-"""Games of several operators."""
+"""Games between several operators."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Episodes of a game that is played by operators, one process for each player."""
+"""Player of a game's episodes, with one operator process per player."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from parllel.types import Closeable
 
 
 class GameEpisodes(Closeable):
-    """Play episodes of one game, which is made here, with the players of a handle.
+    """Plays episodes of one game with the players of a handle. Makes the game and owns it.
 
     Args:
         config: of the game.
-        start_timeout_s: seconds for all players to begin an episode; the first includes their start.
+        start_timeout_s: seconds for all players to get ready for an episode; the first includes their start.
         step_timeout_s: seconds for all answers to one question; default by the kinds of the players.
-        viewers: get the pictures that they want.
-        choose: asks the players of kind "human"; None leaves that to their workers, who ask at a terminal.
-        notice: is called when a player has something else to do.
+        viewers: receive the pictures that they want.
+        choose: asks the players of kind "human"; None leaves that to their workers, which use a terminal.
+        notice: called when the status of a player changes.
 
     Attributes:
         players: the names of the seats, in the order of the game.
 
     Raises:
-        ValueError: if the game cannot be made, or `config` has not one operator for each of its seats.
+        ValueError: if the game cannot be made, or `config` lacks an operator for one of its seats.
         ImportError, FileNotFoundError: if the game's library or file is missing.
     """
 
@@ -61,7 +61,7 @@ class GameEpisodes(Closeable):
         self._step_timeout_s = step_timeout_of(config.players.values(), step_timeout_s)
         with keep_games_open():
             self._game = game_of(
-                _made(config, draws=any(one.may_view(config.operator_id) for one in viewers))
+                _make_game(config, draws=any(v.may_view(config.operator_id) for v in viewers))
             )
         self.players = self._game.players
         if set(config.players) != set(self.players):
@@ -72,7 +72,7 @@ class GameEpisodes(Closeable):
             )
 
     def seating(self, episode: int) -> dict[str, str]:
-        """Return which player of the config sits in each seat of the game, in an episode."""
+        """Return the player of the config in each seat of the game, in an episode."""
         names = list(self.players)
         turns = episode % len(names) if self._config.seats == "rotate" else 0
         return {names[(i + turns) % len(names)]: name for i, name in enumerate(names)}
@@ -87,23 +87,26 @@ class GameEpisodes(Closeable):
         before_step: Callable[[], None] = lambda: None,
         record_step: Callable[[Record], None] = lambda record: None,
     ) -> list[EpisodeOutcome]:
-        """Play an episode, and return the outcome for each player, in the order of the config.
+        """Play an episode and return the outcome of each player, in the order of the config.
 
-        A player that dies, hangs, or answers an error ends the episode, which has failed for all of them;
-        so does a game that raises.
+        If a player dies, hangs or replies with an error, the episode ends as failed for all players; likewise
+        if the game raises.
 
         Args:
             handle: of the players, by their names in the config.
-            episode: its number, by which seats are rotated.
+            episode: number of the episode, which determines the seats.
             seed: of the game.
-            agent_seed: from which each player's is derived, by the name of its seat; default `seed`.
-            before_step: called before each step of the game; what it raises ends the episode, and is raised.
-            record_step: called with the record of each action that was asked for.
+            agent_seed: each player's seed is derived from it and the name of the seat; default `seed`.
+            before_step: called before each step of the game. An exception it raises ends the episode and is
+                passed on.
+            record_step: called with the record of each action that a player was asked for.
         """
         config, seating = self._config, self.seating(episode)
         seats = {seat: Seat(seat, config.players[name]) for seat, name in seating.items()}
+        # By seat, for this episode only. It shares the workers of `handle`, which keeps owning them.
         seated = MultiAgentOperatorHandle(
-            config, {seat: handle.player_handles[name] for seat, name in seating.items()}
+            config,
+            {seat: handle.player_handles[name] for seat, name in seating.items()},
         )
         drawn = seed if agent_seed is None else agent_seed
         watch = self._watch(episode)
@@ -116,6 +119,7 @@ class GameEpisodes(Closeable):
         except GameFailedError as error:
             failure = error
         seat_of = {name: seats[seat] for seat, name in seating.items()}
+        # After a failure too: what had been played, and what the answers cost, is part of the outcome.
         return [play.outcome(seat_of[name], failure) for name in config.players]
 
     def _watch(self, episode: int) -> Callable[[int, bool], None]:
@@ -135,8 +139,8 @@ class GameEpisodes(Closeable):
         self._game.close()
 
 
-def _made(config: MultiAgentConfig, *, draws: bool) -> Any:
-    """Return the game; one that draws pictures, or else text, if it can."""
+def _make_game(config: MultiAgentConfig, *, draws: bool) -> Any:
+    """Return the game, with a render mode of pictures, or else text, if `draws` and it has one."""
 
     def make(**more: str) -> Any:
         return make_game_env(config.env_id, {**config.env_kwargs, **more})

@@ -1,9 +1,9 @@
-"""One episode of a game: players asked, the rule for illegal actions applied, the game stepped.
+"""One episode of a game: asks players, applies the rule for illegal actions, and steps the game.
 
-game      turn(): who acts     seen(): observations, legal actions           step(actions)
-|                      |                                          ^
-players          +---- asked, and their answers waited for: see seated_players.py --+
-played, or replaced by the rule for illegal actions
+game      turn(): who acts     seen(): observations, legal actions        step(actions)
+                                    |                                          ^
+players                             +---- questions and answers ---------------+
+          (seated_players.py)             illegal actions are replaced by the game's rule
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from parllel.types import Tree
 
 
 class _Choice(NamedTuple):
-    """What a player chose.
+    """A player's choice.
 
     reply: of its worker.
-    action: to be played; None if the rule for illegal actions has none.
-    why: what is wrong with what it chose; None if it is legal.
+    action: the action to play; None if the rule for illegal actions plays none.
+    why: what is wrong with the choice; None if it is legal.
     """
 
     reply: dict[str, Any]
@@ -41,23 +41,23 @@ class _Choice(NamedTuple):
 
     @property
     def is_illegal(self) -> bool:
-        """Whether the rule was applied."""
+        """Whether the rule for illegal actions was applied."""
         return self.why is not None
 
 
 class GamePlay:
-    """One episode, as far as it has come.
+    """State of one episode.
 
     Args:
-        game: is reset.
+        game: reset when the episode begins.
         config: of the game.
         players: in their seats.
         seats: by name.
         seed: of the game.
-        agent_seed: from which each player's is derived, by the name of its seat.
-        record_step: is given a record for each action that was asked for.
-        watch: called at the beginning and after each step of the game, with the number of steps, and whether
-            it was the last.
+        agent_seed: each player's seed is derived from it and the name of the seat.
+        record_step: receives a record of each action that a player was asked for.
+        watch: called at the start and after each step of the game, with the number of steps taken, and
+            whether the step was the last.
     """
 
     def __init__(
@@ -76,20 +76,22 @@ class GamePlay:
         self._questions = GameQuestions(game)
         self._seats, self._record_step = seats, record_step
         self._seed, self._agent_seed = seed, agent_seed
+        # A separate stream: how often it is drawn from must not change any player's or the game's randomness.
         self._generator = Seeds(agent_seed).generator("illegal actions")
         self._length = 0
         self._is_cut = self._is_forfeit = False
 
     def begin(self, timeout_s: float) -> None:
-        """Reset the game and all players; raise GameFailedError if one of them cannot begin."""
+        """Reset the game and all players. Raises GameFailedError if one of them cannot start."""
         with self._of_game("reset"):
             self._game.flags = {}
             self._game.reset(self._seed)
             self._watch(0, False)
+        # The game first: if it fails, no player has been asked in vain.
         self._players.begin(self._agent_seed, timeout_s)
 
     def play(self, before_step: Callable[[], None], timeout_s: float) -> None:
-        """Play until the end, or until the limit of steps; raise GameFailedError if it cannot go on."""
+        """Play to the end, or to the step limit. Raises GameFailedError if the game cannot go on."""
         while not self._is_forfeit:
             with self._of_game("turn"):
                 movers = self._game.turn()
@@ -99,11 +101,12 @@ class GamePlay:
                 self._is_cut = True
                 return
             before_step()
+            # While one player thinks for long, another may have died; see `look`.
             self._players.look()
             self._step(self._choices(movers, timeout_s))
 
     def outcome(self, seat: Seat, failure: GameFailedError | None) -> EpisodeOutcome:
-        """Return the outcome for a player, when the episode is over."""
+        """Return the outcome of a player once the episode is over."""
         if failure is None:
             self._players.note([seat.player_id], "ended")
         terminated, truncated = self._game.flags.get(seat.player_id, (False, False))
@@ -123,8 +126,8 @@ class GamePlay:
         )
 
     def _choices(self, movers: list[str], timeout_s: float) -> dict[str, _Choice]:
-        """Ask all who act now, and return what is to be played for each."""
-        # Before the first is asked, so that none waits while others are observed.
+        """Ask all players who act now, and return what each of them plays."""
+        # All observations before the first question, so that no worker waits while the next is encoded.
         with self._of_game("observe"):
             seen = {player: self._questions.seen(player) for player in movers}
         replies = self._players.answers(
@@ -135,10 +138,10 @@ class GamePlay:
         return {player: self._choice(player, replies[player]) for player in movers}
 
     def _choice(self, player: str, reply: Record) -> _Choice:
-        """Return what is played for a player after its worker's reply, by the game's rule if it is illegal.
+        """Return what is played after a worker's reply, applying the game's rule if its action is illegal.
 
-        random     a random action, legal where the game says which are, by a generator of the episode's seed
-        first      the first legal one; where the game does not say, 0 or what is nearest to it
+        random     a random action, legal if the game tells, drawn by a generator of the episode's seed
+        first      the first legal action; if the game does not tell, the valid action nearest to 0
         forfeit    nothing: the game ends, with -1 for this player and 0 for the others
         error      nothing: the episode has failed
         """
@@ -154,7 +157,7 @@ class GamePlay:
         return _Choice(reply, action, why)
 
     def _step(self, choices: Mapping[str, _Choice]) -> None:
-        """Step the game, unless a choice ends it; write the records."""
+        """Step the game, unless an illegal choice ends it, and write the records."""
         illegal = [player for player, choice in choices.items() if choice.is_illegal]
         stops = bool(illegal) and self._config.illegal in ("forfeit", "error")
         if not stops:
@@ -166,6 +169,7 @@ class GamePlay:
                         f"expected finite rewards, got {rewards[wrong[0]]} for {wrong[0]!r}"
                     )
                 is_cut = self._length + 1 == self._config.max_steps
+                # Viewers may want the last picture only, so it must be known whether this is the last.
                 self._watch(self._length + 1, is_cut or not self._game.turn())
         else:
             self._is_forfeit = self._config.illegal == "forfeit"
@@ -177,6 +181,7 @@ class GamePlay:
             self._seats[player].total += reward
         for player, choice in choices.items():
             self._record_step(self._record(player, choice, rewards, is_played=not stops))
+        # After the records: an episode that fails by the rule still shows which action broke it.
         if stops and not self._is_forfeit:
             raise GameFailedError(f"{self._players.name_of(illegal[0])}: {choices[illegal[0]].why}")
 
@@ -202,7 +207,7 @@ class GamePlay:
             "latency_s": reply.get("latency_s"),
         }
         if isinstance(self._game, AecGame):
-            # Others are paid for this move, too.
+            # In turn-based games a move may reward the other players too.
             record["rewards"] = dict(rewards)
         seat.counts.note(reply, record)
         if reply.get("decide_s") is not None:
@@ -211,7 +216,7 @@ class GamePlay:
 
     @contextmanager
     def _of_game(self, doing: str) -> Iterator[None]:
-        """Let an error of the game be a failure of the episode."""
+        """Turn an exception of the game into a failure of the episode."""
         try:
             yield
         except Exception as error:

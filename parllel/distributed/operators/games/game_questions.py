@@ -1,6 +1,6 @@
-"""A game as its players are asked: observations, legal actions and answers as JSON, and games that are known.
+"""Questions of a game to its players: observations, legal actions and answers as JSON.
 
-Chess is shown in the words of chess players, and boards whose pictures are known can be clicked.
+Chess is described in chess notation. The boards of some known games can be clicked.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from parllel.distributed.wire.space_json import action_from_json, to_json
 from parllel.envs.multi_agent_game import MultiAgentGame
 from parllel.types import Tree
 
-_MAX_TEXT = 2000  # characters of an observation that people choose by
+_MAX_TEXT = 2000  # characters of an observation shown to people
 _MAX_SPACE = 200
 _FILES = "abcdefgh"
 
 
 class PlayerView(NamedTuple):
-    """What a player is asked with, as JSON values.
+    """A player's view of the game, as JSON values.
 
-    legal: the actions that the game takes now; None if it does not say.
-    info, text: what the game says of its position in words of its own.
+    legal: the actions that are legal now; None if the game does not tell.
+    info, text: descriptions of the position specific to the game.
     """
 
     observation: Any
@@ -39,10 +39,10 @@ class PlayerView(NamedTuple):
 
 
 class GameQuestions:
-    """Put a game to its players, and read what they answer.
+    """Builds questions for the players of a game, and reads their answers.
 
     Args:
-        game: which its owner resets, steps and closes.
+        game: owned, reset, stepped and closed by the caller.
     """
 
     def __init__(self, game: MultiAgentGame) -> None:
@@ -50,7 +50,7 @@ class GameQuestions:
         self._readers = {name: GivenAction(space) for name, space in game.action_spaces.items()}
 
     def seen(self, player: str) -> PlayerView:
-        """Return what a player who acts now is asked with; the methods below go by it until the next step."""
+        """Return the view of a player who acts now. The methods below refer to it until the next step."""
         game = self._game
         observation, _ = game.observe(player)
         legal = game.legal_actions(player)
@@ -62,9 +62,9 @@ class GameQuestions:
         return PlayerView(to_json(game.observation_spaces[player], observation), legal, more, text)
 
     def asked(self, player: str, seen: PlayerView, settings: Mapping[str, Any]) -> Question:
-        """Return what a person who plays `player` is asked.
+        """Return the question for a person who plays `player`.
 
-        settings: of the person's operator, which may have "keys" and "action_names".
+        settings: of the person's operator; may contain "keys" and "action_names".
         """
         env, space, text = self._game.env, self._game.action_spaces[player], seen.text
         numbered: dict[str, int] | None = None
@@ -90,17 +90,17 @@ class GameQuestions:
         )
 
     def check_action(self, player: str, values: Any) -> None:
-        """Raise ValueError if JSON values stand for no action, or for one that is not legal now.
+        """Raise ValueError unless JSON values represent an action that is legal now.
 
-        Unlike `action_of`, nothing is clipped: a person can be asked again.
+        Unlike in `action_of`, nothing is clipped: a person can be asked again.
         """
         self._legal_action(player, values, clip=False)
 
     def action_of(self, player: str, values: Any) -> Tree:
-        """Return the action that JSON values stand for, clipped to the bounds of a Box.
+        """Return the action that JSON values represent, clipped to the bounds of a Box.
 
         Raises:
-            ValueError: if they stand for none, or for one that is not legal now.
+            ValueError: if they represent no action, or an illegal one.
         """
         return self._legal_action(player, values, clip=True)
 
@@ -116,22 +116,22 @@ class GameQuestions:
         return to_json(self._game.action_spaces[player], action)
 
     def draw_action(self, player: str, generator: np.random.Generator) -> Tree:
-        """Return a random action, one of the legal ones where the game says which they are."""
+        """Return a random action, among the legal ones if the game tells which are."""
         return self._readers[player].of(self._game.draw_action(player, generator))
 
     def first_action(self, player: str) -> Tree:
-        """Return the first legal action; where the game does not say, 0 or what is nearest to it."""
+        """Return the first legal action; if the game does not tell, the valid action nearest to 0."""
         return self._readers[player].of(self._game.first_action(player))
 
 
 def _chess_position(env: Any, player: int, legal: list[int] | None) -> tuple[str, list[str]] | None:
-    """Return the FEN of PettingZoo's chess and its legal moves in UCI; None if it is not chess.
+    """Return the FEN of PettingZoo's chess and the legal moves in UCI, or None for other games.
 
-    player: its number, 0 for white. Actions are numbered as the player sees the board.
-    legal: its legal actions; the moves are in their order.
+    player: index of the player, 0 for white. Action numbers refer to the board as the player sees it.
+    legal: legal actions; the moves have the same order.
     """
     board = getattr(getattr(env, "unwrapped", None), "board", None)
-    # By name, as games other than chess do not need its library.
+    # Recognised by module name: other games do not need the chess library.
     if type(board).__module__ != "chess" or legal is None:
         return None
     from pettingzoo.classic.chess.chess_utils import action_to_move
@@ -143,13 +143,13 @@ def _chess_position(env: Any, player: int, legal: list[int] | None) -> tuple[str
 def _board_squares(
     env: Any, legal: Sequence[int] | None, moves: Sequence[str] | None
 ) -> dict[str, Any] | None:
-    """Return where a game's picture is clicked to choose each legal action, as JSON values.
+    """Return which parts of a game's picture select each legal action, as JSON values.
 
     moves: of chess, in UCI, in the order of `legal`.
 
     Returns:
-        "columns" and "rows" of the board, which fills the height of the picture; "left", the part of its
-        width on either side that is no board; "squares", for each action those to click one after the other,
+        "columns" and "rows" of the board, which fills the height of the picture; "left", the fraction of the
+        width on either side of the board; "squares", for each action the squares to click in order, counted
         row by row from 0 at the top left. None for games whose pictures are not known.
     """
     game = type(getattr(env, "unwrapped", env)).__module__.removeprefix("pettingzoo.classic.")
@@ -159,15 +159,15 @@ def _board_squares(
         squares = [[_chess_square(move[:2]), _chess_square(move[2:4])] for move in moves]
         return {"columns": 8, "rows": 8, "left": 0.0, "squares": squares}
     if game == "connect_four.connect_four":
-        # A chip falls, wherever in its column it is put.
-        return {"columns": 7, "rows": 1, "left": 4 / 99, "squares": [[one] for one in legal]}
+        # A chip falls to the bottom wherever its column is clicked, so one row is enough.
+        return {"columns": 7, "rows": 1, "left": 4 / 99, "squares": [[a] for a in legal]}
     if game == "tictactoe.tictactoe":
-        # Its actions go down the columns.
-        squares = [[one % 3 * 3 + one // 3] for one in legal]
+        # PettingZoo numbers the squares column by column.
+        squares = [[action % 3 * 3 + action // 3] for action in legal]
         return {"columns": 3, "rows": 3, "left": 0.0, "squares": squares}
     return None
 
 
 def _chess_square(name: str) -> int:
-    # White is at the bottom, whoever plays.
+    # White is always at the bottom, whoever plays.
     return (8 - int(name[1])) * 8 + _FILES.index(name[0])

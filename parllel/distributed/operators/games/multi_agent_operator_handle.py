@@ -1,10 +1,10 @@
-"""The players of one game, each a worker of its own, asked at the same time.
+"""Handle of all players of one game. Each is a separate worker; simultaneous moves are asked concurrently.
 
     caller   send_init_agents     --> all players
-             send_select_action   --> one player; for a simultaneous move one after the other, without waiting
-             poll_all_responses   <-- all that were asked: a reply, or an entry that says what went wrong
+             send_select_action   --> one player; does not wait, so a simultaneous move is one call per player
+             poll_all_responses   <-- every player asked: a reply, or an entry that says what went wrong
 
-Nothing that a player does raises here, or holds up the others: it is that player's entry.
+A player's failure neither raises nor delays the others: it becomes that player's entry.
 """
 
 from __future__ import annotations
@@ -31,28 +31,31 @@ class MultiAgentOperatorHandle(Closeable):
 
     Args:
         config: of the game.
-        player_handles: by the name of the player; ended by `end`.
+        player_handles: by player name. Owned: ended by `end`.
     """
 
     def __init__(
         self, config: MultiAgentConfig, player_handles: Mapping[str, OperatorProcessHandle]
     ) -> None:
         self.config = config
-        self.player_handles = dict(player_handles)
-        self._asked: dict[str, float] = {}  # when, of those whose reply is still to come
-        self._failed: dict[str, dict[str, Any]] = {}  # before they could be asked
+        self.player_handles = dict(player_handles)  # in the order in which replies are returned
+        self._asked: dict[str, float] = {}  # when each open question was sent
+        self._failed: dict[
+            str, dict[str, Any]
+        ] = {}  # entries of players that could not even be asked
 
     @property
     def is_running(self) -> bool:
-        """Whether all players run."""
+        """Whether all players are running."""
         return all(handle.is_running for handle in self.player_handles.values())
 
     def send_init_agents(self, seed: int | None = None) -> None:
-        """Ask all players to begin an episode, which `agent_ready` answers.
+        """Ask all players to start an episode; each replies `agent_ready`.
 
-        seed: of the episode; that of each player follows from it and from the player's name.
+        seed: of the episode. Each player's seed is derived from it and the player's name.
         """
         for player, handle in self.player_handles.items():
+            # By name, not by worker: a seat gets the same seed whichever operator sits in it.
             own = None if seed is None else Seeds(seed).integer(f"player {player}")
             self._ask(
                 player,
@@ -75,13 +78,13 @@ class MultiAgentOperatorHandle(Closeable):
         text: str | None = None,
         action: Any = UNSET,
     ) -> None:
-        """Ask one player for an action, which `action_selected` answers; all values are JSON values.
+        """Ask one player for an action; it replies `action_selected`. All values are JSON values.
 
-        action: what a person chose, who sits elsewhere.
+        action: the choice of a person who was asked elsewhere.
 
         Raises:
             ValueError: if there is no such player.
-            MessageError: for values that cannot be sent.
+            MessageError: for values that JSON cannot hold.
         """
         if player_id not in self.player_handles:
             raise ValueError(
@@ -102,36 +105,43 @@ class MultiAgentOperatorHandle(Closeable):
         )
 
     def poll_all_responses(self, timeout: float = 5.0) -> dict[str, dict[str, Any]]:
-        """Return the replies of all players that were asked, once all have come or the time is over.
+        """Wait for the replies of all players that were asked, for at most `timeout` seconds.
 
         Returns:
-            By player, in order: a reply with "latency_s", the seconds since it was asked for; or "message"
-            and the type "timeout" (it may still answer, and is polled again), "died" or "error".
+            By player, in order: a reply with "latency_s", the seconds since the question was sent; or
+            "message" and the type "timeout" (the player may still answer and is polled again), "died" or
+            "error".
         """
+        # Players that could not be asked are reported once, and not waited for.
         found, self._failed = self._failed, {}
+        # One budget for all players together; what one of them takes is time for the others too.
         left_s = timeout
         while self._asked:
-            # All in one wait: a death is noticed although another player is still thinking.
+            # One wait for all: a player's death is noticed while another is still thinking.
             began = monotonic()
+            # Only open questions: another line of a player that has answered is not a reply to anything.
             by_handle = {self.player_handles[player]: player for player in self._asked}
-            heard = await_replies(list(by_handle), max(left_s, 0.0))
-            for handle in heard:
+            ready = await_replies(list(by_handle), max(left_s, 0.0))
+            for handle in ready:
                 player = by_handle[handle]
                 entry = self._read(player, handle)
+                # None: only a late reply to an earlier command had arrived. The question stays open.
                 if entry is not None:
                     found[player] = {**entry, "latency_s": monotonic() - self._asked.pop(player)}
             left_s -= monotonic() - began
             if left_s <= 0:
                 break
+        # They stay in `_asked`: a late reply is delivered by the next poll, unless they are asked anew.
         for player, asked in self._asked.items():
             text = f"player {player!r} did not answer within {timeout:g} s"
             entry = _entry("timeout", player, f"{self._name(player)}: {text}")
             found[player] = {**entry, "latency_s": monotonic() - asked}
+        # In the order of the game, whoever answered first: records do not depend on timing.
         return {player: found[player] for player in self.player_handles if player in found}
 
     def end(self, grace_s: float = 2.0) -> None:
-        """End all players side by side. Idempotent."""
-        # Asked first, all of them: each has the whole grace to leave.
+        """End all players in parallel. Idempotent."""
+        # Ask all of them first, so that each has the whole grace period to exit.
         for handle in self.player_handles.values():
             handle.ask_to_stop()
         end_all([handle.process for handle in self.player_handles.values()], grace_s)
@@ -141,13 +151,14 @@ class MultiAgentOperatorHandle(Closeable):
         self.end()
 
     def _ask(self, player: str, send: Callable[[], None]) -> None:
-        # A new command takes the place of the one before, as in the handle.
+        # A new command replaces the previous one, as in OperatorProcessHandle.
         self._failed.pop(player, None)
         self._asked.pop(player, None)
-        began = monotonic()
+        began = monotonic()  # before the write, whose time is part of the latency
         try:
             send()
         except (WorkerError, ClosedError) as error:
+            # Not raised: other players have been asked already, and their replies are still to be read.
             self._failed[player] = {**_failure(player, error), "latency_s": monotonic() - began}
         else:
             self._asked[player] = began
@@ -159,8 +170,9 @@ class MultiAgentOperatorHandle(Closeable):
             return _failure(player, error)
         if reply is None:
             return None
-        # Workers that serve one player may leave it out.
+        # Workers that serve a single player may leave out its id.
         named = reply.setdefault("player_id", player)
+        # The worker confuses its games; this action must not be played for the player that was asked.
         if named != player:
             text = f"answered for player {named!r}, and was asked for {player!r}"
             return _entry("error", player, f"{self._name(player)}: {text}")
@@ -172,6 +184,7 @@ class MultiAgentOperatorHandle(Closeable):
 
 def _failure(player: str, error: Exception) -> dict[str, Any]:
     kind = "error"
+    # ClosedError: ended on this side meanwhile, which is the same for the game.
     if isinstance(error, (WorkerDiedError, ClosedError)):
         kind = "died"
     elif isinstance(error, WorkerTimeoutError):

@@ -1,4 +1,4 @@
-"""Games by name, and the spaces of their players."""
+"""Games by name, and the observation and action spaces of their players."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _MODULE = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)+")
 
 
 def make_game_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> Any:
-    """Return a new environment of PettingZoo's interface, AEC or parallel.
+    """Make an environment with PettingZoo's interface, AEC or parallel.
 
     Args:
-        env_id: a module, such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3", of which the
-            parallel environment is made if it has one; or "file.py:function", which is executed.
-        env_kwargs: its arguments.
+        env_id: a module, such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3", whose parallel
+            environment is preferred if it has one; or "file.py:function", which is executed.
+        env_kwargs: arguments of the environment.
 
     Raises:
         ValueError: if there is no such game, or it cannot be made.
         FileNotFoundError: if there is no such file.
-        ImportError: if its library is not installed.
+        ImportError: if the library is not installed.
     """
     make = _maker(env_id)
     try:
@@ -45,10 +45,10 @@ def make_game_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> A
 def player_spaces(
     env_id: str, env_kwargs: Mapping[str, Any] | None, player_id: str
 ) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """Return the observation and the action space of a player; the game is made for it, and closed.
+    """Return the observation and action space of a player. Makes the game and closes it again.
 
     Raises:
-        ValueError: if the game has no such player; and as `make_game_env` does.
+        ValueError: if the game has no such player. Also raises as `make_game_env`.
     """
     env = make_game_env(env_id, env_kwargs)
     try:

@@ -1,10 +1,11 @@
-"""The players of one episode in their seats: asked, and their answers waited for.
+"""The players of one episode in their seats: asks them and waits for their answers.
 
-    programs   send_select_action to all who act, then one poll for all of their answers
-    people     then asked, all at once, for as long as they take; their workers get what they chose
+    programs   send_select_action to all who act, then one poll for all their answers
+    people     asked afterwards, all at once and for as long as they take; their workers receive the choices
 
-No answer is waited for before all programs that act are asked. People come after these have answered: a
-program that died or hangs is noticed before they think in vain, and their time is not counted as its own.
+All programs that act are asked before any answer is awaited. People are asked after the programs have
+answered: then a program that died or hangs is noticed before they think in vain, and the time they take does
+not count towards a program's limit.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ Record = dict[str, Any]
 
 
 class GameFailedError(Exception):
-    """An episode cannot go on; says why.
+    """Raised when an episode cannot go on; says why.
 
     Attributes:
-        lost: the players whose processes died or do not answer.
+        lost: players whose processes died or do not answer.
     """
 
     def __init__(self, what: str, lost: frozenset[str] = frozenset()) -> None:
@@ -42,13 +43,13 @@ class Seat:
 
     Args:
         player_id: its name in the game.
-        operator: who plays it.
+        operator: the operator that plays it.
 
     Attributes:
         player_id, operator: the arguments.
-        total: of its rewards.
+        total: sum of its rewards.
         counts: of its tokens and decisions.
-        reply: to the last question, until it was played.
+        reply: to the last question, until the action has been played.
     """
 
     def __init__(self, player_id: str, operator: OperatorConfig) -> None:
@@ -58,23 +59,23 @@ class Seat:
         self.reply: Mapping[str, Any] = {}
 
 
-# Called with the operator_id of a player, its seat, and what it does now: "starting", "ready", "thinking",
-# "waiting" (for a person), "ended", "failed" or "died".
+# Arguments: operator_id of a player, its seat, and its status: "starting", "ready", "thinking", "waiting"
+# (for a person), "ended", "failed" or "died".
 Notice = Callable[[str, str, str], None]
 
 
 def ignore_notice(operator_id: str, seat: str, status: str) -> None:
-    """Take no notice."""
+    """Do nothing."""
 
 
 class SeatedPlayers:
-    """Ask the players of one episode.
+    """Asks the players of one episode.
 
     Args:
-        handle: of the players, by their seats.
+        handle: of the players, by seat.
         seats: by name.
         choose: asks the players of kind "human"; None leaves that to their workers.
-        notice: is called when a player has something else to do.
+        notice: called when the status of a player changes.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class SeatedPlayers:
         self._choose, self._notice = choose, notice
 
     def begin(self, seed: int, timeout_s: float) -> None:
-        """Let all players begin an episode; raise GameFailedError if one cannot."""
+        """Start an episode for all players. Raises GameFailedError if one cannot."""
         self.note(self._seats, "starting")
         self._handle.send_init_agents(seed)
         self._replies(self._seats, "agent_ready", timeout_s)
@@ -99,42 +100,45 @@ class SeatedPlayers:
         asked: Callable[[str, Mapping[str, Any]], Question],
         timeout_s: float,
     ) -> dict[str, Record]:
-        """Return the answers of all who act.
+        """Return the answers of all players who act.
 
         Args:
-            seen: by player who acts, what it is asked with.
-            asked: returns what a person is asked, given the player and the settings of its operator.
+            seen: view of each player who acts.
+            asked: returns the question for a person, given the player and the settings of its operator.
             timeout_s: for the answers of all programs.
 
         Raises:
             GameFailedError: if a player does not answer.
-            Exception: what `choose` raises, as if the episode is given up.
+            Exception: whatever `choose` raises, for example when the episode is given up.
         """
         people = [player for player in seen if self._is_asked(player)]
-        replies = self._ask({p: one for p, one in seen.items() if p not in people}, {}, timeout_s)
+        programs = {player: view for player, view in seen.items() if player not in people}
+        replies = self._ask(programs, {}, timeout_s)
         if people:
             assert self._choose is not None
             self.note(people, "waiting")
             began = perf_counter()
             questions = [asked(p, self._seats[p].operator.settings) for p in people]
+            # `look` is called about once a second meanwhile: a worker's death ends the wait.
             chosen = dict(zip(people, self._choose(questions, self.look), strict=True))
             took = perf_counter() - began
-            told = self._ask({p: seen[p] for p in people}, chosen, timeout_s)
+            # The worker is told the choice, so that its own records and replies are like any other player's.
+            answered = self._ask({p: seen[p] for p in people}, chosen, timeout_s)
             for player, question in zip(people, questions, strict=True):
                 replies[player] = {
                     "raw": question.name_of(chosen[player]),
-                    **told[player],
-                    "latency_s": told[player]["latency_s"] + took,
+                    **answered[player],
+                    "latency_s": answered[player]["latency_s"] + took,
                 }
         return replies
 
     def note(self, players: Iterable[str], status: str) -> None:
-        """Say what players do now."""
+        """Report the status of players."""
         for player in players:
             self._notice(self._seats[player].operator.operator_id, player, status)
 
     def name_of(self, player: str) -> str:
-        """Return a player and its operator, for messages."""
+        """Return a player and its operator, for error messages."""
         return f"player {player!r} ({self._seats[player].operator.operator_id})"
 
     def _is_asked(self, player: str) -> bool:
@@ -146,13 +150,13 @@ class SeatedPlayers:
         if not seen:
             return {}
         self.note(seen, "thinking")
-        for player, one in seen.items():
+        for player, view in seen.items():
             self._handle.send_select_action(
                 player,
-                one.observation,
-                legal_actions=one.legal,
-                info=one.info or None,
-                text=one.text,
+                view.observation,
+                legal_actions=view.legal,
+                info=view.info or None,
+                text=view.text,
                 action=chosen.get(player, UNSET),
             )
         return self._replies(seen, "action_selected", timeout_s)
@@ -160,10 +164,11 @@ class SeatedPlayers:
     def _replies(
         self, players: Iterable[str], expected: str, timeout_s: float
     ) -> dict[str, Record]:
-        """Return the answer of each; raise GameFailedError if one has none."""
+        """Return the reply of each player. Raises GameFailedError if one is not of the expected type."""
+        # Every player that was asked has an entry: a reply, a timeout, a death or an error.
         replies = self._handle.poll_all_responses(timeout_s)
         for player in players:
-            # Paid for, whatever becomes of it.
+            # Kept even if it is wrong or never played: its tokens have been paid for.
             self._seats[player].reply = replies[player]
         wrong = [player for player in players if replies[player]["type"] != expected]
         lost = frozenset(p for p in wrong if replies[p]["type"] in ("died", "timeout"))
@@ -175,16 +180,17 @@ class SeatedPlayers:
         return {player: replies[player] for player in players}
 
     def look(self) -> None:
-        """Raise GameFailedError if a player's worker has died, although it is not its turn.
+        """Raise GameFailedError if any player's worker has died, even if it is not its turn.
 
-        Only where a person may be asked, who takes long: elsewhere it is noticed when its turn comes, and
-        not in a step that depends on the moment.
+        Does nothing unless people may be asked, who take long. Otherwise a death is noticed when the player's
+        turn comes, so that the step in which an episode fails does not depend on timing.
         """
         if self._choose is None:
             return
         lost = {}
         for player, handle in self._handle.player_handles.items():
             if not handle.is_running:
+                # The read tells how it ended; a last reply that it may still return is not needed.
                 try:
                     handle.try_read_response(0.0)
                 except WorkerDiedError as error:
@@ -195,8 +201,8 @@ class SeatedPlayers:
             raise GameFailedError(why, frozenset(lost))
 
     def _why(self, player: str, reply: Mapping[str, Any]) -> str:
-        said = str(reply.get("message", f"answered {reply.get('type')!r}"))
-        # Records of the same script are to be the same.
+        reason = str(reply.get("message", f"answered {reply.get('type')!r}"))
+        # Without process ids: two runs of a script must write the same records.
         pid = self._handle.player_handles[player].pid
-        said = " ".join(said.replace(f"process {pid} ", "its process ").split())
-        return f"{self.name_of(player)}: {said}"
+        reason = " ".join(reason.replace(f"process {pid} ", "its process ").split())
+        return f"{self.name_of(player)}: {reason}"

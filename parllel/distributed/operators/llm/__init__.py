@@ -1,10 +1,10 @@
 """Language models as operators::
 
-    worker    TextAgent      describe -> messages -> parse; corrections, and what is played without an answer
-              LlmClient      chat: time-outs, retries, budget; keys stay here; asks by web's HttpClient
-    server    any that answers POST /chat/completions as OpenAI's does; ScriptedServer, to try it without one
+    worker    TextAgent      describe -> messages -> parse; corrections, and a substitute without an answer
+              LlmClient      chat: timeouts, retries, budget; keeps the key; sends by web's HttpClient
+    server    any with OpenAI's POST /chat/completions; ScriptedServer, to try operators without one
 
-Nothing is imported here: a worker imports the modules that it needs.
+Nothing is imported here: each worker imports the modules that it needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a language model answered."""
+"""Answers of a language model."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any, NamedTuple
 
 from parllel.distributed.operators.llm.llm_error import LlmError
 
-_MAX_TOKENS = 1 << 53
+_MAX_TOKENS = 1 << 53  # larger counts are not exact in JSON readers
 _QUOTED = 200  # characters of a reply in an error
-_MAX_KEPT = 1 << 18  # characters of a message that are kept for records
-_DEEPEST = 32  # lists and objects within each other that are kept
-_LARGEST = 1 << 63
-# What servers call an end at the limit of tokens.
+_MAX_KEPT = 1 << 18  # characters of a message kept in records
+_DEEPEST = 32  # nesting kept in records
+_LARGEST = 1 << 63  # integers beyond this are kept as text
+# Finish reasons of servers for an answer that reached the token limit.
 _CUT = ("length", "max_tokens")
 Hide = Callable[[str], str]
 
 
 class Answer(NamedTuple):
-    """What a language model answered.
+    """An answer of a language model.
 
     Attributes:
-        text: "" if it said nothing.
-        prompt_tokens, completion_tokens: as the server counts them; None if it does not.
-        reason: why it ended, such as "stop", or "length" at the limit of tokens.
-        seconds: from the question, retries and their pauses included.
-        whole: the message as the server sent it, with the `finish_reason`, as JSON values: text, tool calls,
-            refusal, reasoning. Of more than 262,144 characters it is the beginning, and says so.
+        text: "" if there is none.
+        prompt_tokens, completion_tokens: as counted by the server; None if it does not count.
+        reason: why the answer ended, such as "stop", or "length" at the token limit.
+        seconds: from sending the question, including retries and their pauses.
+        whole: the message as sent by the server plus `finish_reason`, as JSON values: text, tool calls,
+            refusal, reasoning. A message of more than 262,144 characters is cut, and says so.
     """
 
     text: str
@@ -41,19 +41,19 @@ class Answer(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it ended at the limit of tokens."""
+        """Whether the answer ended at the token limit."""
         return self.reason in _CUT
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of prompt and completion; None if the server does not count."""
+        """Tokens of prompt and completion together; None if the server does not count."""
         if self.prompt_tokens is None or self.completion_tokens is None:
             return None
         return self.prompt_tokens + self.completion_tokens
 
 
 def spent_on(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Return what a Decision says of its answers; their tokens are None if the server does not count them."""
+    """Return the costs and answers for a Decision. Tokens are None if the server does not count them."""
     prompt = _sum([answer.prompt_tokens for answer in answers])
     completion = _sum([answer.completion_tokens for answer in answers])
     return {
@@ -71,12 +71,13 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def read_answer(body: bytes, hide: Hide = str) -> Answer:
-    """Return the answer in a reply of `/chat/completions`; its `seconds` are 0.
+    """Decode a reply of `/chat/completions`. Its `seconds` are 0.
 
     hide: returns text without secrets.
 
     Raises:
-        LlmError: if the reply is none; quotes its beginning. Its `answer` has the tokens, if the reply has.
+        LlmError: if the reply holds no answer; quotes its beginning. Its `answer` has the tokens if the reply
+            reports them.
     """
     try:
         reply = json.loads(body)
@@ -100,10 +101,10 @@ def read_answer(body: bytes, hide: Hide = str) -> Answer:
 
 
 def _whole(message: Mapping[str, Any], hide: Hide) -> dict[str, Any]:
-    """Return a message as records keep it."""
-    said = {name: value for name, value in message.items() if value not in (None, "", [], {})}
-    said.pop("role", None)
-    kept: dict[str, Any] = _plain(said, hide, 0)
+    """Return a message in the form kept in records."""
+    fields = {name: value for name, value in message.items() if value not in (None, "", [], {})}
+    fields.pop("role", None)
+    kept: dict[str, Any] = _plain(fields, hide, 0)
     text = json.dumps(kept, ensure_ascii=False)
     if len(text) <= _MAX_KEPT:
         return kept
@@ -112,9 +113,9 @@ def _whole(message: Mapping[str, Any], hide: Hide) -> dict[str, Any]:
 
 
 def _plain(value: Any, hide: Hide, depth: int) -> Any:
-    """Return JSON values that any writer and reader of JSON takes, without secrets."""
+    """Return JSON values without secrets that any JSON writer and reader accepts."""
     if isinstance(value, str):
-        # Models write halves of surrogate pairs, which UTF-8 has not.
+        # Models emit unpaired surrogates, which UTF-8 cannot encode.
         return hide(value).encode("utf-8", "replace").decode()
     if depth == _DEEPEST and isinstance(value, (dict, list)):
         return "(nested too deeply to be kept)"
@@ -131,7 +132,7 @@ def _plain(value: Any, hide: Hide, depth: int) -> Any:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message, which some servers send in parts."""
+    """Return the text of a message, which some servers send as a list of parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -147,7 +148,7 @@ def _usage(usage: Any) -> tuple[int | None, int | None]:
 
 def _count(value: Any) -> int | None:
     is_count = isinstance(value, int) and not isinstance(value, bool)
-    # Not what records and other readers of JSON cannot hold.
+    # Larger counts could not be held by records and other JSON readers.
     return value if is_count and 0 <= value < _MAX_TOKENS else None
 
 

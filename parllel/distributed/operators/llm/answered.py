@@ -1,4 +1,4 @@
-"""What an answer in prose says: the one thing that it names, and the JSON that is written in it."""
+"""Parsing of answers in prose: the one action that an answer names, and the JSON that it contains."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_LONGEST = 20_000  # characters, from the end, that are looked at
+_LONGEST = 20_000  # characters that are searched, from the end
 _THOUGHTS = re.compile(r"<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _END_OF_THOUGHTS = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-# Markdown, JSON and quotes around a name.
+# Markdown, JSON and quotation marks around a name.
 _MARKUP = re.compile(r"[*`\"'\u2018\u2019\u201c\u201d{}\[\]<>#_~]+")
 _LABEL = re.compile(
     r"\W*(?:my |the |next |final |best |chosen )*(?:action|answer|choice|move)(?: is)? *[:=] *(.*)"
@@ -33,19 +33,20 @@ def answered(
     brief: Mapping[str, T] | None = None,
     words: Mapping[str, T] | None = None,
 ) -> T | None:
-    """Return what an answer names, or None unless that is exactly one thing.
+    """Return the value that an answer names, or None unless it names exactly one.
 
-    Thoughts in <think> are left out. The last line such as "Action: NAME" decides; if there is none, the last
-    line; if that names nothing, the whole text. A name after a negation in the same clause does not count.
+    Reasoning in <think> is ignored. The last line such as "Action: NAME" decides; without one, the last line;
+    if that names nothing, the whole text. Names after a negation in the same clause do not count.
 
     Args:
         text: the answer.
-        named: by names, which are looked for as whole words anywhere; neither case nor "_" and "-" matter.
-        brief: by names such as numbers, which sentences are full of: they count as a whole answer alone.
-        words: by words that count beside a name, so that "Move left or right" names two things.
+        named: values by name. Names are found as whole words anywhere; case, "_" and "-" do not matter.
+        brief: values by short names such as numbers, which are frequent in prose: they count only as a whole
+            answer.
+        words: values by words that count next to a name, so that "Move left or right" names two values.
     """
     names = {_plain(name): value for name, value in named.items()}
-    # The longest first, as one name may be a part of another.
+    # The longest first, since one name may contain another.
     either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)") if names else None
     whole = {**{_plain(name): value for name, value in (brief or {}).items()}, **names}
@@ -63,10 +64,10 @@ def answered(
 
 
 def finished_part(text: str) -> str:
-    """Return the part of a cut answer that can be relied on: its last whole line such as "Action: NAME".
+    """Return the reliable part of a cut answer: its last complete line such as "Action: NAME", or "".
 
-    What a model was still weighing when it was cut names things as well, and is left out; so is the line that
-    was cut, which may have been longer. "" if there is no such line.
+    The rest names actions too: those that the model was still weighing. The line that was cut is ignored, as
+    it might have gone on.
     """
     *lines, _ = strip_reasoning(text).split("\n")
     labelled = [line for line in lines if _LABEL.fullmatch(_plain(line))]
@@ -74,16 +75,16 @@ def finished_part(text: str) -> str:
 
 
 def strip_reasoning(text: str) -> str:
-    """Return what an answer says after its thoughts; of a very long one, the end."""
-    said = _THOUGHTS.sub("\n", text)
-    # Some servers keep the mark that opens them.
-    return _END_OF_THOUGHTS.split(said)[-1][-_LONGEST:]
+    """Return an answer without its reasoning; of a very long one, the end."""
+    answer = _THOUGHTS.sub("\n", text)
+    # Some servers strip the opening tag but leave the closing one.
+    return _END_OF_THOUGHTS.split(answer)[-1][-_LONGEST:]
 
 
 def written_values(text: str) -> list[Any]:
-    """Return the JSON values that an answer holds: those after the last "Action:", else all, in their order.
+    """Return the JSON values in an answer: those after the last "Action:", else all, in order.
 
-    Thoughts in <think> are left out, and of a value nothing inside it is another one.
+    Reasoning in <think> is ignored. Values nested inside another are not returned separately.
     """
     text = strip_reasoning(text)[-_MAX_WITH_JSON:]
     labels = list(_LABEL_OF_JSON.finditer(text))
@@ -91,7 +92,7 @@ def written_values(text: str) -> list[Any]:
 
 
 def _plain(text: str) -> str:
-    """Return text in one form: lower case, without markup, with single spaces."""
+    """Normalise text: lower case, no markup, single spaces."""
     text = re.sub(r"(?<=\w)['\u2019](?=\w)", " ", text.casefold())  # "don't" keeps two words
     return " ".join(_MARKUP.sub(" ", text).replace("-", " ").split())
 
@@ -104,11 +105,11 @@ def _named(
     *,
     is_labelled: bool = False,
 ) -> dict[str, T]:
-    """Return what a line names, by name.
+    """Return the values that a line names, by name.
 
     pattern: finds names in sentences.
-    whole: all names.
-    words: that count beside a name: in its clause, as a clause, and anywhere in a labelled line.
+    whole: values by all names.
+    words: values by words that count next to a name: in its clause, as a clause, and in a labelled line.
     """
     alone = line.strip(" .,;:!?()")
     if alone in whole:
@@ -126,14 +127,14 @@ def _named(
 
 
 def _spoken(clause: str, pattern: re.Pattern[str]) -> list[str]:
-    """Return what a clause has of a pattern, before it denies something."""
+    """Return the matches of a pattern in a clause, up to its first negation."""
     negation = _NEGATION.search(clause)
     end = len(clause) if negation is None else negation.start()
     return [match[0] for match in pattern.finditer(clause) if match.start() < end]
 
 
 def _only(found: Mapping[str, T]) -> T | None:
-    """Return the one value of all names; None if there is none, or more than one."""
+    """Return the value if all names agree on one, else None."""
     values = list(found.values())
     return values[0] if values and all(value == values[0] for value in values) else None
 
@@ -145,7 +146,7 @@ def _values(text: str) -> Iterator[Any]:
         try:
             value, at = _decode(text, found.start())
         except RecursionError:
-            return  # each bracket of thousands would be tried anew
+            return  # deep brackets: each of thousands would be tried again
         except ValueError:
             continue
         yield value

@@ -1,4 +1,4 @@
-"""A language model that plays chess, by a dialogue for each move."""
+"""Chess player that discusses each move with a language model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TURNS, ATTEMPTS = 10, 3
 
 
 class ChessModelAgent(WorkerAgent):
-    """Talk each move over with a model, which may ask for the board and the legal moves.
+    """Finds each move in a dialogue with a model, which may ask for the board and the legal moves.
 
     Args:
-        client: asked; closed with this.
-        settings: of the operator, of which it reads "turns" (answers for each move), "attempts" (wrong ones
-            that are corrected), "instructions" (text put first) and "unparsed".
-        unparsed: what is played after a dialogue without a legal move, where the settings do not say; None
-            leaves it to the game, as an illegal action.
+        client: sends the questions. Owned: closed with this.
+        settings: of the operator. Uses "turns" (answers per move), "attempts" (wrong answers that are
+            corrected), "instructions" (text put first) and "unparsed".
+        unparsed: default of that setting, the rule for dialogues without a legal move; None leaves such a
+            move to the game, as an illegal action.
     """
 
     def __init__(
@@ -46,25 +46,25 @@ class ChessModelAgent(WorkerAgent):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces."""
+        """Set the spaces."""
         self._space = action_space
 
     def reset(self, seed: int | None) -> None:
-        """Draw from the seed of an episode from here on; None goes on drawing."""
+        """Restart the random stream from the seed of an episode; None continues it."""
         if seed is not None:
             self._generator = Seeds(seed).generator("unparsed")
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return the move of a dialogue; its tokens are those of all answers.
+        """Return the move of a dialogue. Its tokens are those of all answers.
 
         Raises:
             ValueError: for a player of another game.
-            LlmError: if the server does not answer; if no legal move came, where that is an error.
+            LlmError: if the server does not answer, or if no legal move was found and that is an error.
         """
         fen, moves, legal = (info.get(name) for name in ("text", "legal_moves", "legal_actions"))
         if fen is None or not moves or not legal:
             raise ValueError(
-                "chess: expected a position and legal moves, got none; is this another game?"
+                "chess: expected a position and legal moves, got none; is this a different game?"
             )
         dialogue = ChessDialogue(fen, moves, **self._options)
         answers: list[Answer] = []
@@ -74,12 +74,17 @@ class ChessModelAgent(WorkerAgent):
             while not dialogue.ended:
                 answers.append(self._client.chat(dialogue.messages))
                 dialogue.take(answers[-1].text, is_cut=answers[-1].is_cut)
-            raw, action, understood = answers[-1].text, dialogue.said, dialogue.move is not None
+            raw, action, understood = (
+                answers[-1].text,
+                dialogue.named_move,
+                dialogue.move is not None,
+            )
             if dialogue.move is not None:
                 action = legal[moves.index(dialogue.move)]
             elif self._unparsed is not None:
                 action = unparsed_action(self._unparsed, self._space, legal, self._generator, raw)
         except LlmError as error:
+            # Whatever failed, the answers so far were paid for: the error carries them into the records.
             answers += [] if error.answer is None else [error.answer]
             if answers:
                 error.decision = _decision(None, answers, understood)
@@ -87,7 +92,7 @@ class ChessModelAgent(WorkerAgent):
         return _decision(action, answers, understood, dialogue.move)
 
     def close(self) -> None:
-        """Close the client; may be called twice."""
+        """Close the client. Idempotent."""
         self._client.close()
 
 

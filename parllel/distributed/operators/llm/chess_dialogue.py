@@ -1,10 +1,10 @@
-"""One move of chess, talked over with a language model.
+"""Dialogue with a language model about one chess move.
 
 model    get board             -->  the position, drawn and in FEN
          get legal moves       -->  all of them in UCI
          make move e2e4        -->  the end, if it is legal
-         anything else         -->  a correction, as for a move that is not legal
-end      a legal move; or more corrections than allowed, or the last of the turns, without one
+         anything else         -->  a correction, as for an illegal move
+end      a legal move; or too many corrections, or the last turn, without one
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _CALL = re.compile(r"make[ _]move\W+(?=[a-h][1-8])")
 
 
 class ChessDialogue:
-    """What is said to a model, and what becomes of its answers.
+    """State of a dialogue about one move.
 
     Args:
         fen: the position.
         moves: the legal moves in UCI.
-        attempts: wrong answers that are corrected.
-        turns: answers in all, questions included.
+        attempts: the number of wrong answers that are corrected.
+        turns: the total number of answers, including questions.
         instructions: put before the rules of the dialogue.
 
     Attributes:
-        messages: all so far, as a model is given them.
+        messages: of the dialogue so far, in the form that the client sends.
         move: the legal move that was made; None until then.
-        said: the last move that was named, legal or not; None if there was none.
-        ended: whether nothing more is to be asked.
+        named_move: the last move that was named, legal or not; None if there was none.
+        ended: whether the dialogue is over.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ChessDialogue:
         self._fen, self._moves = fen, moves
         self._attempts, self._turns = attempts, turns
         self.move: str | None = None
-        self.said: str | None = None
+        self.named_move: str | None = None
         self.ended = False
         side = "Black" if fen.split()[1:2] == ["b"] else "White"
         rules = (
@@ -73,11 +73,11 @@ class ChessDialogue:
         ]
 
     def take(self, text: str, *, is_cut: bool = False) -> None:
-        """Go on with an answer of the model.
+        """Process an answer of the model.
 
-        is_cut: whether it ended at the limit of tokens.
+        is_cut: whether it ended at the token limit.
         """
-        # Some servers refuse messages without content.
+        # Some servers reject messages without content.
         self.messages.append({"role": "assistant", "content": text or "(no text)"})
         self._turns -= 1
         command = _command_in(finished_part(text) if is_cut else text)
@@ -86,7 +86,7 @@ class ChessDialogue:
         elif command == _MOVES:
             reply = f"Legal moves: {' '.join(self._moves)}"
         elif command in self._moves:
-            self.move = self.said = command
+            self.move = self.named_move = command
             self.ended = True
             return
         else:
@@ -104,12 +104,12 @@ class ChessDialogue:
                 f"That was not understood. Answer with one command in the last line: {_BOARD}, {_MOVES}, or "
                 "make move with a move in UCI notation, such as make move e2e4."
             )
-        self.said = move
+        self.named_move = move
         return f"{move} is not a legal move here. {_MOVES} shows those that are."
 
 
 def _command_in(text: str) -> str | None:
-    """Return the one command that an answer names: a move is returned in UCI, legal or not."""
+    """Return the one command that an answer names. A move is returned in UCI, legal or not."""
     text = _CALL.sub("make move ", strip_reasoning(text).lower())
     moves = {match[0]: "".join(match.groups()) for match in _UCI.finditer(text)}
     commands = {**_COMMANDS, **{f"make move {name}": move for name, move in moves.items()}}
@@ -117,7 +117,7 @@ def _command_in(text: str) -> str | None:
 
 
 def drawn_board(fen: str) -> str:
-    """Return the board of a position, White's pieces as capitals, with the names of rows and columns."""
+    """Draw the board of a position, White's pieces as capitals, with the names of rows and columns."""
     rows = fen.split()[0].split("/")
     lines = []
     for number, row in zip(range(8, 0, -1), rows, strict=True):

@@ -1,4 +1,4 @@
-"""Observations and spaces of any kind as text."""
+"""Descriptions of observations and spaces as text."""
 
 from __future__ import annotations
 
@@ -13,44 +13,46 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-_LISTED = 64  # numbers of a vector that are named one by one, with their bounds
+_LISTED = 64  # elements of a vector that are listed one by one, with their bounds
 _MAX_NUMBERS = 1000  # of an array that is shown
 _MAX_CHARACTERS = 6000
-# What terminals mark with colours, such as the place of the player.
+# Parts that terminals would colour, such as the player's position.
 _MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# The parts of gymnasium's documentation that a player has to know.
+# The sections of Gymnasium's documentation that a player needs.
 _SECTIONS = ("description", "action space", "observation space", "rewards")
 _NOT_SHOWN = ("action_mask",)
 
 
 def described(space: gym.Space[Any] | None, observation: Any) -> str:
-    """Return an observation as text: names, numbers and bounds, as far as its space has them.
+    """Describe an observation as text: names, numbers and bounds, as far as its space defines them.
 
-    space: None where it is not known; then JSON values, or what else came, as Python writes it.
+    space: None if unknown; then JSON values, or any other object, are written as Python does.
     """
     return "\n".join(_lines(space, observation, ""))[:_MAX_CHARACTERS]
 
 
 def shown_text(text: str) -> str:
-    """Return what an environment draws as text, with brackets around what terminals would colour."""
+    """Return the text rendering of an environment, with brackets around parts that terminals would colour."""
     return _ESCAPES.sub("", _MARKED.sub(r"[\1]", text)).strip("\n")[:_MAX_CHARACTERS]
 
 
 def documentation(env: gym.Env[Any, Any]) -> str:
-    """Return what an environment's documentation says to players; "" if it has none of its own."""
+    """Return the parts of an environment's documentation for players, or "" if it has none."""
     kind = type(env.unwrapped)
     text = textwrap.dedent(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
     parts = re.split(r"^ *#+ *(.+)$", text, flags=re.MULTILINE)
     sections = dict(zip((name.strip() for name in parts[1::2]), parts[2::2], strict=True))
     known = [
-        f"{name}: {said.strip()}" for name, said in sections.items() if name.lower() in _SECTIONS
+        f"{name}: {section.strip()}"
+        for name, section in sections.items()
+        if name.lower() in _SECTIONS
     ]
     return ("\n\n".join(known) or text)[:_MAX_CHARACTERS]
 
 
 def described_actions(space: gym.Space[Any] | None) -> str:
-    """Return in a sentence which actions there are, and how one is written."""
+    """Return a sentence that says which actions there are and how to write one."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return f"An action is a whole number from {first} to {first + int(space.n) - 1}."
@@ -89,7 +91,7 @@ def _lines(space: gym.Space[Any] | None, value: Any, name: str) -> list[str]:
 def _parts(
     space: gym.Space[Any] | None, value: Any
 ) -> Mapping[Any, tuple[gym.Space[Any] | None, Any]] | None:
-    """Return the parts of a dict or tuple with their spaces; None if it is neither."""
+    """Return the parts of a dict or tuple with their spaces, or None for anything else."""
     if isinstance(space, spaces.Dict) and isinstance(value, Mapping):
         return {key: (space.spaces.get(key), inner) for key, inner in value.items()}
     if isinstance(space, spaces.Tuple) and isinstance(value, (tuple, list)):
@@ -118,7 +120,7 @@ def _array(space: gym.Space[Any] | None, value: np.ndarray[Any, Any], name: str)
 
 
 def _between(low: float, high: float) -> str:
-    # Many environments write the largest float for "no bound".
+    # Many environments use the largest float for "unbounded".
     known = [abs(end) < 1e30 for end in (low, high)]
     if all(known):
         return f" (from {_number(low)} to {_number(high)})"

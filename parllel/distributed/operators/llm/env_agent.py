@@ -1,4 +1,4 @@
-"""A language model that plays any environment, or as a player of any game."""
+"""Language model that plays any environment, or as a player of any game."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from parllel.distributed.operators.workers.worker_agent import Decision
 _NUMBERED = re.compile(
     r"\b(?:action|answer|choice|move)(?: is)?[\s*_`\"']*[:=][\s*_`\"'(]*(-?\d+)(.*)", re.IGNORECASE
 )
-# What makes the first of several numbers, or of a fraction.
+# After a number: it is the first of several, or of a fraction.
 _GOES_ON = re.compile(r"[\d.,/\s-]*\d|\s*(?:or|and|to|/|-)\b", re.IGNORECASE)
-_MAX_LISTED = 400  # actions that are named in a message
-_MAX_NAMED = 5000  # numbers of actions that are looked for in prose
+_MAX_LISTED = 400  # actions listed in a message
+_MAX_NAMED = 5000  # action numbers searched for in prose
 _FIRST_NUMBER = re.compile(r"[\s*_`\"'(]*(-?\d+)[\s*_`\"')]*[:=)]\s*(.*)")
 _OF_ACTIONS = re.compile(
     r"\baction space:(.*?)(?=\n\n(?:description|observation space|rewards):|\Z)",
@@ -39,13 +39,13 @@ _OF_ACTIONS = re.compile(
 
 
 class EnvAgent(TextAgent):
-    """Show observations as text; understand actions by name, by number, or in JSON.
+    """Shows observations as text, and understands actions by name, by number, or in JSON.
 
-    What is shown is the text that the environment draws, MiniGrid's own text or that of a game; else the
-    observation, with names and bounds of its parts.
+    The text is the environment's own rendering, MiniGrid's own text, or that of a game; otherwise the
+    observation, with the names and bounds of its parts.
 
     Args:
-        client, settings: as for a TextAgent; "action_names" names the actions 0, 1, ... of a Discrete space.
+        client, settings: as for a TextAgent. "action_names" names the actions 0, 1, ... of a Discrete space.
         view: shows the environment; None for a player.
     """
 
@@ -63,10 +63,10 @@ class EnvAgent(TextAgent):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces.
+        """Set the spaces.
 
         Raises:
-            ValueError: for action names of another number than the actions.
+            ValueError: if the number of action names is not that of the actions.
         """
         super().bind(observation_space, action_space)
         self._observation_space = observation_space
@@ -74,8 +74,8 @@ class EnvAgent(TextAgent):
         given, own = self._given_names, None if self._view is None else self._view.names()
         n = int(action_space.n) if isinstance(action_space, gym.spaces.Discrete) else 0
         if given is not None and (not isinstance(given, list) or len(given) != n):
-            raise ValueError(f"action_names: expected {n}, one for each action, got {given!r}")
-        # A wrapper may leave fewer actions than the environment has names for.
+            raise ValueError(f"action_names: expected {n} names, one per action, got {given!r}")
+        # A wrapper may have fewer actions than the environment names.
         fitting = own if own is not None and len(own) == n else None
         names = fitting if given is None else given
         self._names = None if names is None else [str(name) for name in names]
@@ -85,7 +85,7 @@ class EnvAgent(TextAgent):
         self._labels, self._short = labels, short_names(labels)
 
     def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return what is played, which actions there are, and how to answer."""
+        """Return the rules: the environment, the actions, and how to answer."""
         parts = [
             "You play step by step: you are shown what there is to see, and choose one action."
         ]
@@ -99,7 +99,7 @@ class EnvAgent(TextAgent):
         parts.append('Answer with one action, alone in the last line, as "Action: ...".')
         text = "\n\n".join(part for part in parts if part)
         if self._names is None and isinstance(self.action_space, gym.spaces.Discrete):
-            # What it offers as "2: Move right" is what models answer with.
+            # Models answer in the words that the text offers, such as "2: Move right".
             actions = range(self._first(), self._first() + int(self.action_space.n))
             offers = (self._instructions, *_OF_ACTIONS.findall(text), text)
             found = (labels for offer in offers if (labels := offered_labels(offer, actions)))
@@ -107,14 +107,14 @@ class EnvAgent(TextAgent):
         return text
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Ask until an answer is understood; raise as `TextAgent.decide` does."""
+        """Ask until an answer is understood. Raises as `TextAgent.decide`."""
         legal = self._legal(observation, info)
         return super().decide(
             observation, info if legal is None else {**info, "legal_actions": legal}
         )
 
     def describe(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return the text of an environment or a game, else its observation; then the legal actions."""
+        """Return the text of an environment or a game, else the observation; then the legal actions."""
         text = info.get("text") if self._view is None else self._view.text()
         if text is None:
             shown = described(self._observation_space, observation)
@@ -126,17 +126,17 @@ class EnvAgent(TextAgent):
         return f"{shown}\nLegal actions: {', '.join(map(self.name_of, legal))}"
 
     def parse(self, text: str, info: Mapping[str, Any]) -> Any:
-        """Return the one legal action that an answer names; None if it names none, or several."""
+        """Return the one legal action that an answer names; None if it names none or several."""
         legal, space = info.get("legal_actions") or None, self.action_space
         if isinstance(space, gym.spaces.Discrete):
             found = self._named(text, range(int(space.start), int(space.start + space.n)))
             return found if legal is None or found in legal else None
-        if space is None and legal and all(isinstance(one, int) for one in legal):
+        if space is None and legal and all(isinstance(action, int) for action in legal):
             return self._named(text, legal)
         return self._written(text, legal)
 
     def correction(self, text: str, info: Mapping[str, Any]) -> str:
-        """Return what was expected."""
+        """Return the message that says what was expected."""
         legal = info.get("legal_actions") or ()
         names = [self.name_of(action) for action in legal[:_MAX_LISTED]] or self._names
         expected = described_actions(self.action_space)
@@ -151,18 +151,18 @@ class EnvAgent(TextAgent):
         return self._given.to_json(self._given.of(action))
 
     def name_of(self, action: Any) -> str:
-        """Return the name of an action where it has one, else its number or JSON."""
+        """Return the name of an action, or its number or JSON if it has none."""
         shown = self.shown_action(action)
         if self._names is None:
             return json.dumps(shown)
         return self._names[int(shown) - self._first()]
 
-    # ------------------------------------------------------------------ of answers
+    # ------------------------------------------------------------------ parsing of answers
 
     def _named(self, text: str, actions: Sequence[int]) -> int | None:
         """Return the action that prose names.
 
-        A number, or what is short for a name, is a whole answer, or follows "action". Both have to agree.
+        A number or a short name counts as a whole answer, or after "action". If both occur they must agree.
         """
         numbers = {str(action): action for action in actions[:_MAX_NAMED]}
         named = {f"action {action}": action for action in actions[:_MAX_LISTED]}
@@ -172,19 +172,19 @@ class EnvAgent(TextAgent):
         text = strip_reasoning(text)
         labelled = _NUMBERED.findall(text)
         if found is None and self._names is None and labelled:
-            # "Action: 2 (to the right)", where prose has no name to go by.
-            said, rest = labelled[-1]
-            number, others = numbers.get(said), self._mentioned(rest)
+            # "Action: 2 (to the right)", where the prose contains no name.
+            digits, rest = labelled[-1]
+            number, others = numbers.get(digits), self._mentioned(rest)
             return None if _GOES_ON.match(rest) or (others and number not in others) else number
         if found is not None and not re.search(r"\d", self._labels.get(found, "0")):
-            # "1: Move right", where that is 2.
+            # "1: Move right", where that is action 2: a contradiction.
             first = _FIRST_NUMBER.match(text.strip().rpartition("\n")[2])
-            said = labelled[-1][0] if labelled else first[1] if first is not None else ""
-            return found if numbers.get(said) in (None, found) else None
+            digits = labelled[-1][0] if labelled else first[1] if first is not None else ""
+            return found if numbers.get(digits) in (None, found) else None
         return found
 
     def _mentioned(self, text: str) -> set[int]:
-        """Return the actions one of whose short names is a word of a text."""
+        """Return the actions whose short name is a word of a text."""
         return {self._short[word] for word in words_of(text) if word in self._short}
 
     def _written(self, text: str, legal: Sequence[Any] | None) -> Any:
@@ -208,7 +208,7 @@ class EnvAgent(TextAgent):
             return None
 
     def _legal(self, observation: Any, info: Mapping[str, Any]) -> list[Any] | None:
-        """Return the legal actions that a game names, or an environment by a mask; None if neither does."""
+        """Return the legal actions given by a game, or by an environment's mask; None if there are none."""
         if info.get("legal_actions"):
             return list(info["legal_actions"])
         space = self.action_space

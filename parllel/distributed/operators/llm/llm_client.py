@@ -1,12 +1,12 @@
-"""Ask a language model, by the interface of OpenAI that most servers have.
+"""Client of language models, for the OpenAI interface that most servers provide.
 
-The package `openai` would do less of this and takes half a second to import: its time-outs begin anew with
-each byte, it reads replies of any length, and its retries count no budget.
+The package `openai` takes half a second to import and offers less: its timeouts restart with each byte, it
+reads replies of any length, and its retries count against no budget.
 
 LlmClient.chat
   budget used up?          BudgetError, before anything is sent
-  POST /chat/completions   HttpClient: one deadline for the exchange
-  429, 5xx, broken         again, after as long as the server asks, or longer each time
+  POST /chat/completions   HttpClient: one deadline for the whole exchange
+  429, 5xx, broken         retried, after the server's Retry-After, or growing delays
   other status, late       LlmError
   answer                   its tokens are added to `used`
 """
@@ -33,35 +33,36 @@ from parllel.types import Closeable
 
 Message = Mapping[str, str]
 _MAX_BYTES = 4 << 20  # of a reply
-_MAX_WAIT_S = 60.0  # that a server may ask for
-_FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 8.0  # where it does not ask
-_QUOTED = 300  # characters of what a server says of a refusal
-# Shorter keys are no secrets, but what servers without keys are sent ("EMPTY", "ollama"): hidden wherever
-# they occur, they would change what a model says.
+_MAX_WAIT_S = 60.0  # longest Retry-After that is obeyed
+_FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 8.0  # without Retry-After
+_QUOTED = 300  # characters of a server's refusal in an error
+# Shorter keys are no secrets but placeholders for servers without keys ("EMPTY", "ollama"). Hiding these
+# wherever they occur would change a model's answers.
 _SHORTEST_SECRET = 8
 
 
 class LlmClient(Closeable):
-    """Ask one model. Threads may share it.
+    """Client of one model. Thread-safe.
 
     Args:
-        model: its name, as the server knows it.
-        base_url: to which "/chat/completions" is added; default the provider's.
-        provider: "openai", "openrouter", "vllm" or "ollama"; with a `base_url`, any server that answers as
-            OpenAI's does is "openai".
-        api_key: sent as Bearer; None sends none. From 8 characters on it is in no message, repr or answer.
-        timeout_s: for a reply, to its last byte. What takes longer is not asked again.
-        retries: after a 429, a 5xx and a connection that broke; each waits as long as Retry-After says, up to
-            60 s, else longer each time.
-        token_budget: tokens of prompts and completions together; once they are used nothing more is asked.
-        max_tokens: of an answer; None for the server's own limit.
-        temperature: None for the server's own.
+        model: name of the model, as the server knows it.
+        base_url: "/chat/completions" is added to it; default the provider's.
+        provider: "openai", "openrouter", "vllm" or "ollama". With a `base_url`, "openai" is any server with
+            OpenAI's interface.
+        api_key: sent as Bearer token; None sends none. A key of 8 characters or more never appears in a
+            message, repr or answer.
+        timeout_s: for a reply, up to its last byte. A timeout is not retried.
+        retries: after a 429, a 5xx or a broken connection. The delay is that of Retry-After, up to 60 s, else
+            grows with each attempt.
+        token_budget: limit of prompt and completion tokens together; once used up, nothing more is sent.
+        max_tokens: of an answer; None for the server's limit.
+        temperature: None for the server's default.
 
     Attributes:
         used: tokens so far.
 
     Raises:
-        TypeError, ValueError: for an argument that cannot be.
+        TypeError, ValueError: for an invalid argument.
     """
 
     def __init__(
@@ -99,9 +100,9 @@ class LlmClient(Closeable):
         self._client = HttpClient(
             f"{self.base_url}/chat/completions",
             max_bytes=_MAX_BYTES,
-            # A proxy would not find a server on this machine.
+            # A proxy could not reach a server on this machine.
             use_proxies=not is_local(self.base_url),
-            # One who names a model's server knows it, even on a cable between two machines.
+            # Whoever configures a model's server trusts it, even on a link-local address.
             refuse_link_local=False,
         )
         self._closed = False
@@ -116,7 +117,7 @@ class LlmClient(Closeable):
 
         Raises:
             BudgetError: if the budget is used up.
-            LlmError: if no answer came.
+            LlmError: if the server gives no answer.
             ClosedError: after `close`.
         """
         if self._closed:
@@ -126,69 +127,71 @@ class LlmClient(Closeable):
                 f"{self.model}: the budget of {self._budget} tokens is used up ({self.used} were used); "
                 "raise token_budget"
             )
-        asked = {"model": self.model, "messages": list(messages), **self._options}
-        # Halves of surrogate pairs, which environments and models write, are no UTF-8.
-        body = json.dumps(asked).encode()
+        request = {"model": self.model, "messages": list(messages), **self._options}
+        # ASCII escapes: environments and models emit unpaired surrogates, which UTF-8 cannot encode.
+        body = json.dumps(request).encode()
         begun = time.perf_counter()
         answer = self._answer(self._reply(body))
         return answer._replace(seconds=time.perf_counter() - begun)
 
     def close(self) -> None:
-        """End what is being asked, and close the connections. Idempotent."""
+        """Cancel requests in progress and close the connections. Idempotent."""
         self._closed = True
         self._client.cancel()
 
     def _reply(self, body: bytes) -> HttpResponse:
-        """Return a reply of status 200."""
-        said, status = "", None
+        """Return a reply of status 200, retrying as described above."""
+        reason, status = "", None
         for attempt in range(self._retries + 1):
             delay: float | None = None
             try:
                 reply = self._client.post(body, self._headers, self._timeout_s)
             except TimeoutError:
+                # Not retried: the server may be working on it, and each attempt could take as long.
                 raise self._error(f"no reply within {self._timeout_s:g} s") from None
             except HttpError as error:
                 if self._closed:
                     raise ClosedError("LlmClient: closed while it was used") from None
                 if not error.may_pass:
                     raise self._error(error.reason) from None
-                said, status = error.reason, None
+                reason, status = error.reason, None
             else:
                 if reply.status == 200:
                     return reply
-                said, status = self._refusal(reply), reply.status
+                reason, status = self._refusal(reply), reply.status
                 if status != 429 and status < 500:
-                    raise self._error(said, status)
+                    raise self._error(reason, status)
                 delay = asked_delay(reply.headers.get("Retry-After", ""))
             if attempt == self._retries:
                 break
             if delay is not None and delay > _MAX_WAIT_S:
-                most = f"more than {_MAX_WAIT_S:.0f} s"
-                raise self._error(f"{said}; it asks to wait {delay:.0f} s, {most}", status)
+                limit = f"more than {_MAX_WAIT_S:.0f} s"
+                raise self._error(f"{reason}; it asks to wait {delay:.0f} s, {limit}", status)
             time.sleep(own_delay(attempt) if delay is None else delay)
         attempts = f"{self._retries + 1} attempts" if self._retries else "1 attempt"
-        raise self._error(f"{said}; after {attempts}", status)
+        raise self._error(f"{reason}; after {attempts}", status)
 
     def _refusal(self, reply: HttpResponse) -> str:
         if 300 <= reply.status < 400:
-            return f"status {reply.status}: a redirect, which is not followed; correct base_url"
-        # Hidden before it is cut: half a key is a secret too.
-        said = self._hidden(_said(reply.body))[:_QUOTED]
-        return f"status {reply.status}: {said}" if said else f"status {reply.status}"
+            return f"status {reply.status}: redirects are not followed; correct base_url"
+        # Hidden before it is cut: half a key would not be recognised.
+        reason = self._hidden(_refusal_text(reply.body))[:_QUOTED]
+        return f"status {reply.status}: {reason}" if reason else f"status {reply.status}"
 
     def _answer(self, reply: HttpResponse) -> Answer:
         body = reply.body
         for secret in self._secrets:
-            # What a server repeats of a request must not get into telemetry.
+            # A server may echo the request; the key must not get into telemetry.
             body = body.replace(secret.encode(), b"(api_key)")
         try:
             answer = read_answer(body, self._hidden)
         except LlmError as error:
+            # Counted even though it cannot be used: the server charges for it.
             self._count(error.answer)
             raise self._error(str(error), reply.status, error.answer) from None
         if answer.tokens is None and self._budget is not None:
-            said = "its replies have no usage, by which token_budget counts"
-            raise self._error(said, 200, answer)
+            reason = "its replies have no usage, which token_budget needs"
+            raise self._error(reason, 200, answer)
         self._count(answer)
         return answer
 
@@ -211,7 +214,7 @@ class LlmClient(Closeable):
 
 
 def asked_delay(retry_after: str) -> float | None:
-    """Return the seconds that a server asks a client to wait, by Retry-After; None if it does not say.
+    """Return the delay in seconds that a server asks for by Retry-After, or None.
 
     retry_after: a number of seconds or a date (RFC 9110, section 10.2.3); "" without the header.
     """
@@ -228,18 +231,18 @@ def asked_delay(retry_after: str) -> float | None:
         if when.tzinfo is None:
             when = when.replace(tzinfo=timezone.utc)
         seconds = (when - datetime.now(timezone.utc)).total_seconds()
-    # NaN is neither.
+    # NaN differs from itself.
     return max(seconds, 0.0) if seconds == seconds else None
 
 
 def own_delay(attempt: int) -> float:
-    """Return the seconds to wait after attempt 0, 1, ...: longer each time, for each client another."""
+    """Return the delay in seconds after attempt 0, 1, ...: exponential, with jitter between clients."""
     longest = min(_FIRST_DELAY_S * 2.0 ** min(attempt, 30), _MAX_DELAY_S)
     return longest * random.uniform(0.5, 1.0)
 
 
 def _written_forms(key: str) -> tuple[str, ...]:
-    """Return a key as text, and as JSON within text has it; nothing for one too short to be a secret."""
+    """Return the forms in which a key may appear in text; none for one too short to be a secret."""
     if len(key) < _SHORTEST_SECRET:
         return ()
     quoted = json.dumps(key)[1:-1]
@@ -247,21 +250,21 @@ def _written_forms(key: str) -> tuple[str, ...]:
 
 
 def _checked_key(key: object) -> str:
-    # Never shown. A newline at the end is what files and shells add.
+    # Errors never show the key. Files and shells add a newline at the end.
     text = key.strip() if isinstance(key, str) else ""
     if not text or not all(" " < letter < "\x7f" for letter in text):
         raise ValueError("api_key: expected printable ASCII without spaces")
     return text
 
 
-def _said(body: bytes) -> str:
-    """Return what a server says of a refusal, in one line."""
+def _refusal_text(body: bytes) -> str:
+    """Return the error text of a server's reply, in one line."""
     text = body.decode("utf-8", "replace")
     try:
         found = json.loads(text)
         found = found.get("error", found)
-        said = found["message"] if isinstance(found, dict) else found
-        text = said if isinstance(said, str) else text
+        message = found["message"] if isinstance(found, dict) else found
+        text = message if isinstance(message, str) else text
     except (AttributeError, KeyError, ValueError, RecursionError):
         pass
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and the server of a language model."""
+"""Errors of clients of language models."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from parllel.errors import ParllelError
 
 
 class LlmError(ParllelError, RuntimeError):
-    """The server gave no answer; the text holds no key.
+    """Raised if the server gives no answer. The text never contains the key.
 
     Attributes:
-        status: of the reply, None if none came.
-        answer: an Answer that cannot be used, but was paid for; None if there is none.
+        status: of the reply; None if there was none.
+        answer: an unusable Answer that was nevertheless paid for, or None.
         decision: what was answered before, with its tokens; None if nothing was.
     """
 
@@ -25,4 +25,4 @@ class LlmError(ParllelError, RuntimeError):
 
 
 class BudgetError(LlmError):
-    """The token budget is used up; nothing was sent."""
+    """Raised if the token budget is used up; nothing was sent."""

@@ -1,4 +1,4 @@
-"""What a client of language models may be given, checked without one."""
+"""Checks of a client's options that need no client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS = {
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a client can be made with these of its arguments; other names are ignored."""
+    """Raise ValueError if one of these options of a client is invalid. Other names are ignored."""
     model = given.get("model")
     if not isinstance(model, str) or not model:
         raise ValueError(f"model: expected the name of a model, got {model!r}")
@@ -49,7 +49,7 @@ def check_number(
     is_whole: bool = True,
     or_none: bool = False,
 ) -> None:
-    """Raise ValueError unless `value` is a finite number of at least `least`."""
+    """Raise ValueError unless `value` is a finite number and at least `least`."""
     if value is None and or_none:
         return
     is_number = isinstance(value, int if is_whole else Real) and not isinstance(value, bool)
@@ -58,10 +58,10 @@ def check_number(
 
 
 def checked_url(url: object) -> str:
-    """Return a base URL without a slash at its end.
+    """Return a base URL without its trailing slash.
 
     Raises:
-        ValueError: if it cannot be one; shows no password.
+        ValueError: if it is not a valid base URL; never shows a password.
     """
     expected = (
         "base_url: expected http://host:port/path or https://, without password, query and fragment"
@@ -72,9 +72,9 @@ def checked_url(url: object) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise ValueError(f"{expected}; it cannot be read") from None
+        raise ValueError(f"{expected}; got a malformed URL") from None
     if parts.username is not None or parts.password is not None:
-        raise ValueError(f"{expected}; give a key by api_key_env")
+        raise ValueError(f"{expected}; put a key into the variable of api_key_env")
     printable = all(" " < letter < "\x7f" for letter in url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not printable:
         raise ValueError(f"{expected}, got {url!r}")

@@ -1,4 +1,4 @@
-"""The settings of operators of the kind "llm", checked before anything is started."""
+"""Settings of operators of the kind "llm", checked before anything is started."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _OF_CLIENT = (
     "max_tokens",
     "temperature",
 )
-# Variable that holds the tokens that count for `token_budget` from the beginning.
+# Variable with the tokens already used, which count towards `token_budget`.
 USED = "PARLLEL_TOKENS_USED"
 _OF_AGENT = ("attempts", "history", "instructions", "unparsed")
-# What all workers of language models understand.
+# Settings common to all workers of language models.
 LLM_SETTINGS = (*_OF_CLIENT, *_OF_AGENT, "api_key_env", "price")
 
 
 def check_llm_settings(settings: Mapping[str, Any], others: Collection[str] = ()) -> None:
-    """Raise ValueError, in one sentence, unless a worker can play with these settings.
+    """Raise ValueError unless a worker can play with these settings.
 
-    others: names that its worker understands as well; their values are its own to check.
+    others: further names that the worker accepts and checks itself.
     """
     unknown = sorted(set(settings) - {*LLM_SETTINGS, *others})
     if unknown:
@@ -52,16 +52,16 @@ def check_llm_settings(settings: Mapping[str, Any], others: Collection[str] = ()
         price = settings["price"]
         if not isinstance(price, Mapping) or set(price) != {"prompt", "completion"}:
             raise ValueError(
-                f"price: expected prompt and completion, each per million tokens; got {price!r}"
+                f"price: expected prompt and completion, each per million tokens, got {price!r}"
             )
         for name, value in price.items():
             check_number(f"price: {name}", value, "a number of at least 0", 0, is_whole=False)
 
 
 def key_variable(settings: Mapping[str, Any]) -> str | None:
-    """Return the name of the variable that holds the key; None if none is sent.
+    """Return the name of the variable that holds the key; None if no key is sent.
 
-    That of a provider goes to the provider's own server alone.
+    A provider's default key is sent only to the provider's own server.
     """
     name = settings.get("api_key_env")
     if name is not None:
@@ -72,22 +72,22 @@ def key_variable(settings: Mapping[str, Any]) -> str | None:
 
 
 def client_of(settings: Mapping[str, Any], environ: Mapping[str, str]) -> LlmClient:
-    """Return a client as an operator's settings describe it, with the key of its variable.
+    """Return a client configured by an operator's settings, with the key of its variable.
 
     environ: the variables of this process, usually `os.environ`.
 
     Raises:
-        ValueError: for a setting that cannot be, and a variable that is not set.
+        ValueError: for an invalid setting, or a variable that is not set.
     """
-    # Here, as checking settings needs no client.
+    # Imported here: checking settings needs no client.
     from parllel.distributed.operators.llm.llm_client import LlmClient
 
     check_options(settings)
     options = {name: settings[name] for name in _OF_CLIENT if name in settings}
     variable = key_variable(settings)
     if variable is not None and not environ.get(variable):
-        raise ValueError(f"settings: the variable {variable} is not set")
+        raise ValueError(f"settings: the environment variable {variable} is not set")
     client = LlmClient(**options, api_key=None if variable is None else environ[variable])
-    # Of a worker that goes on with the episodes of another.
+    # Set for a worker that continues the episodes of another.
     client.used = int(environ.get(USED, 0))
     return client

@@ -1,4 +1,4 @@
-"""What workers of language models have in common: their settings, their client, and how both are checked."""
+"""Common parts of workers for language models: loading the settings and the client."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from parllel.distributed.operators.llm.llm_settings import (
 from parllel.distributed.operators.llm_routing import OWN_SETTINGS
 from parllel.distributed.operators.workers.worker_main import EnvFactory, Load, LoadedWorker
 
-# Makes what is served, given a client, the settings, the arguments, and what makes the environment.
+# Makes what a worker serves, given a client, the settings, the arguments, and the environment's factory.
 MakeServed = Callable[
     [LlmClient, dict[str, Any], argparse.Namespace, EnvFactory | None], LoadedWorker
 ]
 
 
 def llm_load(worker: str, make: MakeServed) -> Load:
-    """Return what loads a language model for `run_worker`.
+    """Return the `load` function of a language model for `run_worker`.
 
-    worker: the module of `parllel.distributed.operators`, by which its own settings are known.
+    worker: module name of the worker, which determines its own settings.
 
-    Raises, from what is returned:
-        ValueError: for a --policy, a setting that cannot be, and a key that is not set.
+    Raises, from the returned function:
+        ValueError: for a --policy, an invalid setting, or a key that is not set.
     """
 
     def load(
@@ -36,7 +36,7 @@ def llm_load(worker: str, make: MakeServed) -> Load:
     ) -> LoadedWorker:
         if given.policy is not None:
             raise ValueError(
-                f"--policy: expected none, as settings name the model, got {given.policy!r}"
+                f"--policy: expected none, because settings name the model, got {given.policy!r}"
             )
         try:
             check_llm_settings(settings, OWN_SETTINGS[worker])
@@ -48,5 +48,5 @@ def llm_load(worker: str, make: MakeServed) -> Load:
 
 
 def llm_setting_names(worker: str) -> tuple[str, ...]:
-    """Return the names of all settings that a worker of language models understands."""
+    """Return the names of all settings of a worker for language models."""
     return (*LLM_SETTINGS, *OWN_SETTINGS[worker])

@@ -1,4 +1,4 @@
-"""A language model that plays MiniGrid and BabyAI by what the agent sees, in words."""
+"""Language model that plays MiniGrid and BabyAI by a description of what the agent sees."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from parllel.distributed.operators.llm.answered import answered
 from parllel.distributed.operators.llm.minigrid_view import check_view, describe_view
 from parllel.distributed.operators.llm.text_agent import TextAgent
 
-# By number: the name, what it does, and other words for it. Short ones count as a whole answer alone, as
-# sentences about what is seen are full of them.
+# By number: name, effect, alternative names, and short names. Short ones count only as a whole answer, as
+# they are frequent in sentences about the view.
 _ACTIONS: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("turn left", "turn by a quarter to the left", ("turning left",), ("left",)),
     ("turn right", "turn by a quarter to the right", ("turning right",), ("right",)),
@@ -36,9 +36,9 @@ _ACTIONS: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 class MiniGridAgent(TextAgent):
-    """Show what the agent sees, its mission and the names of actions; understand one name in the answer.
+    """Shows the agent's view, its mission and the names of actions; understands one name per answer.
 
-    Args: as a TextAgent.
+    Args: as for a TextAgent.
     """
 
     _names: tuple[str, ...] = ()
@@ -46,17 +46,17 @@ class MiniGridAgent(TextAgent):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces.
+        """Set the spaces.
 
         Raises:
-            TypeError, ValueError: if they are not those of MiniGrid's environments.
+            TypeError, ValueError: if they are not those of a MiniGrid environment.
         """
         super().bind(observation_space, action_space)
         parts = getattr(observation_space, "spaces", {})
         if not {"image", "mission"} <= set(parts):
             raise TypeError(
                 "balrog_worker: expected observations of MiniGrid or BabyAI, with image and mission, got "
-                f"{observation_space}; operators_worker plays other environments"
+                f"{observation_space}; use operators_worker for other environments"
             )
         check_view(parts["image"].shape)
         if (
@@ -76,7 +76,7 @@ class MiniGridAgent(TextAgent):
         self._brief = {word: i for i, (*_, short) in enumerate(actions) for word in short}
 
     def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return the rules: the world, and the actions."""
+        """Return the rules: the world and the actions."""
         actions = "\n".join(f"{name}: {does}" for name, does, *_ in _ACTIONS[: len(self._names)])
         return (
             "You act in a world of square cells, of which you see those in front of you. Your mission is: "
@@ -85,7 +85,7 @@ class MiniGridAgent(TextAgent):
         )
 
     def describe(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return the mission and what the agent sees."""
+        """Return the mission and the agent's view."""
         view = describe_view(observation["image"], observation.get("direction"))
         return f"Mission: {observation['mission']}\n{view}"
 
@@ -94,13 +94,13 @@ class MiniGridAgent(TextAgent):
         return answered(text, self._named, self._brief)
 
     def correction(self, text: str, info: Mapping[str, Any]) -> str:
-        """Return what the model is told after an answer that names no single action."""
+        """Return the message for an answer that names no single action."""
         return (
             f"That does not name exactly one action. Answer with one of: {', '.join(self._names)}."
         )
 
     def instead(self, text: str, info: Mapping[str, Any]) -> Any:
-        """Return what is played when no answer was understood; "noop" is "done", which moves nothing."""
+        """Return the action for an answer that was not understood; "noop" is "done", which moves nothing."""
         if self.unparsed == "noop" and "done" in self._names:
             return self._names.index("done")
         return super().instead(text, info)

@@ -1,8 +1,8 @@
-"""What an agent of MiniGrid sees, in words.
+"""Description of a MiniGrid agent's view in words.
 
-The picture that the agent is given is a square of W x W cells, the first index from left to right, the second
-from far to near; the agent stands in the middle of the nearest row and looks away from it. Each cell is
-(kind, colour, state), by the numbers below. At the agent's own place is what it carries.
+The view is a square of W x W cells; the first index runs from left to right, the second from far to near. The
+agent is in the middle of the nearest row and faces away from it. Each cell is (kind, colour, state), by the
+numbers below. The agent's own cell holds what it carries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-# By the numbers that MiniGrid gives them.
+# In the order of MiniGrid's numbers.
 KINDS = (
     *("unseen", "empty", "wall", "floor", "door", "key", "ball", "box"),
     *("goal", "lava", "agent"),
@@ -24,20 +24,20 @@ _GOAL, _LAVA, _AGENT = 8, 9, 10
 
 
 def describe_view(image: Any, direction: int | None = None) -> str:
-    """Return what the agent sees, nearest things first, one to a line.
+    """Describe what the agent sees, nearest things first, one per line.
 
     image: [W, W, 3] integers, W odd.
-    direction: in which the agent looks, 0 for east, then clockwise; None: not said.
+    direction: the agent's heading, 0 for east, then clockwise; None leaves it out.
 
     Raises:
-        ValueError: if it is no agent's view, such as a picture of the whole grid.
+        ValueError: if the image is not an agent's view, but one of the whole grid, for example.
     """
     cells = np.asarray(image)
     check_view(cells.shape)
     if (cells[:, :, 0] >= _AGENT).any():
         raise ValueError(
-            "MiniGrid: expected the agent's own view, got a picture that has the agent in it, or kinds of "
-            "things that are unknown; leave out wrappers such as FullyObsWrapper"
+            "MiniGrid: expected the agent's own view, got an image that contains the agent or unknown kinds "
+            "of things; remove wrappers such as FullyObsWrapper"
         )
     width = len(cells)
     column, row = width // 2, width - 1
@@ -52,17 +52,17 @@ def describe_view(image: Any, direction: int | None = None) -> str:
 
 
 def check_view(shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless a picture of this shape can be an agent's view."""
+    """Raise ValueError unless an image of this shape can be an agent's view."""
     width = shape[0] if shape else 0
     if shape != (width, width, 3) or width % 2 == 0 or width < 3:
         raise ValueError(
-            f"MiniGrid: expected a view of [W, W, 3] with W odd, as (7, 7, 3), got {shape}; leave out "
+            f"MiniGrid: expected a view of [W, W, 3] with odd W, such as (7, 7, 3), got {shape}; remove "
             "wrappers that change it"
         )
 
 
 def _things(cells: Any, column: int, row: int) -> list[str]:
-    """Return all that is neither wall nor floor, with its place, by distance."""
+    """Return everything except walls and floor, with its position, by distance."""
     found = []
     for x, y in np.argwhere(~np.isin(cells[:, :, 0], (_UNSEEN, _EMPTY, _WALL, _FLOOR))).tolist():
         ahead, side = row - y, x - column
@@ -86,7 +86,7 @@ def _steps(n: int) -> str:
 
 
 def _way(cells: Any, x: int, y: int, dx: int, dy: int) -> str:
-    """Return how far one could go in a straight line, and what comes then."""
+    """Return how many cells are free in a straight line, and what follows."""
     n_free = 0
     while True:
         x, y = x + dx, y + dy

@@ -1,4 +1,4 @@
-"""What a prompt calls the numbered actions that it offers, such as "2: Move right", and short names."""
+"""Labels that a text gives to numbered actions, such as "2: Move right", and short names for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import islice
 
 _ROW = re.compile(r"\W*\|\s*(-?\d+)\s*\|([^|\n]+)\|")  # of a table
 _ENTRY = re.compile(r"(?:[\s*+`('\"]|-\s)*(-?\d+)[\s*`)'\"]*[:=]+[\s*`'\"]*([^\W\d].*)", re.DOTALL)
-# The rest explains: "south (down)", "do nothing, which costs 1".
+# What follows is explanation: "south (down)", "do nothing, which costs 1".
 _EXPLAINED = re.compile(r"[(\[;:.]")
 _LONGEST, _MOST = 4, 400  # words of a short name; labels
-_MAX_LED = 32  # labels that are understood after "go to the" as well
-# Words that say nothing by themselves, and those that turn what a label says.
+_MAX_LED = 32  # labels that are also understood after "go to the"
+# Words without meaning of their own, and words that reverse the meaning of a label.
 _EMPTY = re.compile(
     r"a|an|the|to|of|in|on|at|by|for|from|with|and|is|it|you|your|do|go|move", re.IGNORECASE
 )
@@ -25,9 +25,9 @@ _LEADS = tuple(
 
 
 def offered_labels(text: str, actions: Iterable[int]) -> dict[int, str]:
-    """Return what a text calls each action in a list such as "0: Move left"; {} unless it names all of them.
+    """Return the label of each action in a list such as "0: Move left"; {} unless all have one.
 
-    actions: the numbers of all actions. A number that has two labels has none.
+    actions: the numbers of all actions. A number with two different labels has none.
     """
     wanted = list(islice(actions, _MOST + 1))
     if len(wanted) > _MOST:
@@ -40,16 +40,16 @@ def offered_labels(text: str, actions: Iterable[int]) -> dict[int, str]:
             if label:
                 found.setdefault(int(number), set()).add(label)
     labels = {number: found.get(number, set()) for number in wanted}
-    if any(len(ones) != 1 for ones in labels.values()):
+    if any(len(candidates) != 1 for candidates in labels.values()):
         return {}
-    plain = [words_of(*ones) for ones in labels.values()]
+    plain = [words_of(*candidates) for candidates in labels.values()]
     if len(set(map(tuple, plain))) < len(plain):  # "apply -1 torque" and "apply 1 torque"
         return {}
-    return {number: next(iter(ones)) for number, ones in labels.items()}
+    return {number: next(iter(candidates)) for number, candidates in labels.items()}
 
 
 def _entries(line: str) -> list[tuple[str, str]]:
-    # "0: left, 1: right" too; a comma within a label goes on with it.
+    # "0: left, 1: right" as well. A comma within a label belongs to it.
     parts: list[str] = []
     for part in re.split(r"[,;|]", line):
         if parts and not _ENTRY.fullmatch(part):
@@ -60,10 +60,10 @@ def _entries(line: str) -> list[tuple[str, str]]:
 
 
 def short_names(labels: Mapping[int, str]) -> dict[str, int]:
-    """Return the phrases that mean one action alone: parts of its label that no other label has.
+    """Return the phrases that identify one action: parts of its label that no other label contains.
 
-    "right" is short for "Move right" unless another label has the word. Such a phrase is a whole answer, and
-    nothing to look for in prose. A label with "not" or "or" has none, as its parts mean something else.
+    "right" is short for "Move right" unless another label contains the word. Such a phrase counts only as a
+    whole answer, not within prose. Labels with "not" or "or" have none, as their parts mean something else.
     """
     owners: dict[str, set[int]] = {}
     for number, label in labels.items():
@@ -94,5 +94,5 @@ def _says_something(phrase: str) -> bool:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, in lower case."""
+    """Return the words of a text in lower case."""
     return re.findall(r"\w+", text.casefold().replace("_", " "))

@@ -1,4 +1,4 @@
-"""Servers of language models whose URLs are known."""
+"""Known providers of language models."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class Provider(NamedTuple):
-    """Where a provider is asked.
+    """Address and conventions of a provider.
 
     Attributes:
-        base_url: of its interface, to which "/chat/completions" is added.
-        api_key_env: the variable that has the key by default; None if none is needed.
-        limit: the name of the limit of tokens in a request.
+        base_url: "/chat/completions" is added to it.
+        api_key_env: default variable of the key; None if none is needed.
+        limit: name of the token limit in a request.
     """
 
     base_url: str
@@ -21,7 +21,7 @@ class Provider(NamedTuple):
 
 PROVIDERS = {
     "ollama": Provider("http://localhost:11434/v1"),
-    # Its newer models refuse "max_tokens"; many other servers know no other name.
+    # OpenAI's newer models reject "max_tokens"; many other servers know only that name.
     "openai": Provider("https://api.openai.com/v1", "OPENAI_API_KEY", "max_completion_tokens"),
     "openrouter": Provider("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "vllm": Provider("http://localhost:8000/v1"),
@@ -29,10 +29,10 @@ PROVIDERS = {
 
 
 def provider_named(name: object) -> Provider:
-    """Return a provider.
+    """Return the provider of a name.
 
     Raises:
-        ValueError: if there is none of this name.
+        ValueError: for an unknown name.
     """
     if not isinstance(name, str) or name not in PROVIDERS:
         raise ValueError(f"provider: expected one of {', '.join(PROVIDERS)}; got {name!r}")

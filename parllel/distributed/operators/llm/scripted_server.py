@@ -1,8 +1,8 @@
-"""A server with the interface of a language model that answers by rules: for tests, and to try without a key.
+"""Server with the interface of a language model that answers by rules, for tests and trials without a key.
 
 client     POST /v1/chat/completions
-server     the first Rule that fits and is not used up  -->  a completion, or what goes wrong
-test       `requests`: all that came, in its order
+server     the first matching Rule that is not used up  -->  a completion, or a scripted failure
+test       `requests`: all requests so far, in order
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from parllel.types import Closeable
 
 Messages = Sequence[Mapping[str, str]]
 _PATH = "/v1/chat/completions"
-_SLICE_S = 0.02
-# By which the workers of this package ask, where an answer is drawn.
+_SLICE_S = 0.02  # between looks at whether the server ends
+# Phrases of our workers' questions, from which random answers are drawn.
 _MOVES = re.compile(r"^Legal moves: (.+)$", re.MULTILINE)
 _LISTED = re.compile(r"^(?:Legal actions|Actions): (.+?)\.?$", re.MULTILINE)
 _NUMBERS = re.compile(r"a whole number from (-?\d+) to (-?\d+)")
@@ -38,22 +38,22 @@ _MENU = re.compile(r"one of these actions:\n((?:.+: .+\n?)+)")
 
 @dataclass(frozen=True)
 class Rule:
-    """What is answered to which requests.
+    """Scripted answer to matching requests.
 
     Args:
         text: of the answer, or a function of the messages that returns it; None for no content.
-        contains: fits requests whose last message contains this text.
-        times: how many requests it answers; None for all.
-        status: of the reply; its body has the text as an error if it is not 200.
-        headers: to add to the reply.
-        delay_s: before the reply begins.
-        body: of the reply, in place of a completion.
-        cut: bytes of the body, after which the connection breaks; 0 after the headers.
+        contains: matches requests whose last message contains this text.
+        times: the number of requests it answers; None for all.
+        status: of the reply. Unless it is 200, the body holds the text as an error.
+        headers: added to the reply.
+        delay_s: before the reply starts.
+        body: of the reply, instead of a completion.
+        cut: the number of body bytes after which the connection breaks; 0 breaks it after the headers.
         trickle_s: between any two bytes of the body.
-        message: fields of the message beside its content, such as tool_calls, refusal or reasoning_content.
-        finish_reason: why the answer ends: "length" at the limit of tokens.
-        usage: tokens of prompt and completion, by default the words of both; None says nothing of them.
-        echoes_key: whether the text ends with the header Authorization of the request.
+        message: further fields of the message, such as tool_calls, refusal or reasoning_content.
+        finish_reason: why the answer ends: "length" at the token limit.
+        usage: tokens of prompt and completion; default their numbers of words; None leaves them out.
+        echoes_key: append the request's Authorization header to the text.
     """
 
     text: str | Callable[[Messages], str] | None = ""
@@ -71,7 +71,7 @@ class Rule:
     echoes_key: bool = False
 
     def fits(self, messages: Messages, n_used: int) -> bool:
-        """Return whether it answers this request, after as many others."""
+        """Return whether it answers this request, after having answered `n_used`."""
         if self.times is not None and n_used >= self.times:
             return False
         return self.contains is None or self.contains in messages[-1]["content"]
@@ -79,29 +79,29 @@ class Rule:
 
 @dataclass(frozen=True)
 class ScriptedRequest:
-    """A request that came: its body as JSON values, and its headers of interest."""
+    """A received request: its body as JSON values, and its Authorization header."""
 
     body: Mapping[str, Any]
     authorization: str | None
 
     @property
     def messages(self) -> Messages:
-        """The dialogue."""
+        """Messages of the dialogue."""
         messages: Messages = self.body["messages"]
         return messages
 
 
 class ScriptedServer(Closeable):
-    """Serve on 127.0.0.1 from the beginning until `close`.
+    """Server on 127.0.0.1 that serves from construction until `close`.
 
     Args:
-        rules: the first that fits answers; a request that none fits is answered with 404. None answers the
-            questions of this package's workers with random legal actions.
-        port: 0 takes a free one.
+        rules: the first matching rule answers; without one, the reply is a 404. None answers the questions of
+            our workers with random legal actions.
+        port: 0 chooses a free one.
 
     Attributes:
         base_url: for an LlmClient.
-        requests: that came so far.
+        requests: received so far.
 
     Example:
         >>> with ScriptedServer([Rule("left", times=1), Rule("right")]) as server:
@@ -113,7 +113,7 @@ class ScriptedServer(Closeable):
         self._rules = [Rule(random_answer)] if rules is None else list(rules)
         self._used = [0] * len(self._rules)
         self._lock = threading.Lock()
-        # Requests of tests may hang on purpose, and are not waited for.
+        # end_s: requests of tests may hang on purpose and are not waited for.
         settings = ServerSettings(port=port, max_body_bytes=16 << 20, end_s=0.2)
         routes = [Route(_PATH, {"POST": self._answer})]
         self._server = WebServer(
@@ -123,7 +123,7 @@ class ScriptedServer(Closeable):
         self.base_url = f"{self._server.url}/v1"
 
     def close(self) -> None:
-        """End the server; may be called twice."""
+        """Stop the server. Idempotent."""
         self._server.close()
 
     async def _answer(self, request: Request) -> Response:
@@ -133,7 +133,7 @@ class ScriptedServer(Closeable):
             _ = [message["role"] + message["content"] for message in messages]
             model = body["model"]
         except (KeyError, TypeError):
-            raise WebError(400, "expected a model, and messages of role and content") from None
+            raise WebError(400, "expected a model, and messages with role and content") from None
         key = request.header("authorization")
         with self._lock:
             self.requests.append(ScriptedRequest(body, key))
@@ -146,7 +146,7 @@ class ScriptedServer(Closeable):
             if messages and rule.fits(messages, self._used[i]):
                 self._used[i] += 1
                 return rule
-        raise WebError(404, "no rule fits")
+        raise WebError(404, "no rule matches")
 
 
 def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Response:
@@ -174,12 +174,12 @@ def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Response:
     return Response(body, rule.status, headers=headers)
 
 
-# Of the request whose task this is: a reply says what is to be sent, but not how.
+# Rule of the request that the current task serves: a Response holds what to send, but not how slowly.
 _MANNER: ContextVar[Rule | None] = ContextVar("_MANNER", default=None)
 
 
 class _ScriptedApp(App):
-    """Send replies late, slowly, or in part."""
+    """Sends replies late, slowly, or in part, as their rules say."""
 
     async def answer(
         self, request: Request, read_body: Callable[[], Awaitable[bytes | None]]
@@ -201,16 +201,16 @@ class _ScriptedApp(App):
             await self._pause(rule.trickle_s)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not beyond the end of the server."""
+        """Sleep, but not beyond the end of the server."""
         until = asyncio.get_running_loop().time() + seconds
         while not self.ending and (left := until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(min(left, _SLICE_S))
 
 
 def random_answer(messages: Messages) -> str:
-    """Return a legal action as the workers of this package ask for it, the same for the same dialogue.
+    """Return a legal action in the form that our workers ask for; the same for the same dialogue.
 
-    It is what a model says that understands the questions of this package, and chooses at random.
+    This is the answer of a model that understands the questions and chooses at random.
     """
     generator = random.Random(json.dumps([dict(message) for message in messages]))
     rules, last = messages[0]["content"], messages[-1]["content"]

@@ -1,9 +1,9 @@
-"""What decides by asking a language model: observations become text, and answers actions.
+"""Agent that asks a language model: turns observations into text, and answers into actions.
 
 describe(observation, info)      --> the user's message
 prompt, messages                 --> rules, the last turns, this message
 parse(answer, info)              --> an action; None: correction(answer, info), and the model is asked again
-neither after all attempts       --> what `unparsed` says: an error, or an action of its own
+all attempts used                --> the rule `unparsed`: an error, or a substitute action
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from parllel.distributed.operators.workers.worker_agent import Decision, WorkerA
 from parllel.seeding import Seeds
 
 _HISTORY, _ATTEMPTS = 8, 2
-_BETWEEN = "\n---\n"  # answers of one decision, in `raw`
+_BETWEEN = "\n---\n"  # between the answers of one decision, in `raw`
 _WAS_CUT = "Your answer was cut at the limit of tokens. Give a shorter one. "
 _NO_TEXT = "Your answer had no text. "
-_SILENCE = "(no text)"  # in a dialogue: some servers refuse messages without content
+_SILENCE = "(no text)"  # in dialogues: some servers reject messages without content
 
 
 class TextAgent(WorkerAgent):
-    """Decide by the answers of a language model.
+    """Decides by the answers of a language model.
 
     Args:
-        client: asked; closed with this.
-        settings: of the operator, of which it reads "history" (turns shown), "instructions" (text put first),
-            "attempts" (corrections for each decision) and "unparsed": what is played when no answer was
-            understood, "error", "random" (which follows from the episode's seed), "first" or "noop".
+        client: sends the questions. Owned: closed with this.
+        settings: of the operator. Uses "history" (turns shown), "instructions" (text put first), "attempts"
+            (corrections per decision) and "unparsed", the rule for answers that were not understood: "error",
+            "random" (derived from the episode's seed), "first" or "noop".
     """
 
     def __init__(self, client: LlmClient, settings: Mapping[str, Any]) -> None:
@@ -56,22 +56,22 @@ class TextAgent(WorkerAgent):
 
     @abstractmethod
     def describe(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return an observation as text."""
+        """Describe an observation as text."""
 
     @abstractmethod
     def parse(self, text: str, info: Mapping[str, Any]) -> Any:
-        """Return the action that an answer names, legal now; None if it names none."""
+        """Return the legal action that an answer names, or None."""
 
     def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return the rules, which come after the instructions; asked for at an episode's first decision."""
+        """Return the rules, which follow the instructions. Called at an episode's first decision."""
         return ""
 
     def correction(self, text: str, info: Mapping[str, Any]) -> str:
-        """Return what the model is told after an answer that was not understood."""
+        """Return the message for an answer that was not understood."""
         return "That names no legal action. Answer with one, and nothing else."
 
     def instead(self, text: str, info: Mapping[str, Any]) -> Any:
-        """Return what is played when no answer was understood; raise LlmError where that is an error."""
+        """Return the substitute action if no answer was understood. Raises LlmError if that is an error."""
         legal = info.get("legal_actions")
         return unparsed_action(self.unparsed, self.action_space, legal, self.generator, text)
 
@@ -80,7 +80,7 @@ class TextAgent(WorkerAgent):
         return action.tolist() if hasattr(action, "tolist") else action
 
     def name_of(self, action: Any) -> str:
-        """Return an action as the model knows it."""
+        """Return the name under which the model knows an action."""
         return str(self.shown_action(action))
 
     # ------------------------------------------------------------------ the WorkerAgent
@@ -88,21 +88,21 @@ class TextAgent(WorkerAgent):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces."""
+        """Set the spaces."""
         self.action_space = action_space
 
     def reset(self, seed: int | None) -> None:
-        """Forget the turns of the episode before."""
+        """Forget the turns of the previous episode, and restart the random stream if a seed is given."""
         self._history.clear()
         self._note, self._rules = "", None
         if seed is not None:
             self.generator = Seeds(seed).generator("unparsed")
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Ask until an answer is understood, or the attempts are used.
+        """Ask until an answer is understood, or all attempts are used.
 
         Raises:
-            LlmError: if the server does not answer; if no answer was understood, where that is an error.
+            LlmError: if the server does not answer, or if no answer was understood and that is an error.
         """
         shown = self._note + self.describe(observation, info)
         if self._rules is None:
@@ -116,6 +116,7 @@ class TextAgent(WorkerAgent):
             if not understood:
                 action = self.instead(answers[-1].text, info)
         except LlmError as error:
+            # Whatever failed, the answers so far were paid for: the error carries them into the records.
             answers += [] if error.answer is None else [error.answer]
             if answers:
                 error.decision = _decision(None, answers, understood)
@@ -129,9 +130,9 @@ class TextAgent(WorkerAgent):
     def _ask(
         self, dialogue: list[dict[str, str]], info: Mapping[str, Any], answers: list[Answer]
     ) -> Any:
-        """Return the action of the first answer that is understood; None if no attempt brings one.
+        """Return the action of the first answer that is understood, or None after all attempts.
 
-        dialogue, answers: grow with each answer.
+        dialogue, answers: extended by each answer.
         """
         for attempt in range(self._attempts + 1):
             answer = self._client.chat(dialogue)
@@ -146,15 +147,15 @@ class TextAgent(WorkerAgent):
         return None
 
     def messages(self, shown: str) -> list[dict[str, str]]:
-        """Return the dialogue that ends with what is shown now."""
+        """Return the dialogue that ends with the current observation."""
         first = "\n\n".join(part for part in (self._instructions, self._rules) if part)
         dialogue = [_message("system", first)] if first else []
-        for seen, said in self._history:
-            dialogue += [_message("user", seen), _message("assistant", said)]
+        for shown_before, answer in self._history:
+            dialogue += [_message("user", shown_before), _message("assistant", answer)]
         return [*dialogue, _message("user", shown)]
 
     def close(self) -> None:
-        """Close the client; may be called twice."""
+        """Close the client. Idempotent."""
         self._client.close()
 
 

@@ -1,4 +1,4 @@
-"""What is played when no answer of a language model names an action."""
+"""Substitute actions for answers of a language model that name none."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ def unparsed_action(
     """Return the action that a rule chooses.
 
     Args:
-        rule: "random"; "first"; "noop", zero or what is nearest to it, and the first where that is not legal;
-            "error".
-        space: of the actions; None if it is not known.
-        legal: those that may be chosen; None or empty for all of the space.
+        rule: "random"; "first"; "noop", the action nearest to zero, or the first if that is illegal; "error".
+        space: of the actions; None if unknown.
+        legal: the actions that are legal; None or empty for the whole space.
         generator: draws for "random".
-        text: the answer, for the error.
+        text: the answer, quoted in the error.
 
     Raises:
         LlmError: for "error", and if there is nothing to choose from.
@@ -39,5 +38,5 @@ def unparsed_action(
     if legal and (rule == "first" or space is None or zero_of(space) not in legal):
         return legal[0]
     if space is None:
-        raise LlmError("the answer names no action, and there is no action space to choose from")
+        raise LlmError("the answer names no action, and without an action space none can be chosen")
     return draw_actions(space, generator, ()) if rule == "random" else zero_of(space)

@@ -1,3 +1,3 @@
-"""What is said between a driver and its workers, and what operators are."""
+"""Messages between a driver and its workers, and configurations of operators."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Check that what an operator needs is there: its worker, its policy, its environment, its keys."""
+"""Checks that an operator's requirements are met: its worker, policy, environment and keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def check_run_id(operator_id: str, run_id: object) -> None:
-    """Raise ValueError unless it can be the name of files."""
+    """Raise ValueError unless the run id can be used in file names."""
     if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id) or not run_id.strip("."):
         raise ValueError(
             f"operator {operator_id!r}: run_id: expected 1 to 128 letters, digits, dots, underscores and "
@@ -30,14 +30,14 @@ def check_run_id(operator_id: str, run_id: object) -> None:
 
 
 def check_operator(config: OperatorConfig, env_id: str | None) -> None:
-    """Raise if something is missing that an operator needs.
+    """Check that everything an operator needs is present.
 
-    env_id: of its environment, or of the game that it plays in.
+    env_id: id of the operator's environment, or of the game in which it is a player.
 
     Raises:
-        ValueError: if there is no environment of its name, or the variable of a key is not set.
-        FileNotFoundError: if a file, a folder or a program is not there.
-        ImportError: if the library of its worker is not installed.
+        ValueError: if no such environment exists, or the variable of a key is not set.
+        FileNotFoundError: if a file, folder or program is missing.
+        ImportError: if the environment's library is not installed.
     """
     name = f"operator {config.operator_id!r}"
     if config.operator_type == "program":
@@ -45,7 +45,7 @@ def check_operator(config: OperatorConfig, env_id: str | None) -> None:
         return
     if env_id is None:
         raise ValueError(f"{name}: env_id: expected the id of an environment to play, got None")
-    if config.env_id is not None:  # a player has none: its game is made before it is started
+    if config.env_id is not None:  # a player has none: the game was checked when it was made
         _check_env(name, config.env_id)
     if config.operator_type == "llm":
         _check_llm(name, config, env_id)
@@ -53,19 +53,18 @@ def check_operator(config: OperatorConfig, env_id: str | None) -> None:
         _check_policy(name, config.operator_type, config.policy)
     missing = missing_keys(config, os.environ)
     if missing:
-        raise ValueError(f"{name}: settings: the variable {missing[0]} is not set")
+        raise ValueError(f"{name}: settings: the environment variable {missing[0]} is not set")
 
 
 def _check_program(name: str, worker: Sequence[str]) -> None:
     if shutil.which(worker[0]) is None:
-        raise FileNotFoundError(f"{name}: worker: there is no program {worker[0]!r} to execute")
+        raise FileNotFoundError(f"{name}: worker: program {worker[0]!r} not found")
 
 
 def _check_env(name: str, env_id: str) -> None:
     if _GAME.fullmatch(env_id):
         raise ValueError(
-            f"{name}: environment {env_id!r}: it is a game of several players; give them to a "
-            "MultiAgentConfig"
+            f"{name}: environment {env_id!r} is a game of several players; use a MultiAgentConfig"
         )
     try:
         check_env_name(env_id)
@@ -84,15 +83,15 @@ def _check_policy(name: str, kind: str, policy: str) -> None:
     match = _FILE.fullmatch(policy)
     if match is not None:
         if not Path(match["file"]).is_file():
-            raise FileNotFoundError(f"{name}: policy: there is no file {match['file']!r}")
+            raise FileNotFoundError(f"{name}: policy: file {match['file']!r} not found")
     elif kind == "rl":
         if not Path(policy).exists():
             raise FileNotFoundError(
-                f"{name}: policy: expected the folder of a run, or a file that CleanRL saved; there is no "
-                f"{policy!r}"
+                f"{name}: policy: expected a run folder or a model saved by CleanRL, but "
+                f"{policy!r} does not exist"
             )
     elif not (policy in ("random", "noop") or _SCHEME.fullmatch(policy) or Path(policy).is_dir()):
         raise FileNotFoundError(
-            f"{name}: policy: expected random, noop, file.py:name, a URL or the folder of a run; there is "
-            f"no folder {policy!r}"
+            f"{name}: policy: expected random, noop, file.py:name, a URL or a run folder, but the folder "
+            f"{policy!r} does not exist"
         )

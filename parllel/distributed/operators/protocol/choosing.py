@@ -1,4 +1,4 @@
-"""What a person is asked away from a terminal, by which keys they choose, and how the answer is fetched."""
+"""Questions put to a person away from a terminal: the actions offered, and the keys that choose them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-_MAX_OFFERED = 256  # more actions than these are easier to type than to find
-# What pages call keys, where terminals have another name for them.
+_MAX_OFFERED = 256  # of more actions, one is easier to type than to find
+# Terminal names of keys -> `KeyboardEvent.key` in a browser, where they differ.
 _PAGE_KEYS = {
     "left": "ArrowLeft",
     "right": "ArrowRight",
@@ -17,19 +17,19 @@ _PAGE_KEYS = {
     "enter": "Enter",
     "escape": "Escape",
 }
-# Given to actions from the first on; q and x are left free, as many programs end by them.
+# Assigned to actions in this order. q and x are left out, as many programs use them to quit.
 KEYS = string.digits + "abcdefghijklmnoprstuvwyz"
 _ARROWS = {"left": "left", "right": "right", "up": "up", "forward": "up", "down": "down"}
 
 
 def action_keys(n: int, start: int = 0, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the action of each key, at a terminal and on a page.
+    """Return the action of each key, both at a terminal and on a page.
 
-    0-9, then letters, for as many actions as there are keys. Those that the environment calls left, right,
-    up, forward or down have the arrows too.
+    Keys are 0-9, then letters, for as many actions as there are keys. Actions named left, right, up,
+    forward or down by the environment also get the arrow keys.
 
     n, start: of the Discrete space.
-    names: of its actions, in their order.
+    names: of its actions, in order.
     """
     keys = {key: start + i for i, key in enumerate(KEYS[:n])}
     for i, name in enumerate((names or ())[:n]):
@@ -40,12 +40,12 @@ def action_keys(n: int, start: int = 0, names: Sequence[str] | None = None) -> d
 
 
 class OfferedAction(NamedTuple):
-    """An action that can be chosen by a button.
+    """An action offered as a button.
 
     Attributes:
         action: as JSON values.
-        name: what it is called.
-        keys: that choose it, as `KeyboardEvent.key` of a page has them.
+        name: its label.
+        keys: keyboard shortcuts, in terms of `KeyboardEvent.key`.
     """
 
     action: Any
@@ -57,13 +57,13 @@ class Question(NamedTuple):
     """A question to a person.
 
     Attributes:
-        player_id: who is to choose; None in an environment of one agent.
-        text: of what there is to see; None where a picture shows it.
-        actions: all that can be chosen; None for any JSON of `space`.
+        player_id: the player who chooses; None in a single-agent environment.
+        text: textual view of the state; None where a picture shows it.
+        actions: all actions that may be chosen; None to ask for any JSON value of `space`.
         space: the action space, as text.
-        check: raises ValueError for JSON values that stand for no action, or none that is legal now.
-        message: why the answer before was refused, by a worker that alone can say so.
-        board: which squares of the picture stand for each action, as of `board_squares`; None if unknown.
+        check: raises ValueError for JSON values that are not an action, or not a legal one.
+        message: why the previous answer was refused, where only the worker could tell.
+        board: squares of the picture that belong to each action, as from `board_squares`; None if unknown.
     """
 
     player_id: str | None
@@ -75,14 +75,14 @@ class Question(NamedTuple):
     board: Mapping[str, Any] | None = None
 
     def name_of(self, action: Any) -> str | None:
-        """Return what an action that was chosen is called; None if that is its number, or it was typed."""
-        names = (one.name for one in self.actions or () if one.action == action)
+        """Return the label of a chosen action, or None if that is only its number, or it was typed."""
+        names = (offered.name for offered in self.actions or () if offered.action == action)
         name = next(names, None)
         return None if name == str(action) else name
 
 
-# Asks all of these questions at once, and returns the answers, JSON values, in order. It takes as long
-# as people do: the second argument is called about once a second meanwhile, and may raise to end the wait.
+# Asks all questions at once and returns the answers, as JSON values, in order. It blocks for as long as the
+# people take; the second argument is called about once a second meanwhile and may raise to end the wait.
 Choose = Callable[[Sequence[Question], Callable[[], None]], list[Any]]
 
 
@@ -94,22 +94,22 @@ def offered_actions(
     legal: Sequence[Any] | None = None,
     legal_names: Sequence[str] | None = None,
 ) -> list[OfferedAction] | None:
-    """Return the actions that a person is offered; None if they are not discrete, or too many to show.
+    """Return the actions offered to a person, or None if they are not discrete, or too many to show.
 
-    space: "n" and "start" of a Discrete space, as `ready` has them; others have neither.
-    names: of all actions, in their order; numbers stand in for those that have none.
-    keys: action by key, in place of the default ones, named as the settings of a person's worker name them.
-    legal: those that can be chosen now; none for all.
-    legal_names: of those in `legal`, in their order.
+    space: "n" and "start" of a Discrete space, as in a `ready` reply. Other spaces have neither.
+    names: of all actions, in order. Actions without a name are labelled by number.
+    keys: action by key, replacing the defaults; key names as in the settings of the human worker.
+    legal: the actions that are legal now; None or empty for all.
+    legal_names: names of the actions in `legal`, in the same order.
     """
     if not isinstance(space, Mapping):
-        return None  # a worker of another language may say nothing of it
+        return None  # foreign workers may not describe their space
     n, start = space.get("n"), space.get("start", 0)
     if not isinstance(n, int) or not isinstance(start, int) or (not legal and n > _MAX_OFFERED):
         return None
     names, legal_names = names or (), legal_names or ()
     by_action: dict[int, list[str]] = {}
-    # Of moves with names of their own, such as those of chess, no key would be easy to find.
+    # Named legal moves, as in chess, change with every move: no key would be easy to find.
     chosen = keys or ({} if legal_names else action_keys(n, start, names))
     for key, action in chosen.items():
         by_action.setdefault(action, []).append(_PAGE_KEYS.get(key, key))

@@ -1,4 +1,4 @@
-"""What an environment shows, in replies: a picture or text, drawn only when a command asks for it."""
+"""Frames in replies: a picture or text of the environment, rendered only when a command requests it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MODES = ("rgb_array", "ansi")
 
 
 def can_render(env: Any) -> bool:
-    """Return whether an environment, of gymnasium's or PettingZoo's interface, draws pictures or text."""
+    """Return whether a Gymnasium or PettingZoo environment renders pictures or text."""
     return getattr(env, "render_mode", None) in _MODES
 
 
 def check_can_render(env: gym.Env[Any, Any]) -> None:
-    """Raise ValueError if an environment draws neither pictures nor text."""
+    """Raise ValueError if an environment renders neither pictures nor text."""
     if not can_render(env):
         raise ValueError(
             f"frame: expected an environment with the render mode rgb_array, got {env.render_mode}; make it "
@@ -27,13 +27,13 @@ def check_can_render(env: gym.Env[Any, Any]) -> None:
 
 
 def frame_of(env: Any, mode: str) -> dict[str, Any]:
-    """Return what an environment shows, as `render_payload` of a reply.
+    """Render an environment, as the `render_payload` of a reply.
 
-    mode: "png": base64 of a PNG file in `data`; "rgb": lists of rows of [red, green, blue] in `rgb`. One that
-        draws in the render mode "ansi" is shown as `text`, whatever the mode.
+    mode: "png": base64 of a PNG file in `data`. "rgb": nested lists [H][W][3] in `rgb`. An environment with
+        the render mode "ansi" yields `text` in either mode.
 
     Raises:
-        ValueError: if it returns no picture: uint8 [H, W, 3], [H, W, 4] or [H, W].
+        ValueError: if `render` returns anything but uint8 [H, W, 3], [H, W, 4] or [H, W].
     """
     if env.render_mode == "ansi":
         return text_frame(str(env.render()))
@@ -42,7 +42,7 @@ def frame_of(env: Any, mode: str) -> dict[str, Any]:
     if mode == "rgb":
         shown: dict[str, Any] = {"mode": "rgb", "rgb": picture.tolist()}
     else:
-        # Here, as few commands ask for a picture.
+        # Imported here: most episodes are played without pictures.
         from parllel.pictures.png import png_bytes
 
         shown = {"mode": "png", "data": base64.b64encode(png_bytes(picture)).decode()}
@@ -50,7 +50,7 @@ def frame_of(env: Any, mode: str) -> dict[str, Any]:
 
 
 def text_frame(text: str) -> dict[str, Any]:
-    """Return text in place of a picture, as `render_payload` of a reply."""
+    """Return text as the `render_payload` of a reply."""
     return {"mode": "text", "text": text}
 
 
@@ -63,5 +63,5 @@ def _checked(shown: Any) -> NDArray[np.uint8]:
             f"frame: expected uint8 [height, width, 3] from the environment's render, got {picture.dtype} "
             f"{list(picture.shape)}"
         )
-    # Without what is transparent: the source's lists have three numbers for a pixel.
+    # Drop the alpha channel: the protocol's nested lists have three numbers per pixel.
     return np.ascontiguousarray(picture[..., :3])

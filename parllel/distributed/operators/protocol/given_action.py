@@ -1,7 +1,7 @@
-"""What an agent chose, as the environment is given it, and as a reply shows it.
+"""Conversion of an agent's choice to an action of the environment, and to JSON.
 
-Of the same numbers as `parllel.cages` reads from batches, so that an operator plays the episodes that its
-policy plays in process; but without importing that package, which takes longer than a baseline to start.
+Yields the same numbers that `parllel.cages` reads from batches, so an operator plays the same episodes as its
+policy does in process. It does not import that package, because that takes longer than a baseline's start.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from gymnasium import spaces
 
 
 class GivenAction:
-    """Turn what agents choose into actions of a space.
+    """Convert an agent's choices to actions of a space.
 
     Args:
-        space: of the actions.
+        space: the action space.
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
@@ -27,10 +27,10 @@ class GivenAction:
         self._plain = isinstance(space, spaces.Discrete)
 
     def of(self, chosen: Any) -> Any:
-        """Return `chosen` clipped to a Box and in the space's dtype, a Python int if Discrete.
+        """Return `chosen` in the dtype of the space, clipped to a Box; a Python int for Discrete.
 
         Raises:
-            ValueError: if it is no action of the space.
+            ValueError: if it is not an action of the space.
         """
         try:
             return self._read(chosen)
@@ -38,7 +38,7 @@ class GivenAction:
             raise ValueError(f"expected an action of {self._space}, got {chosen!r}") from None
 
     def to_json(self, action: Any) -> Any:
-        """Return an action that `of` returned as JSON values."""
+        """Return the JSON values of an action that `of` returned."""
         if self._plain:
             return action
         from parllel.distributed.wire.space_json import to_json
@@ -46,10 +46,10 @@ class GivenAction:
         return to_json(self._space, action)
 
     def from_json(self, values: Any) -> Any:
-        """Return the action that JSON values stand for; nothing is clipped.
+        """Return the action that JSON values represent. Nothing is clipped.
 
         Raises:
-            ValueError: if they stand for no action of the space.
+            ValueError: if they represent no action of the space.
         """
         from parllel.distributed.wire.space_json import action_from_json
 
@@ -102,7 +102,7 @@ def _discrete(space: spaces.Discrete) -> Callable[[Any], int]:
 
 def _array(space: Any) -> Callable[[Any], Any]:
     dtype, shape = space.dtype, space.shape
-    # In full width, as numbers that do not fit would wrap around before they are clipped.
+    # Clip before narrowing: out-of-range integers would wrap around in the narrow dtype.
     wide = np.dtype(np.int64) if dtype.kind in "iu" and dtype != np.uint64 else dtype
     clip = isinstance(space, spaces.Box)
 
@@ -110,10 +110,10 @@ def _array(space: Any) -> Callable[[Any], Any]:
         leaf = np.asarray(chosen)
         if leaf.shape != shape:
             raise ValueError("another shape")
-        action = np.empty(shape, wide)  # new: an environment may keep it
+        action = np.empty(shape, wide)  # a new array each time: the environment may keep it
         np.copyto(action, leaf, casting="same_kind")
         if clip:
-            # Not `np.clip`, which takes thrice as long. NaN stays NaN.
+            # Not `np.clip`, which takes three times as long. NaN stays NaN.
             np.minimum(action, space.high, out=action)
             np.maximum(action, space.low, out=action)
         return action.astype(dtype, copy=False)

@@ -1,8 +1,7 @@
-"""Messages as lines of JSON, and back.
+"""Encoding of messages as lines of JSON, and decoding.
 
-Writing is strict: the names of `messages`, no NaN. Reading is lenient: fields that are not known are ignored,
-those that may be absent may be null, an int stands for a float, and some names that other workers use are
-understood.
+Writing is strict: only the names of `messages`, and no NaN. Reading is lenient: unknown fields are ignored,
+optional fields may be null, an int is accepted as a float, and so are some names used by other workers.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from parllel.distributed.operators.protocol.messages import (
 )
 from parllel.errors import ParllelError
 
-_SHOWN = 60  # characters of a line in messages
+_SHOWN = 60  # characters of a line in error messages
 
 
 class MessageError(ParllelError, ValueError):
-    """A line is no message, or a value cannot be written as one.
+    """Raised for a line that is not a message, or a value that cannot be written as one.
 
     Attributes:
-        id: of the message, None if it has none or cannot be read.
+        id: of the message; None if it has none or it cannot be read.
     """
 
     def __init__(self, what: str, message_id: int | str | None = None) -> None:
@@ -46,7 +45,7 @@ class _AgentInitialized(AgentReadyReply, tag="agent_initialized"):
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or array of numpy, or of torch, as Python has it."""
+    """Return a NumPy or torch number or array as plain Python values."""
     if callable(getattr(value, "tolist", None)):
         return value.tolist()
     raise TypeError(f"got {type(value).__module__}.{type(value).__qualname__}")
@@ -62,10 +61,10 @@ _ALIASES = {"episode_done": "episode_end", "agent_initialized": "agent_ready"}
 
 
 def read_command(line: bytes) -> AnyCommand:
-    """Return the command of a line.
+    """Decode a command.
 
     Raises:
-        MessageError: if it is none; says what was expected.
+        MessageError: if the line is not a command; says what was expected.
     """
     try:
         command: AnyCommand = _commands.decode(line)
@@ -75,10 +74,10 @@ def read_command(line: bytes) -> AnyCommand:
 
 
 def read_reply(line: bytes) -> dict[str, Any]:
-    """Return a reply as a dict: "type", and those fields that came, under the names of this module.
+    """Decode a reply to a dict: "type" and the fields that are present, under the names of `messages`.
 
     Raises:
-        MessageError: if it is none; says what was expected.
+        MessageError: if the line is not a reply; says what was expected.
     """
     try:
         reply = _replies.decode(line)
@@ -96,19 +95,19 @@ def read_reply(line: bytes) -> dict[str, Any]:
 
 
 def write_command(command: AnyCommand) -> bytes:
-    """Return a command as a line, its newline included.
+    """Encode a command as a line, including its newline.
 
     Raises:
-        MessageError: for values that JSON does not have.
+        MessageError: for values that JSON cannot hold.
     """
     return _line(command)
 
 
 def write_reply(reply: AnyReply) -> bytes:
-    """Return a reply as a line, its newline included.
+    """Encode a reply as a line, including its newline.
 
     Raises:
-        MessageError: for values that JSON does not have.
+        MessageError: for values that JSON cannot hold.
     """
     return _line(reply)
 
@@ -116,12 +115,12 @@ def write_reply(reply: AnyReply) -> bytes:
 def _line(message: msgspec.Struct) -> bytes:
     try:
         line = _encode(message)
-        # What it writes for a NaN, too.
+        # msgspec writes NaN and infinity as null. Lines without any null need no second look.
         if b"null" in line:
             _check_finite(message)
     except (TypeError, ValueError, RecursionError) as error:
         tag = message.__struct_config__.tag
-        raise MessageError(f"{tag}: expected values that JSON has: {error}") from None
+        raise MessageError(f"{tag}: expected values that JSON can hold: {error}") from None
     return line + b"\n"
 
 
@@ -136,7 +135,7 @@ def _check_finite(message: msgspec.Struct) -> None:
 
 
 def _rename_frame(found: dict[str, Any]) -> None:
-    """Bring a frame that came under another name to this module's."""
+    """Rename the fields of a frame that other workers name differently."""
     rgb = found.pop("rgb_array", None)
     payload = found.get("render_payload")
     if rgb is not None and payload is None:
@@ -153,11 +152,11 @@ def _rename_frame(found: dict[str, Any]) -> None:
 
 
 def _explained(line: bytes, error: Exception, key: str, known: set[str]) -> MessageError:
-    """Return what was wrong with a line, in one sentence."""
+    """Return the error that says what is wrong with a line, in one sentence."""
     beginning = line[:_SHOWN].decode("utf-8", "backslashreplace")
     value = None
     if isinstance(error, msgspec.ValidationError):
-        # What comes after the place of this error may be no JSON at all.
+        # msgspec stops at the first wrong field. The rest of the line may not be JSON at all, which is worse.
         try:
             value = msgspec.json.decode(line)
         except (ValueError, RecursionError) as deeper:

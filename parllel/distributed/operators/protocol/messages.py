@@ -1,9 +1,9 @@
-"""The messages between an operator's worker and what drives it, as typed values.
+"""Messages between an operator's worker and its driver, as typed values.
 
     driver   reset, step, stop, ping, init_agent, select_action        -->  worker's standard input
     driver   <--  ready, step, episode_end, error, stopped, pong, agent_ready, action_selected
 
-How they are written and read: message_lines.py.
+Encoding: message_lines.py.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ OptionalFloat = float | UnsetType | None
 
 
 class Command(msgspec.Struct, tag_field="cmd", kw_only=True):
-    """What a worker is asked to do.
+    """Base class of commands.
 
     Attributes:
-        id: chosen by the driver, and repeated in each reply to this command.
+        id: chosen by the driver, repeated in each reply to this command.
     """
 
     id: Id = UNSET
 
 
 class ResetCommand(Command, tag="reset"):
-    """Begin an episode; answered by `ready`.
+    """Start an episode; answered by `ready`.
 
     Attributes:
-        seed: of the environment, at least 0. None goes on.
-        agent_seed: from which the agent's is derived; default `seed`.
-        max_steps: after which the episode is truncated.
-        frame: send a picture along, as PNG or as nested lists.
+        seed: of the environment, at least 0. None continues its random stream.
+        agent_seed: the agent's seed is derived from it; default `seed`.
+        max_steps: truncate the episode after this many steps.
+        frame: include a picture in the reply, as PNG or as nested lists.
     """
 
     seed: OptionalSeed = UNSET
@@ -53,12 +53,12 @@ class ResetCommand(Command, tag="reset"):
 
 
 class StepCommand(Command, tag="step"):
-    """Let the agent choose an action and take it; answered by `step`, at an episode's end also `episode_end`.
+    """Choose an action and take it; answered by `step`, and by `episode_end` too if the episode ends.
 
     Attributes:
-        frame: send a picture along.
-        last_frame: send one along if the episode ends with this step.
-        action: what a person chose, for workers that leave the choice to one.
+        frame: include a picture in the reply.
+        last_frame: include one only if the episode ends with this step.
+        action: a person's choice, for workers that leave the choice to a person.
     """
 
     frame: Frame = UNSET
@@ -89,9 +89,9 @@ class SelectActionCommand(Command, tag="select_action"):
 
     Attributes:
         observation: as JSON values.
-        legal_actions: those that the game takes now; None where it does not say.
-        text: what language models are shown.
-        action: what a person chose, for workers that leave the choice to one.
+        legal_actions: the actions that are legal now; None where the game does not tell.
+        text: shown to language models.
+        action: a person's choice, for workers that leave the choice to a person.
     """
 
     player_id: str
@@ -111,18 +111,18 @@ AnyCommand = (
 
 
 class Reply(msgspec.Struct, tag_field="type", kw_only=True):
-    """What a worker answers."""
+    """Base class of replies."""
 
     id: Id = UNSET
 
 
 class ReadyReply(Reply, tag="ready"):
-    """An episode has begun.
+    """An episode has started.
 
     Attributes:
-        action_names: in the order of the actions, where the environment names them.
-        action_space: "text", and "n" and "start" where it is discrete.
-        text: what a person who chooses elsewhere reads beside the picture.
+        action_names: in the order of the actions, if the environment names them.
+        action_space: "text", and "n" and "start" if it is discrete.
+        text: description of the state for a person who chooses elsewhere, beside the picture.
     """
 
     run_id: OptionalText = UNSET
@@ -134,11 +134,11 @@ class ReadyReply(Reply, tag="ready"):
     action_space: Any = UNSET
     text: OptionalText = UNSET
     render_payload: Any = UNSET
-    rgb_array: Any = UNSET  # read only
+    rgb_array: Any = UNSET  # sent by other workers, never by ours
 
 
 class _Decided(Reply, kw_only=True):
-    """What a reply says of a decision."""
+    """Fields of a reply that describe a decision."""
 
     raw: OptionalText = UNSET
     parsed: Any = UNSET
@@ -154,15 +154,15 @@ class StepReply(_Decided, tag="step"):
     """A step was taken.
 
     Attributes:
-        step_index: how many steps the episode has by now.
-        action: as the environment was given it.
-        raw, parsed: what the agent said, and what was made of it.
-        tokens: that a language model took; those of the prompt, and of the completion.
-        calls: answers of a language model.
+        step_index: the number of steps of the episode, including this one.
+        action: as passed to the environment.
+        raw, parsed: the agent's answer, and the action parsed from it.
+        tokens: used by a language model; `prompt_tokens` and `completion_tokens` are its parts.
+        calls: the number of answers of a language model.
         understood: whether the action follows from these answers.
         answers: as the model's server sent them.
-        decide_s: what the agent took.
-        text: as of `ready`.
+        decide_s: seconds that the agent took.
+        text: as in `ready`.
     """
 
     step_index: int
@@ -174,11 +174,11 @@ class StepReply(_Decided, tag="step"):
     render_payload: Any = UNSET
     decide_s: OptionalFloat = UNSET
     text: OptionalText = UNSET
-    rgb_array: Any = UNSET  # read only
+    rgb_array: Any = UNSET  # sent by other workers, never by ours
 
 
 class EpisodeEndReply(Reply, tag="episode_end"):
-    """The episode ended with the `step` before."""
+    """The episode ended with the preceding `step`."""
 
     total_reward: float
     episode_length: int
@@ -188,24 +188,24 @@ class EpisodeEndReply(Reply, tag="episode_end"):
 
 
 class ErrorReply(_Decided, tag="error"):
-    """A command failed; the worker lives on unless it could not be started.
+    """A command failed. The worker continues, unless it failed to start.
 
-    What had been decided, or answered by a language model, before it failed is in the fields of a `step`.
+    If a decision was made, or a language model answered, before the failure, the fields of a `step` tell.
     """
 
     message: str
 
 
 class StoppedReply(Reply, tag="stopped"):
-    """The worker ends."""
+    """The worker exits."""
 
 
 class PongReply(Reply, tag="pong"):
-    """The worker lives."""
+    """The worker is alive."""
 
 
 class AgentReadyReply(Reply, tag="agent_ready"):
-    """A player can be asked."""
+    """The player is ready to choose actions."""
 
     player_id: str | UnsetType = UNSET
 

@@ -1,4 +1,4 @@
-"""A game: its environment and one operator for each player."""
+"""Configuration of a game: its environment and one operator per player."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ SEATS = ("fixed", "rotate")
 
 @dataclass(frozen=True)
 class MultiAgentConfig:
-    """One game and who plays it, checked when it is constructed; nothing is opened or started.
+    """A game and its players, validated on construction. Nothing is opened or started.
 
     Args:
-        operator_id: its name, as that of an operator.
-        env_id: of the game, which all players play.
-        players: by the names that the game gives to its players. Their operators have ids of their own and
-            no `env_id`, or this one.
-        env_kwargs: arguments of the game, JSON values.
-        illegal: what becomes of an illegal action. "random" and "first": a random legal action, or the first
-            one, is played instead. "forfeit": the game ends, with -1 for the player and 0 for the others.
-            "error": the episode has failed.
-        seats: "fixed", or "rotate": all move on by one seat from episode to episode.
-        max_steps: at which an episode is cut off.
+        operator_id: name of the game, unique among operators and games.
+        env_id: the game's environment.
+        players: operator by player name, as the game names its players. Each operator has a different id, and
+            either no `env_id` or this one.
+        env_kwargs: arguments of the environment, JSON values.
+        illegal: handling of illegal actions. "random" and "first" play a random legal action, or the first
+            one, instead. "forfeit" ends the game with -1 for the player and 0 for the others. "error" marks
+            the episode as failed.
+        seats: "fixed", or "rotate": all operators move on by one seat from episode to episode.
+        max_steps: truncate episodes after this many steps.
 
     Raises:
-        TypeError, ValueError: for a value that no game can have; one sentence, which names the game.
+        TypeError, ValueError: for an invalid value; names the game.
     """
 
     operator_id: str
@@ -63,7 +63,7 @@ class MultiAgentConfig:
         object.__setattr__(self, "env_kwargs", dict(self.env_kwargs))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what may be shown and kept, as `OperatorConfig.as_json` does."""
+        """Return the JSON values that may be shown and stored, as `OperatorConfig.as_json` does."""
         return {
             "operator_id": self.operator_id,
             "env_id": self.env_id,
@@ -75,20 +75,20 @@ class MultiAgentConfig:
         }
 
 
-# What an experiment or a board plays.
+# Anything that an experiment or a board can play.
 AnyConfig = OperatorConfig | MultiAgentConfig
 
 
 def operators_of(configs: Iterable[AnyConfig]) -> list[OperatorConfig]:
-    """Return the operators, and the players of the games."""
+    """Return all operators, including the players of games."""
     found: list[OperatorConfig] = []
-    for one in configs:
-        found += one.players.values() if isinstance(one, MultiAgentConfig) else [one]
+    for config in configs:
+        found += config.players.values() if isinstance(config, MultiAgentConfig) else [config]
     return found
 
 
 def ids_of(config: AnyConfig) -> list[str]:
-    """Return the id of an operator, or of a game and its players."""
+    """Return the id of an operator, or the ids of a game and its players."""
     players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
     return [config.operator_id, *(player.operator_id for player in players)]
 

@@ -1,4 +1,4 @@
-"""What an operator is: its kind, its name, the environment that it plays, and what decides in it."""
+"""Configuration of an operator: its kind, name, environment and policy."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ OPERATOR_TYPES = ("baseline", "chess", "human", "llm", "policy", "program", "rl"
 _NEEDS_POLICY = ("baseline", "chess", "policy", "rl")
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# As a setting it would stand in the argument list of the worker, which everyone on the machine can read.
+# As settings, these would end up in the worker's command line, which every user of the machine can read.
 _SECRETS = ("api_key", "password", "secret", "token")
-STEP_S = 30.0  # for a decision, where nobody says it: some decide slower than others
-# A model's server may be slow or busy, be asked again, and its answer be corrected; a person thinks.
+STEP_S = 30.0  # default limit of a decision; the kinds below get longer
+# A model's server may be slow, be asked again after a failure, and be asked to correct its answer.
 _LONGER_S = {"human": 3600.0, "llm": 600.0}
 
 
 @dataclass(frozen=True)
 class OperatorConfig:
-    """One operator, checked when it is constructed; nothing is opened or started.
+    """One operator, validated on construction. Nothing is opened or started.
 
     Args:
-        operator_type: "rl" (the folder of a run, or a model that CleanRL saved), "policy" (any specification
-            of an agent), "baseline" ("random", "noop", or "file.py:name"), "human", "llm", "chess" (a policy
-            that plays PettingZoo's chess), or "program" (a worker of your own).
+        operator_type: "rl" (a run folder, or a model saved by CleanRL), "policy" (any agent specification),
+            "baseline" ("random", "noop" or "file.py:name"), "human", "llm", "chess" (a policy that plays
+            PettingZoo's chess), or "program" (your own worker).
         operator_id: its name: 1 to 64 letters, digits, ".", "_" and "-".
-        env_id: the name of the environment, see `parllel.policies.env_names`. A player of a game has none, as
-            the game names its environment.
+        env_id: name of the environment, see `parllel.policies.env_names`. Players of a game leave it out: the
+            game names the environment.
         env_kwargs: arguments of the environment, JSON values.
-        policy: what decides, as text or a path; needed by "rl", "policy", "baseline" and "chess".
-        worker: the command line of a "program", a list of words.
-        settings: of the kind, JSON values, such as the model of "llm". A key of an interface is never among
-            them: `api_key_env` is the name of the variable that holds it.
-        max_steps: at which an episode is cut off; None for the environment's own limit.
-        variables: environment variables to set in the worker. They may hold secrets, and are not shown.
+        policy: what decides, as text or a path. Required by "rl", "policy", "baseline" and "chess".
+        worker: command line of a "program", as a list of words.
+        settings: of the kind, JSON values, such as the model of "llm". They never hold an API key:
+            `api_key_env` names the environment variable that does.
+        max_steps: truncate episodes after this many steps; None for the environment's own limit.
+        variables: environment variables to set in the worker. They may hold secrets and are never shown.
         passed: names or patterns of variables of this process to pass on, such as "CUDA_VISIBLE_DEVICES".
 
     Raises:
-        TypeError, ValueError: for a value that no operator can have; one sentence, which names the operator.
+        TypeError, ValueError: for an invalid value; names the operator.
     """
 
     operator_type: str
@@ -73,18 +73,18 @@ class OperatorConfig:
         check_max_steps(name, self.max_steps)
         _check_variables(name, self.variables)
         object.__setattr__(self, "passed", _passed(name, self.passed))
-        # Copies, as what the caller keeps may change.
+        # Copied: the caller may change its mappings later.
         for own in ("env_kwargs", "settings", "variables"):
             object.__setattr__(self, own, dict(getattr(self, own)))
 
     @property
     def decider(self) -> str | None:
-        """What decides, for people to read: the policy, or the name of a model."""
+        """Display name of what decides: the policy, or the model of a language model."""
         model = self.settings.get("model") if self.operator_type == "llm" else None
         return self.policy if model is None else str(model)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what may be shown and kept: all but the values of `variables`, whose names are listed."""
+        """Return the JSON values that may be shown and stored. Of `variables` only the names are included."""
         return {
             "operator_type": self.operator_type,
             "operator_id": self.operator_id,
@@ -100,15 +100,17 @@ class OperatorConfig:
 
 
 def step_timeout_of(operators: Iterable[OperatorConfig], given: float | None) -> float:
-    """Return the seconds for a step of all operators: those given, else what the slowest kind needs."""
+    """Return the time limit of a step in seconds: `given`, else that of the slowest kind of operator."""
     if given is not None:
         return given
-    return max((_LONGER_S.get(one.operator_type, STEP_S) for one in operators), default=STEP_S)
+    return max(
+        (_LONGER_S.get(config.operator_type, STEP_S) for config in operators), default=STEP_S
+    )
 
 
 def check_id(operator_id: object) -> None:
-    """Raise ValueError unless it can be part of file names, variables and messages."""
-    # No "." or "..", which are folders.
+    """Raise ValueError unless the id can be used in file names, variables and messages."""
+    # "." and ".." are folders.
     if (
         not isinstance(operator_id, str)
         or not ID.fullmatch(operator_id)
@@ -121,21 +123,21 @@ def check_id(operator_id: object) -> None:
 
 
 def check_env(name: str, env_id: object, env_kwargs: object) -> None:
-    """Raise TypeError or ValueError unless these can name an environment."""
+    """Raise TypeError or ValueError unless the arguments can name an environment."""
     if env_id is not None and (not isinstance(env_id, str) or not env_id or "\0" in env_id):
         raise ValueError(f"{name}: env_id: expected the id of an environment, got {env_id!r}")
     check_json(name, "env_kwargs", env_kwargs)
 
 
 def check_json(name: str, what: str, values: object) -> None:
-    """Raise TypeError or ValueError unless `values` is a mapping of names to plain JSON values."""
+    """Raise TypeError or ValueError unless `values` maps names to plain JSON values."""
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         raise TypeError(f"{name}: {what}: expected a mapping of names, got {values!r}")
     try:
-        # Without NaN, which JSON lacks.
+        # NaN and infinity are not JSON.
         json.dumps(dict(values), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"{name}: {what}: expected JSON values alone: {error}") from None
+        raise TypeError(f"{name}: {what}: expected only JSON values: {error}") from None
 
 
 def check_max_steps(name: str, max_steps: object) -> None:
@@ -149,24 +151,24 @@ def check_max_steps(name: str, max_steps: object) -> None:
 def _policy(name: str, kind: str, policy: object) -> str | None:
     if policy is None:
         if kind in _NEEDS_POLICY:
-            raise ValueError(f"{name}: policy: expected what decides, as {kind!r} needs; got None")
+            raise ValueError(f"{name}: policy: {kind!r} requires a policy, got None")
         return None
     if kind not in _NEEDS_POLICY:
         raise ValueError(
-            f"{name}: policy: expected None, as {kind!r} has no policy; got {policy!r}"
+            f"{name}: policy: {kind!r} has no policy, so expected None, got {policy!r}"
         )
     if not isinstance(policy, (str, os.PathLike)):
         raise TypeError(
-            f"{name}: policy: expected text or a path, as another process reads it, got "
-            f"{type(policy).__name__}; put a function into a file, and name it as file.py:name"
+            f"{name}: policy: expected text or a path, because another process reads it, got "
+            f"{type(policy).__name__}; put a function into a file and name it as file.py:name"
         )
     text = os.fspath(policy)
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ValueError(f"{name}: policy: expected text that is not empty, got {text!r}")
+        raise ValueError(f"{name}: policy: expected non-empty text, got {text!r}")
     if kind == "baseline" and text not in ("random", "noop") and ".py" not in text:
         raise ValueError(
-            f"{name}: policy: expected random, noop or file.py:name of a baseline, got {text!r}; "
-            "operator_type='policy' takes any other"
+            f"{name}: policy: expected random, noop or file.py:name for a baseline, got {text!r}; "
+            "use operator_type='policy' for any other policy"
         )
     _check_no_password(name, "policy", text)
     return text
@@ -175,9 +177,9 @@ def _policy(name: str, kind: str, policy: object) -> str | None:
 def _worker(name: str, kind: str, worker: object) -> tuple[str, ...] | None:
     if kind != "program":
         if worker is not None:
-            raise ValueError(f"{name}: worker: is for operator_type='program', got {kind!r}")
+            raise ValueError(f"{name}: worker: only operator_type='program' has one, got {kind!r}")
         return None
-    # A single string is a sequence too, of one letter each.
+    # A string is a sequence too: of single letters.
     if not isinstance(worker, Sequence) or isinstance(worker, (str, bytes)) or not worker:
         raise TypeError(
             f"{name}: worker: expected the words of a command line, such as "
@@ -197,12 +199,14 @@ def _check_settings(name: str, settings: Mapping[str, Any]) -> None:
     for key, value in settings.items():
         if key.lower() in _SECRETS:
             raise ValueError(
-                f"{name}: settings: {key!r} would be visible to all on this machine; put it into an "
-                f"environment variable, and give its name as {key}_env"
+                f"{name}: settings: {key!r} would be visible to every user of this machine; put it into an "
+                f"environment variable and give its name as {key}_env"
             )
         if key.endswith("_env") and not (isinstance(value, str) and _VARIABLE.fullmatch(value)):
-            # Not shown: it may be the secret itself.
-            raise ValueError(f"{name}: settings: {key}: expected the name of a variable")
+            # The value is not shown: it may be the secret itself.
+            raise ValueError(
+                f"{name}: settings: {key}: expected the name of an environment variable"
+            )
         if isinstance(value, str):
             _check_no_password(name, f"settings: {key}", value)
 
@@ -216,8 +220,8 @@ def _check_no_password(name: str, what: str, text: str) -> None:
         has_password = "@" in text
     if has_password:
         raise ValueError(
-            f"{name}: {what}: the URL holds a password, which would be visible to all on this machine; "
-            "give it by an environment variable"
+            f"{name}: {what}: the URL contains a password, which would be visible to every user of this "
+            "machine; pass it in an environment variable"
         )
 
 

@@ -1,4 +1,4 @@
-"""What kinds of operators there are, what each needs, and what they may play."""
+"""Catalogue of operator kinds: what each needs and where it can play."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class OperatorKind(NamedTuple):
     """A kind of operator.
 
     workers: modules of `parllel.distributed.operators.workers`.
-    needs: what its config has to name.
-    policy: whether that has one: "needed", "optional" or "none".
+    needs: what its configuration must name.
+    policy: whether it has one: "needed", "optional" or "none".
     plays: "alone", in "games", or "both".
     """
 
@@ -25,7 +25,7 @@ class OperatorKind(NamedTuple):
     plays: str = "both"
 
     def missing(self) -> tuple[str, ...]:
-        """Return the workers that this version of parllel does not have."""
+        """Return the workers that this version of parllel lacks."""
         return tuple(
             name
             for name in self.workers
@@ -65,7 +65,7 @@ KINDS = (
     ),
     OperatorKind("program", (), "worker: a command line of your own", "none"),
 )
-# Some of those that there are, as suggestions; of others the name is enough.
+# Suggestions only; any other environment can be given by name.
 _ENVS = (
     "CartPole-v1",
     "Acrobot-v1",
@@ -91,9 +91,9 @@ _GAMES = {
 
 
 def kinds_as_json() -> dict[str, Any]:
-    """Return what one can choose among to set up operators and games, as JSON values.
+    """Return the choices for setting up operators and games, as JSON values.
 
-    Environments and games are those that are suggested, and whose modules are installed.
+    Environments and games are suggestions, limited to those whose modules are installed.
     """
     return {
         "kinds": [

@@ -1,11 +1,12 @@
-"""The descriptors of a worker's protocol, out of reach of everything else in its process.
+"""Private descriptors for a worker's protocol, out of reach of everything else in its process.
 
     before       0  commands        1  replies               2  log
     after        0  /dev/null       1  the log, like 2       2  log
                  a  commands        b  replies               closed in children
 
-Libraries print, in C as well, and start programs that do: all of that goes to the log. A child must not read
-a command either, nor hold the replies open after the worker's end, at which the driver sees that it ended.
+Libraries print, even from C, and start programs that do: all that output goes to the log. Children must not
+read commands. Nor may they keep the reply pipe open after the worker's exit, since the driver learns of the
+exit by its closing.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ _MAX_LINE_BYTES = 2**27  # as `Program` reads
 
 
 class ProtocolStreams:
-    """Read lines from one descriptor and write them to another; neither is closed.
+    """Read lines from one descriptor and write lines to another. Closes neither.
 
     Args:
         stdin, stdout: descriptors.
-        max_line_bytes: a longer line is left out, and reported by one error.
+        max_line_bytes: a longer line is discarded and reported by one error.
     """
 
     def __init__(self, stdin: int, stdout: int, *, max_line_bytes: int = _MAX_LINE_BYTES) -> None:
         self.stdin, self.stdout = stdin, stdout
         self._max_line_bytes = max_line_bytes
-        self._rest = b""  # what came after the last line that was returned
+        self._rest = b""  # read, but not yet returned
         self._ended = False
 
     def read_line(self) -> bytes | None:
-        """Return the next line without its newline, None at the end of the input.
+        """Return the next line without its newline, or None at the end of the input.
 
         Raises:
-            MessageError: in place of a line above the limit; the next one can be read.
+            MessageError: in place of a line above the limit. The next line can be read.
         """
         rest = self._rest
         end = rest.find(b"\n")
@@ -46,7 +47,7 @@ class ProtocolStreams:
             if self._ended:
                 return None
             chunk = os.read(self.stdin, _CHUNK)
-            # As the driver awaits each answer, nearly always one whole line comes.
+            # Fast path: the driver awaits each reply, so a read nearly always returns exactly one line.
             if not rest and chunk.find(b"\n") == len(chunk) - 1 and chunk:
                 return chunk[:-1] if len(chunk) <= self._max_line_bytes + 1 else self._refuse()
             return self._long_line(rest, chunk)
@@ -54,11 +55,12 @@ class ProtocolStreams:
         return rest[:end] if end <= self._max_line_bytes else self._refuse()
 
     def _long_line(self, rest: bytes, chunk: bytes) -> bytes | None:
-        """Return a line that comes in parts."""
-        # In a list, as a line of many megabytes would be copied with each of its parts.
+        """Return a line that arrives in several reads."""
+        # Collected in a list: adding to a bytes object would copy megabytes with each read.
         parts, n = [rest], len(rest)
         while chunk:
             end = chunk.find(b"\n")
+            # Past the limit only the length is counted, so memory stays bounded.
             if n <= self._max_line_bytes:
                 parts.append(chunk if end < 0 else chunk[:end])
             n += len(chunk) if end < 0 else end
@@ -69,7 +71,7 @@ class ProtocolStreams:
         self._rest, self._ended = b"", True
         if n > self._max_line_bytes:
             return self._refuse()
-        # Whoever types a last line may leave its newline out.
+        # The last line may lack its newline, as when a person types it.
         return b"".join(parts) or None
 
     def _refuse(self) -> bytes:
@@ -78,15 +80,15 @@ class ProtocolStreams:
         )
 
     def write(self, lines: bytes) -> None:
-        """Write all of `lines`.
+        """Write all of `lines`. Blocks while the pipe is full.
 
         Raises:
-            BrokenPipeError: if nobody can read them any more.
+            BrokenPipeError: if the reading end is closed.
         """
         try:
             n = os.write(self.stdout, lines)
         except BlockingIOError:
-            n = 0
+            n = 0  # the pipe is full; `_write_rest` waits for room
         if n < len(lines):
             self._write_rest(memoryview(lines)[n:])
 
@@ -95,7 +97,7 @@ class ProtocolStreams:
             try:
                 lines = lines[os.write(self.stdout, lines) :]
             except BlockingIOError:
-                # The other side may have made its end, which is the same one, non-blocking.
+                # Both ends may share one open file description, which the other side made non-blocking.
                 select.select([], [self.stdout], [])
 
 
@@ -103,19 +105,19 @@ _taken: ProtocolStreams | None = None
 
 
 def take_streams() -> ProtocolStreams:
-    """Take standard input and output away from this process; return what the protocol uses from now on.
+    """Take standard input and output away from the process and return them for the protocol.
 
-    The first thing that a worker does, before it imports what may print. Later calls return the same.
+    The first call in a worker, before any import that may print. Later calls return the same object.
     """
     global _taken
     if _taken is None:
-        # Copies are closed by `exec`; 0 and 1 are passed on.
+        # Duplicates are closed by `exec` in children; 0 and 1 are inherited, hence replaced below.
         streams = ProtocolStreams(os.dup(0), os.dup(1))
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
         try:
             os.dup2(2, 1)
-        except OSError:  # closed
+        except OSError:  # descriptor 2 is closed
             os.dup2(nowhere, 1)
         os.close(nowhere)
         if hasattr(os, "register_at_fork"):
@@ -125,7 +127,7 @@ def take_streams() -> ProtocolStreams:
 
 
 def _leave_to_parent() -> None:
-    # A fork without `exec`, as multiprocessing makes them.
+    # A fork without `exec`, as multiprocessing makes, inherits the duplicates too.
     if _taken is not None:
         for fd in (_taken.stdin, _taken.stdout):
             with contextlib.suppress(OSError):

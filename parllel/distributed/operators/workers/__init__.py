@@ -1,3 +1,3 @@
-"""The worker's side: programs that play, and what decides in them."""
+"""The worker side: programs that play, and the agents that decide in them."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""A language model that plays MiniGrid or BabyAI: what the agent sees in words, and an action by its name.
+"""Worker for a language model in MiniGrid or BabyAI: text observations, actions by name.
 
 parllel operators worker balrog --env-id BabyAI-GoToRedBall-v0 --seeds 0:10
     --settings='{"model": "qwen3", "provider": "ollama"}'
@@ -29,13 +29,13 @@ def make(
     given: argparse.Namespace,
     env_factory: EnvFactory | None,
 ) -> LoadedWorker:
-    """Return what asks the model."""
+    """Return the agent that prompts the model."""
     return LoadedWorker(MiniGridAgent(client, settings), env_factory)
 
 
 def main(name: str = _WORKER) -> int:
-    """Run this worker, under its name or the other spelling of it."""
-    parser = worker_parser(name, "Let a language model play MiniGrid or BabyAI.")
+    """Run this worker under its name, or under the alternative spelling."""
+    parser = worker_parser(name, "Play MiniGrid or BabyAI with a language model.")
     return run_worker(parser, llm_load(_WORKER, make), settings=llm_setting_names(_WORKER))
 
 

@@ -1,4 +1,4 @@
-"""Another spelling of `balrog_worker`; its command line is the same."""
+"""Alternative spelling of `balrog_worker`, with the same command line."""
 
 from __future__ import annotations
 

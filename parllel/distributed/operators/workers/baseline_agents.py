@@ -1,7 +1,7 @@
-"""Agents that see nothing: random actions, and doing nothing.
+"""Agents that ignore observations: random actions, and no-ops.
 
-They decide as `parllel.policies` does for "random" and "noop", without importing it: their worker starts in
-little more than gymnasium takes.
+They decide as the policies "random" and "noop" of `parllel.policies`, but do not import it: their workers
+start in little more time than the import of Gymnasium takes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from parllel.seeding import Seeds
 
 
 class RandomWorkerAgent(WorkerAgent):
-    """Draw each action from the action space, as `RandomPolicy` does in the episode of the same seed.
+    """Draws each action from the action space, as `RandomPolicy` does for the same episode seed.
 
-    A player draws from the legal actions, where the game names them.
+    A player draws from the legal actions if the game tells them.
     """
 
     def __init__(self) -> None:
@@ -30,19 +30,19 @@ class RandomWorkerAgent(WorkerAgent):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces; raise TypeError for an action space of no fixed size."""
+        """Set the spaces. Raises TypeError for an action space without a fixed size."""
         if action_space is not None:
-            # An unknown space is refused here, not in the first step.
+            # A trial draw: an unsupported space fails here, not in the first step.
             draw_actions(action_space, np.random.default_rng(0), ())
         self._space = action_space
 
     def reset(self, seed: int | None) -> None:
-        """Draw from the seed of an episode from here on; None goes on drawing."""
+        """Restart the random stream from the seed of an episode; None continues it."""
         if seed is not None:
             self._generator = Seeds(seed).generator("actions")
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return an action that follows from the seed alone."""
+        """Return an action determined by the seed."""
         legal = info.get("legal_actions")
         if legal:
             return Decision(legal[int(self._generator.integers(len(legal)))])
@@ -50,9 +50,9 @@ class RandomWorkerAgent(WorkerAgent):
 
 
 class NoopWorkerAgent(WorkerAgent):
-    """Choose zeros, or the numbers of the action space that are nearest to them.
+    """Chooses zeros, or the values of the action space nearest to zero.
 
-    A player chooses the first legal action where that one is not legal.
+    A player chooses the first legal action if that one is illegal.
     """
 
     def __init__(self) -> None:
@@ -62,12 +62,12 @@ class NoopWorkerAgent(WorkerAgent):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces; raise TypeError for an action space of no fixed size."""
+        """Set the spaces. Raises TypeError for an action space without a fixed size."""
         self._space = action_space
         self._action = None if action_space is None else zero_of(action_space)
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return the same action always."""
+        """Return the same action every time."""
         legal = info.get("legal_actions")
         if legal and self._action not in legal:
             return Decision(legal[0])

@@ -1,4 +1,4 @@
-"""An operator that plays by itself: an episode for each seed, as the protocol plays it, without a driver.
+"""Batch mode: plays an episode per seed without a driver, by the same protocol.
 
 this process     InteractiveRuntime  <-- commands, replies -->  the loop of `play_batch`
 telemetry        <-- a record of each step and episode          (telemetry.py)
@@ -31,7 +31,7 @@ from parllel.distributed.operators.workers.interactive_runtime import Interactiv
 from parllel.distributed.operators.workers.serving import run_loaded
 from parllel.distributed.operators.workers.termination_signal import TerminationSignal
 
-TELEMETRY_DIR = "var/operators/telemetry"  # as launchers have it
+TELEMETRY_DIR = "var/operators/telemetry"  # the launcher's default
 Record = dict[str, Any]
 
 
@@ -46,19 +46,18 @@ def play_batch(
     telemetry_dir: str | None = None,
     min_understood: float = MIN_UNDERSTOOD,
 ) -> int:
-    """Play an episode for each seed; return the status to exit with.
+    """Play an episode for each seed. Returns the exit status.
 
-    It is 1 if an episode failed, nothing could begin, or too few answers of a language model were understood.
-
-    A failed episode is recorded, and the next one is played. SIGTERM and Ctrl-C end the batch: the
-    environment and the agent are closed, and the last episode has records of its steps alone.
+    It is 1 if an episode failed, nothing could be loaded, or too few answers of a language model were
+    understood. After a failed episode the next one is played. SIGTERM and Ctrl-C end the batch: environment
+    and agent are closed, and of the interrupted episode only steps are recorded.
 
     Args:
         agent, env_factory, env_id, max_steps: as for `serve`.
-        seeds: of the environment; the agent's are derived from them.
-        run_id: of the telemetry; default the variable OPERATOR_RUN_ID, else one made of the time.
+        seeds: of the environment. The agent's seeds are derived from them.
+        run_id: of the telemetry; default the variable OPERATOR_RUN_ID, else one derived from the time.
         telemetry_dir: default the variable TELEMETRY_DIR, else `TELEMETRY_DIR` in the current folder.
-        min_understood: part of a language model's decisions that has to be understood, from 0 to 1.
+        min_understood: the fraction of a language model's decisions that must be understood, from 0 to 1.
     """
     run_id = run_id or os.environ.get("OPERATOR_RUN_ID") or _new_id()
     folder = telemetry_dir or os.environ.get("TELEMETRY_DIR") or TELEMETRY_DIR
@@ -69,40 +68,41 @@ def play_batch(
         "max_steps": max_steps,
     }
 
-    def play(runtime: InteractiveRuntime, came: list[int]) -> int:
+    def play(runtime: InteractiveRuntime, signals: list[int]) -> int:
         try:
             telemetry = Telemetry(folder, run_id)
         except (ValueError, OSError) as error:
             print(f"telemetry: {error}", file=sys.stderr)
             return 1
         with telemetry:
-            return _EpisodeBatch(runtime, telemetry, env_id, came).play(seeds, min_understood)
+            return _EpisodeBatch(runtime, telemetry, env_id, signals).play(seeds, min_understood)
 
     return run_loaded(agent, arguments, batch_failed, play)
 
 
 def batch_failed(error: BaseException, what: str = "policy") -> int:
-    """Print why a batch cannot begin; return the status to exit with, 1."""
+    """Print why a batch cannot start. Returns the exit status, 1."""
     print(f"Failed to load {what}: {error_text(error)}", file=sys.stderr)
     return 1
 
 
 class _EpisodeBatch:
-    """Episodes, one after the other."""
+    """Plays the episodes of a batch, one after another."""
 
     def __init__(
         self,
         runtime: InteractiveRuntime,
         telemetry: Telemetry,
         env_id: str | None,
-        came: list[int],
+        signals: list[int],
     ) -> None:
         self._runtime, self._telemetry = runtime, telemetry
-        self._env_id, self._came = env_id, came
+        self._env_id, self._signals = env_id, signals
         self._operator_id = os.environ.get("OPERATOR_ID") or telemetry.run_id
 
     def play(self, seeds: Sequence[int], min_understood: float) -> int:
-        """Play all of them; return the exit status."""
+        """Play all episodes. Returns the exit status."""
+        # Records go to the private descriptor: whatever libraries print ends up on standard error.
         out, n_failed = take_streams(), 0
         decisions = understood = 0
         for number, seed in enumerate(seeds):
@@ -121,7 +121,7 @@ class _EpisodeBatch:
         return 1 if n_failed or warning is not None else 0
 
     def _episode(self, number: int, seed: int) -> Record:
-        """Play an episode; return its record."""
+        """Play an episode and return its record."""
         found: Record = {"status": "failed", "total_reward": 0.0, "episode_length": 0}
         found.update(terminated=False, truncated=False, success=None, restarts=0, latency_s=0.0)
         (reply,) = self._ask(ResetCommand(seed=seed))
@@ -155,7 +155,7 @@ class _EpisodeBatch:
         reply: Record,
         latency_s: float,
     ) -> None:
-        """Record a step, and add it to what is found of its episode."""
+        """Record a step and add it to the episode's totals."""
         found.update(
             total_reward=reply["episode_reward"],
             episode_length=reply["step_index"],
@@ -175,7 +175,8 @@ class _EpisodeBatch:
         self._telemetry.step({**labels, **record})
 
     def _ask(self, command: AnyCommand) -> list[Record]:
-        if self._came:  # while the agent or the environment caught all exceptions
+        # The exception may have been swallowed by an agent or environment that catches everything.
+        if self._signals:
             raise TerminationSignal
         lines = self._runtime.answer(write_command(command))
         return [read_reply(line) for line in lines.splitlines()]

@@ -1,11 +1,11 @@
-r"""A player of PettingZoo's chess: random moves, a function of position and legal moves, or a language model.
+r"""Worker for a player of PettingZoo's chess: random moves, a function of the position, or a language model.
 
 parllel operators worker chess \
     --policy file.py:name --seeds 0:50
 parllel operators worker chess \
     --settings='{"model": "qwen3", "provider": "ollama"}' --seeds 0:4
 
-With --interactive it is a player of games that run elsewhere; otherwise it plays against random moves, white
+With --interactive it plays games that run in the driver. Otherwise it plays against random moves, as white
 for even seeds.
 """
 
@@ -40,7 +40,7 @@ _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
 
 
 class ChessAgent(WorkerAgent):
-    """Let a function choose moves in the words of chess players.
+    """Chooses moves by a function that works in chess notation.
 
     Args:
         choose: called with the position in FEN and the legal moves in UCI; returns a move in UCI.
@@ -50,7 +50,7 @@ class ChessAgent(WorkerAgent):
         self._choose = choose
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return the function's move; one that is not legal is left to the rule of the game.
+        """Return the function's move. An illegal one is left to the game's rule.
 
         Raises:
             ValueError: for a player of another game.
@@ -58,29 +58,29 @@ class ChessAgent(WorkerAgent):
         fen, moves, legal = (info.get(name) for name in ("text", "legal_moves", "legal_actions"))
         if fen is None or not moves or not legal:
             raise ValueError(
-                "chess: expected a position and legal moves, got none; is this another game?"
+                "chess: expected a position and legal moves, got none; is this a different game?"
             )
-        said = self._choose(fen, list(moves))
-        if said not in moves:
-            return Decision(str(said), raw=str(said))
-        return Decision(legal[moves.index(said)], raw=said, parsed=said)
+        move = self._choose(fen, list(moves))
+        if move not in moves:
+            return Decision(str(move), raw=str(move))
+        return Decision(legal[moves.index(move)], raw=move, parsed=move)
 
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return what chooses moves: the model that the settings name, else what `--policy` names.
+    """Return the player: the language model of the settings, else the policy of `--policy`.
 
     Raises:
-        ValueError: if that is nothing that plays chess; for settings that cannot be.
-        FileNotFoundError: if there is no such file.
+        ValueError: if neither plays chess, or for invalid settings.
+        FileNotFoundError: if the file of the policy does not exist.
     """
     if given.env_id not in (None, CHESS):
         raise ValueError(f"--env-id: expected {CHESS} or none, got {given.env_id!r}")
     if not given.interactive:
         given.env_id = CHESS  # for the records
     if settings:
-        # Here, as other players need none of it.
+        # Imported here: the other players do not need it.
         from parllel.distributed.operators.llm.llm_worker import llm_load
 
         return llm_load(_WORKER, _model)(given, settings, env_factory)
@@ -88,8 +88,8 @@ def load(
 
 
 def against_random() -> gym.Env[Any, Any]:
-    """Return a game of chess against random moves."""
-    # Here, as players of games that run elsewhere do without it.
+    """Return a chess environment whose opponent plays random moves."""
+    # Imported here: interactive players do not need it, as their game runs in the driver.
     from parllel.distributed.operators.games.player_spaces import make_game_env
     from parllel.distributed.operators.workers.game_against_random import GameAgainstRandom
 
@@ -102,10 +102,10 @@ def _agent(policy: str | None) -> WorkerAgent:
     match = _FILE.fullmatch(policy or "")
     if match is None:
         raise ValueError(
-            f"--policy: expected random, file.py or file.py:name, got {policy!r}; policy_worker takes "
+            f"--policy: expected random, file.py or file.py:name, got {policy!r}; use policy_worker for "
             "policies that act on observations"
         )
-    # Here, as it imports three times as much as random moves need.
+    # Imported here: it takes three times as long as everything that random moves need.
     from parllel.policies.policy_file import policy_in_file
 
     return ChessAgent(policy_in_file(Path(match["file"]), match["name"]))
@@ -120,7 +120,7 @@ def _model(
     from parllel.distributed.operators.llm.chess_agent import ChessModelAgent
 
     if given.interactive:
-        # What is illegal is left to the rule of the game.
+        # Illegal moves are left to the game's rule.
         return LoadedWorker(ChessModelAgent(client, settings), None)
     return LoadedWorker(ChessModelAgent(client, settings, "random"), against_random)
 

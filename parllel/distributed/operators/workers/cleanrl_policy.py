@@ -1,7 +1,7 @@
-"""Models of CleanRL as policies.
+"""Models saved by CleanRL as policies.
 
-CleanRL's `ppo.py` and `ppo_continuous_action.py` save the state dict of their agent, which is two networks of
-three layers with tanh between them:
+CleanRL's `ppo.py` and `ppo_continuous_action.py` save the state dict of their agent: two networks of three
+linear layers with tanh in between.
 
     ppo.py                      critic.{0,2,4}.{weight,bias}
                                 actor.{0,2,4}.{weight,bias}: logits of a Discrete
@@ -26,22 +26,22 @@ from parllel.policies.policy import Policy
 from parllel.seeding import Seeds
 from parllel.types import Tree
 
-_LAYERS = (0, 2, 4)  # tanh stands between them
+_LAYERS = (0, 2, 4)  # of torch's Sequential; 1 and 3 are tanh
 _PARTS = tuple(f"{layer}.{part}" for layer in _LAYERS for part in ("weight", "bias"))
 _SAVED = "a model of CleanRL's ppo.py or ppo_continuous_action.py"
 
 
 class CleanRlPolicy(Policy):
-    """Act with a model of CleanRL: actions are drawn, as CleanRL's own evaluation does.
+    """Policy that acts by a CleanRL model, sampling actions as CleanRL's own evaluation does.
 
-    Each environment draws from a generator of its own, that of its episode's seed.
+    Each environment samples with its own generator, seeded by its episode.
 
     Args:
-        weights: arrays by the names in the state dict.
+        weights: arrays by their names in the state dict.
         observation_space: a Box, which is flattened.
         action_space: Discrete or Box.
-        greedy: choose the most probable action, or the mean, in place of drawing.
-        title: what messages call the model.
+        greedy: choose the most probable action, or the mean, instead of sampling.
+        title: name of the model in error messages.
 
     Raises:
         ValueError: if the weights are not those of such a model, or do not fit the spaces.
@@ -78,7 +78,7 @@ class CleanRlPolicy(Policy):
         *,
         greedy: bool = False,
     ) -> CleanRlPolicy:
-        """Return the policy of a file; also raises as `read_state_dict` does."""
+        """Load the policy from a file. Also raises as `read_state_dict`."""
         from parllel.torch.state_dict_file import read_state_dict
 
         weights = read_state_dict(path)
@@ -86,12 +86,12 @@ class CleanRlPolicy(Policy):
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
         """Return the actions [N, ...] for observations [N, ...]."""
-        # One by one: products of float32 round differently for several rows.
+        # One row at a time: float32 matrix products of several rows round differently.
         pairs = zip(np.asarray(observation), env_indices, strict=True)
         return np.stack([self._act_one(seen, int(number)) for seen, number in pairs])
 
     def outputs(self, observation: Any) -> NDArray[np.float32]:
-        """Return the logits, or means, for one observation."""
+        """Return the logits, or the means, for one observation."""
         *hidden, (weight, bias) = self._layers
         row: NDArray[Any] = np.asarray(observation, np.float32).reshape(-1)
         for inner_weight, inner_bias in hidden:
@@ -120,7 +120,7 @@ class CleanRlPolicy(Policy):
         env_indices: Sequence[int] | NDArray[np.intp] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> None:
-        """Draw from the seeds of episodes from here on; without seeds go on drawing."""
+        """Seed the generators of environments for their episodes; without seeds they continue."""
         if env_indices is None or seeds is None:
             return
         for number, seed in zip(env_indices, seeds, strict=True):
@@ -129,10 +129,10 @@ class CleanRlPolicy(Policy):
 
 
 def check_names(weights: Mapping[str, Any], title: str) -> bool:
-    """Return whether weights are those of the continuous model.
+    """Return whether the weights are those of the continuous model.
 
     Raises:
-        ValueError: if they are those of neither.
+        ValueError: if they belong to neither model.
     """
     found = set(weights)
     critic = {f"critic.{part}" for part in _PARTS}
@@ -147,7 +147,7 @@ def check_names(weights: Mapping[str, Any], title: str) -> bool:
 def _sizes(
     observation_space: gym.Space[Any], action_space: gym.Space[Any], is_continuous: bool, title: str
 ) -> tuple[int, int]:
-    """Return how many numbers the model reads, and how many it gives."""
+    """Return the sizes of the model's input and output."""
     box = gym.spaces.Box
     if not isinstance(observation_space, box):
         raise ValueError(f"{title}: expected observations of a Box, got {observation_space}")
@@ -155,8 +155,8 @@ def _sizes(
     if not isinstance(action_space, expected):
         script = "ppo_continuous_action.py" if is_continuous else "ppo.py"
         raise ValueError(
-            f"{title}: is a model of {script}, which acts in a {expected.__name__}, and the environment has "
-            f"{action_space}"
+            f"{title}: a model of {script} acts in a {expected.__name__}, but the action space of the "
+            f"environment is {action_space}"
         )
     n_outputs = math.prod(action_space.shape) if is_continuous else int(action_space.n)  # type: ignore
     return math.prod(observation_space.shape), n_outputs
@@ -165,7 +165,7 @@ def _sizes(
 def _layers(
     weights: Mapping[str, NDArray[Any]], network: str, n_inputs: int, n_outputs: int, title: str
 ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Return weight [n_out, n_in] and bias [n_out] of each layer, having checked their shapes."""
+    """Return weight [n_out, n_in] and bias [n_out] of each layer, with their shapes checked."""
     widths = [n_inputs]
     for layer in _LAYERS[:-1]:
         shape = np.shape(weights[f"{network}.{layer}.weight"])
@@ -190,13 +190,13 @@ def _checked(
             f"{list(found.shape)}"
         )
     if not np.isfinite(found).all():
-        raise ValueError(f"{title}: {name}: holds numbers that are not finite")
+        raise ValueError(f"{title}: {name}: contains values that are not finite")
     return found.astype(np.float32)
 
 
 def _drawn(logits: NDArray[np.float32], generator: np.random.Generator) -> int:
-    """Return an index, drawn with probabilities softmax(logits)."""
+    """Sample an index with probabilities softmax(logits)."""
     exponents = np.exp(logits.astype(np.float64) - logits.max())
     below = np.cumsum(exponents)
     index = np.searchsorted(below, generator.random() * below[-1], side="right")
-    return min(int(index), len(logits) - 1)  # a product can round up to the whole
+    return min(int(index), len(logits) - 1)  # the product can round up to the total

@@ -1,4 +1,4 @@
-"""A game of turns as the environment of one player, for workers that play by themselves."""
+"""Turn-based game as a single-player environment, for workers in batch mode."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from parllel.types import Tree
 
 
 class GameAgainstRandom(gym.Env[Any, Any]):
-    """Play one seat of a game; in the others random legal moves are played.
+    """One seat of a game; the other seats play random legal moves.
 
-    The seat is that of the seed: with two players, the first for even seeds. Info has what a player of a game
-    is told: "legal_actions", "text", and more by the game; after a win "is_success".
+    The seed determines the seat: with two players, the first one for even seeds. Info contains what a player
+    of a game receives ("legal_actions", "text", and more depending on the game), and at the end of an episode
+    "is_success".
 
     Args:
-        env: an AEC environment whose players have the same spaces; closed with this one.
+        env: an AEC environment whose players have equal spaces. Owned: closed with this one.
     """
 
     def __init__(self, env: Any) -> None:
@@ -39,7 +40,7 @@ class GameAgainstRandom(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tree, dict[str, Any]]:
-        """Begin an episode; without a seed, it draws one."""
+        """Start an episode. Without a seed, one is drawn."""
         super().reset(seed=seed)
         episode = int(self.np_random.integers(2**32)) if seed is None else seed
         self._seat = self._game.players[episode % len(self._game.players)]
@@ -50,7 +51,7 @@ class GameAgainstRandom(gym.Env[Any, Any]):
         return self._observation()
 
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Play a move, and those of the others until this player's next turn."""
+        """Play a move, then those of the others up to this player's next turn."""
         reward = self._game.step({self._seat: action}).get(self._seat, 0.0)
         reward += self._let_others_move()
         self._total += reward
@@ -61,7 +62,7 @@ class GameAgainstRandom(gym.Env[Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def _let_others_move(self) -> float:
-        """Play the others' moves, and return what this player got for them."""
+        """Play the others' moves and return this player's reward for them."""
         reward = 0.0
         while (movers := self._game.turn()) and movers != [self._seat]:
             self._game.observe(movers[0])
@@ -77,7 +78,7 @@ class GameAgainstRandom(gym.Env[Any, Any]):
         return self._game.env.observe(self._seat), info
 
     def render(self) -> Any:
-        """Return a picture, if the game draws any."""
+        """Return a picture if the game renders any."""
         return self._game.env.render()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A person at a terminal as what decides: a key for each action, or a line where there are too many."""
+"""Person at a terminal as an agent: one key per action, or typed lines if there are too many."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from parllel.distributed.operators.protocol.choosing import KEYS, action_keys
 from parllel.distributed.operators.workers.terminal import Terminal
 from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
 
-_SHOWN = 2000  # characters of an observation that has no other text
+_SHOWN = 2000  # characters of an observation without a text form
 
 
 class HumanAgent(WorkerAgent):
-    """Show what there is to see, and ask for a key.
+    """Shows the environment and asks for a key.
 
-    Discrete actions have the keys 0-9, then letters; those that the environment calls left, right, up,
-    forward or down have the arrows too. Others are typed as lines of JSON, as are the legal ones of a game.
+    Discrete actions have the keys 0-9, then letters; actions that the environment names left, right, up,
+    forward or down have the arrow keys too. All other actions, and those of games, are typed as JSON.
 
     Args:
         open_terminal: called for the first action.
-        keys: action by key, in place of the default ones; arrows are called "left", "right", "up" and "down".
+        keys: action by key, replacing the defaults. Arrow keys are "left", "right", "up" and "down".
         view: returns the environment as text, and the names of its actions; None for a player.
-        names: of the actions, in their order, in place of those of the environment.
+        names: of the actions, in order, replacing the environment's.
 
     Raises, from `bind`:
-        ValueError: for a key whose action is not in the space, or names of another number than its actions.
+        ValueError: for a key whose action is not in the space, or if the number of names is wrong.
     """
 
     takes_actions = True
@@ -48,7 +48,7 @@ class HumanAgent(WorkerAgent):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces."""
+        """Set the spaces."""
         for key, action in (self._keys or {}).items():
             if action_space is not None and not action_space.contains(action):
                 raise ValueError(
@@ -57,15 +57,15 @@ class HumanAgent(WorkerAgent):
         n = getattr(action_space, "n", None)
         if action_space is not None and self._names is not None and len(self._names) != n:
             raise ValueError(
-                f"action_names: expected one for each action of {action_space}, got {self._names!r}"
+                f"action_names: expected one name per action of {action_space}, got {self._names!r}"
             )
         self._space = action_space
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return what the person chose, and the key or line as `raw`.
+        """Return the person's choice, with the key or line as `raw`.
 
         Raises:
-            TerminalError: if there is no terminal, or it was left.
+            TerminalError: if there is no terminal, or its user has left.
         """
         if self._terminal is None:
             self._terminal = self._open()
@@ -79,7 +79,7 @@ class HumanAgent(WorkerAgent):
         return self._key(self._terminal, keys, names)
 
     def _own_keys(self, names: Sequence[str] | None) -> dict[str, int] | None:
-        """Return the action of each key; None if there are more actions than keys."""
+        """Return the default action of each key, or None if there are more actions than keys."""
         space = self._space
         if not isinstance(space, gym.spaces.Discrete) or space.n > len(KEYS):
             return None
@@ -93,7 +93,7 @@ class HumanAgent(WorkerAgent):
             key = terminal.read_key()
             if key in keys:
                 return Decision(keys[key], raw=key)
-            terminal.show(f"{key!r} is no action")
+            terminal.show(f"{key!r} is not an action")
 
     def _line(self, terminal: Terminal, legal: Sequence[Any] | None) -> Decision:
         expected = f"one of {list(legal)}" if legal else f"an action of {self._space}, as JSON"
@@ -122,8 +122,8 @@ def _menu(
     for key, action in keys.items():
         by_action.setdefault(action, []).append(key)
     parts = []
-    for action, those in by_action.items():
+    for action, shortcuts in by_action.items():
         i = action - first
         name = names[i] if names is not None and 0 <= i < len(names) else f"action {action}"
-        parts.append(f"[{'/'.join(those)}] {name}")
+        parts.append(f"[{'/'.join(shortcuts)}] {name}")
     return "  ".join(parts)

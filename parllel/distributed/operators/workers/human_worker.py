@@ -1,12 +1,13 @@
-"""A person at a terminal, by keys.
+"""Worker for a person at a terminal, who chooses by keys.
 
 parllel operators worker human --env-id FrozenLake-v1 --episodes 3
 
-Settings: "keys", an action by key, such as {"w": 0, "left": 1}; "action_names", a list of them.
+Settings: "keys", action by key, such as {"w": 0, "left": 1}; "action_names", a list.
 
-With --interactive, a `step` may bring its action, and is taken without asking; with --no-terminal as well,
-each has to. At a terminal the environment is shown as text: in its render mode "ansi", if it has that and no
-other was named; MiniGrid in its own text; others by their observation. Without one it draws, if it can.
+With --interactive, a `step` that contains an action is taken without asking; with --no-terminal too, every
+step must contain one. At a terminal the environment is shown as text: by its render mode "ansi", if it has
+one and no other was given; MiniGrid by its own text; others by their observation. Without a terminal it
+renders pictures if it can.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from parllel.distributed.operators.workers.worker_main import (
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the person at the terminal.
+    """Return the agent that asks the person at the terminal.
 
     Raises:
-        ValueError: for a --policy, and keys and names that are none.
+        ValueError: for a --policy, and for invalid keys or names.
     """
     if given.policy is not None:
-        raise ValueError(f"--policy: expected none, as a person decides, got {given.policy!r}")
+        raise ValueError(f"--policy: expected none, because a person decides, got {given.policy!r}")
     keys = settings.get("keys")
     if keys is not None:
         _check_keys(keys)
@@ -49,7 +50,7 @@ def load(
 
     def open_terminal() -> Terminal:
         if not given.terminal:
-            raise TerminalError("this worker has no terminal; send the action with each step")
+            raise TerminalError("this worker has no terminal; send an action with each step")
         return Terminal(given.tty, driver)
 
     if env_factory is None:
@@ -68,15 +69,15 @@ def _check_keys(keys: Any) -> None:
 
 def main() -> int:
     """Run this worker."""
-    parser = worker_parser("human_worker", "Let a person play, by the keys of a terminal.")
+    parser = worker_parser("human_worker", "Ask a person to play, by the keys of a terminal.")
     parser.add_argument(
-        "--tty", default="/dev/tty", help="the terminal; default that of the worker"
+        "--tty", default="/dev/tty", help="path of the terminal; default that of the worker"
     )
     parser.add_argument(
         "--no-terminal",
         action="store_false",
         dest="terminal",
-        help="each step brings its action, with --interactive",
+        help="with --interactive: every step contains its action",
     )
     return run_worker(parser, load, settings=("action_names", "keys"))
 

@@ -1,4 +1,7 @@
-"""The worker's side of the protocol: an environment and an agent, driven by commands.
+"""Runtime of a worker: an environment and an agent, driven by commands.
+
+    driver    one line per command   -->  answer(line)  -->  environment, agent
+              <-- one line per reply; `step` has two where the episode ends
 
 no episode  -- reset --> playing -- step --> playing ... -- step, episode_end --> ended
 ended, failed  -- reset --> playing;  a step is refused
@@ -60,21 +63,21 @@ from parllel.distributed.operators.workers.worker_agent import (
 )
 from parllel.envs.rewards import reward_of
 
-_MAX_CHARACTERS = 2000  # characters of an error's message, and of an observation as text
+_MAX_CHARACTERS = 2000  # of error messages, and of observations shown as text
 _MAX_SPACE_CHARACTERS = 200
 
 
 class InteractiveRuntime:
-    """Answer commands, one line each, after `bind`.
+    """Answers commands, one line each, after `bind`.
 
     Args:
         agent: a WorkerAgent, a Policy, or a function of an observation.
-        env_factory: makes the environment, in `make_env`; None for a player alone.
-        run_id, env_id: for `ready`; default of the latter the environment's own.
-        max_steps: of an episode, unless a reset gives another number.
+        env_factory: called by `make_env`; None for a worker that only plays games.
+        run_id, env_id: reported in `ready`; `env_id` defaults to the environment's own.
+        max_steps: limit of an episode, unless a reset gives another.
 
     Attributes:
-        ended: whether a `stop` was answered.
+        ended: whether `stop` was answered.
     """
 
     def __init__(
@@ -88,11 +91,13 @@ class InteractiveRuntime:
     ) -> None:
         self.ended = False
         self._agent = worker_agent_of(agent)
+        # Any worker may become a player, even one with an environment: `init_agent` decides.
         self._player = PlayerRuntime(self._agent)
         self._run_id, self._env_id, self._max_steps = run_id, env_id, max_steps
         self._env: gym.Env[Any, Any] | None = None
         self._playing = False
-        self._decided: Decision | None = None  # while it is played
+        # While its step is in progress: if that fails, the error reply reports what the decision cost.
+        self._decided: Decision | None = None
         self._why_not = "step: send reset first"
         self._handlers: dict[type, Callable[[Any], Any]] = {
             StepCommand: self._step,
@@ -105,7 +110,8 @@ class InteractiveRuntime:
         self._env_factory = env_factory
 
     def make_env(self) -> None:
-        """Make the environment, if there is to be one."""
+        """Make the environment, unless the worker has none."""
+        # Separate from `bind`, so that a failure is reported as the environment's and not as the policy's.
         if self._env_factory is not None:
             self._env = self._env_factory()
             if self._env_id is None:
@@ -113,7 +119,7 @@ class InteractiveRuntime:
                 self._env_id = spec.id if spec is not None else type(self._env.unwrapped).__name__
 
     def bind(self) -> None:
-        """Tell the agent the environment's spaces, after making it if that was not done."""
+        """Bind the agent to the environment's spaces; make the environment if that was not done."""
         if self._env is None:
             self.make_env()
         if self._env is not None:
@@ -123,38 +129,42 @@ class InteractiveRuntime:
     # ------------------------------------------------------------------ commands
 
     def answer(self, line: bytes) -> bytes:
-        """Return the replies to a line, as lines. Whatever goes wrong is a reply."""
+        """Return the replies to a command line, as lines. Any failure becomes an `error` reply."""
         message_id: Any = UNSET
         try:
             command = read_command(line)
-            message_id = command.id
+            message_id = command.id  # before the handler, whose failure is reported under it
             replies = self._handlers[type(command)](command)
             if type(replies) is tuple:
                 first, last = replies
                 first.id = last.id = message_id
+                # One write for both: the driver never sees the end of an episode without its last step.
                 return write_reply(first) + write_reply(last)
             replies.id = message_id
             return write_reply(replies)
         except (KeyboardInterrupt, TerminationSignal):
-            raise
-        # An environment or agent that calls `exit` has failed, no more; and what is written in Rust may raise
-        # a BaseException of its own.
+            raise  # the worker ends; no reply is due
+        # BaseException: an environment or agent that calls `exit` must not end the worker, and extensions
+        # written in Rust raise their own BaseException.
         except BaseException as error:
             if isinstance(error, MessageError) and error.id is not None:
+                # The line was unreadable as a whole, but its id was found: the driver can match the error.
                 message_id = error.id
             return self.refusal(error, message_id)
 
     def refusal(self, error: BaseException, message_id: Any = UNSET) -> bytes:
-        """Return the line that reports an error; the traceback of what was executed goes to the log."""
+        """Return the `error` reply for an exception. The traceback goes to the log."""
+        # A MessageError is the driver's mistake, and our stack says nothing about it.
         if not isinstance(error, MessageError):
             print_traceback(error)
         reply = ErrorReply(message=error_text(error), id=message_id)
-        # What a language model was paid for, although nothing came of it.
+        # Tokens were spent on the decision even if it failed.
         decision = getattr(error, "decision", None) or self._decided
         if isinstance(decision, Decision):
-            with suppress(TypeError):  # an agent's own, of values that JSON has not
+            # TypeError: a custom agent's decision may hold values that JSON cannot.
+            with suppress(TypeError):
                 show_decision(checked_decision(decision), reply)
-        self._decided = None
+        self._decided = None  # reported; a later error must not count these tokens again
         return write_reply(reply)
 
     def _reset(self, command: ResetCommand) -> ReadyReply:
@@ -162,9 +172,12 @@ class InteractiveRuntime:
         seed = command.seed if isinstance(command.seed, int) else None
         limit = command.max_steps if isinstance(command.max_steps, int) else self._max_steps
         if command.frame and not self._agent.takes_actions:
+            # Before the reset: a refused command must not change the episode.
             check_can_render(env)
+        # Not playing until all of the reset has succeeded: half-reset environments are not stepped.
         self._playing, self._why_not = False, "step: the reset failed; send another"
         self._observation, self._info = env.reset(seed=seed)
+        # Seeded separately, so that environment and agent draw different numbers from the same seed.
         own = command.agent_seed
         self._agent.reset(agent_seed(own if isinstance(own, int) else seed))
         ready = ReadyReply(
@@ -183,35 +196,40 @@ class InteractiveRuntime:
             ready.render_payload = self._frame(env, str(command.frame))
         self._n, self._total = 0, 0.0
         self._limit = math.inf if limit is None else limit
-        self._playing = True
+        self._playing = True  # last: an exception above leaves the reset failed
         return ready
 
     def _step(self, command: StepCommand) -> StepReply | tuple[StepReply, EpisodeEndReply]:
         if not self._playing:
-            self._environment("step")
+            self._environment("step")  # a player gets the more specific error
             raise MessageError(self._why_not)
         env: Any = self._env
         if command.frame and not self._agent.takes_actions:
             check_can_render(env)
-        begun = time.perf_counter()
+        # Everything up to `env.step` may fail and leave the episode as it was: the driver can step again.
+        begun = time.perf_counter()  # only the agent's time; the driver measures the round trip
         if command.action is UNSET:
             decision = checked_decision(self._agent.decide(self._observation, self._info))
         elif self._agent.takes_actions:
+            # A person chose elsewhere. The action is checked but not clipped: they can be asked again.
             decision = Decision(self._action_brought(command.action))
         else:
-            raise MessageError("step: action: expected none, as this operator decides itself")
+            raise MessageError("step: action: expected none, because this operator decides itself")
         took = time.perf_counter() - begun
         self._decided = decision
         action = self._given.of(decision.action)
-        # Before the step, which cannot be undone.
+        # Encoded before the step, which cannot be undone if the reply then fails.
         shown = self._given.to_json(action)
+        # From here on the environment has moved. If it or the reply fails, only a reset brings it back.
         self._playing, self._why_not = False, "step: the environment failed; send reset"
         self._observation, reward, terminated, truncated, self._info = env.step(action)
         reward, terminated = reward_of(reward, str(self._env_id)), bool(terminated)
+        # JSON cannot hold it, and neither could any later sum of rewards.
         if not math.isfinite(reward):
             raise ValueError(f"the environment's reward: expected a finite number, got {reward}")
         self._n += 1
         self._total += reward
+        # The limit of the reset holds in addition to the environment's own.
         truncated = bool(truncated) or (self._n >= self._limit and not terminated)
         step = StepReply(
             step_index=self._n,
@@ -230,14 +248,15 @@ class InteractiveRuntime:
         if not (terminated or truncated):
             self._playing = True
             return step
-        # Not refused where nothing is drawn: whether the episode ends was not known when it was asked for.
+        # An environment that cannot render is no error here: when the driver asked for a last frame it could
+        # not know that this step ends the episode.
         if not command.frame and command.last_frame and self._shows(env):
             step.render_payload = self._frame(env, str(command.last_frame))
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
 
     def _caption(self, env: gym.Env[Any, Any], reply: ReadyReply | StepReply) -> None:
-        # What MiniGrid asks for, which its pictures do not show.
+        # MiniGrid's instruction, which its pictures do not show.
         mission = getattr(env.unwrapped, "mission", None) if self._agent.takes_actions else None
         if isinstance(mission, str):
             reply.text = mission
@@ -247,7 +266,7 @@ class InteractiveRuntime:
 
     def _frame(self, env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
         if self._agent.takes_actions and not can_render(env):
-            # A person has to see something to choose by.
+            # A person needs something to decide by.
             return text_frame(str(self._observation)[:_MAX_CHARACTERS])
         return frame_of(env, mode)
 
@@ -258,6 +277,7 @@ class InteractiveRuntime:
             raise MessageError(f"step: action: {error}") from None
 
     def _episode_end(self, terminated: bool, truncated: bool) -> EpisodeEndReply:
+        # Our own sums, which the driver compares with what it has counted.
         end = EpisodeEndReply(
             total_reward=self._total,
             episode_length=self._n,
@@ -265,23 +285,24 @@ class InteractiveRuntime:
             truncated=truncated,
         )
         for name in ("is_success", "success"):
-            said = self._info.get(name) if isinstance(self._info, Mapping) else None
-            if isinstance(said, (bool, int, float, np.generic)):
-                end.success = bool(said)
+            # Both spellings are in use; the second wins.
+            success = self._info.get(name) if isinstance(self._info, Mapping) else None
+            if isinstance(success, (bool, int, float, np.generic)):
+                end.success = bool(success)
         return end
 
     def _stop(self, command: StopCommand) -> StoppedReply:
-        self.ended = True
+        self.ended = True  # the serving loop leaves after it has written the reply
         return StoppedReply()
 
     def _environment(self, doing: str) -> gym.Env[Any, Any]:
         if self._env is None:
-            raise MessageError(f"{doing}: this worker is a player; send init_agent")
+            raise MessageError(f"{doing}: this worker only plays games; send init_agent")
         return self._env
 
     def close(self) -> None:
-        """Close the environment and the agent, each even if the other fails. Idempotent."""
-        env, self._env = self._env, None
+        """Close the environment and the agent, even if one of them fails. Idempotent."""
+        env, self._env = self._env, None  # taken first, so that a second call does nothing
         self._playing = False
         try:
             if env is not None:
@@ -291,19 +312,20 @@ class InteractiveRuntime:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Write the traceback of an exception to standard error, the worker's log."""
-    with suppress(Exception):  # as if that is closed
+    """Print the traceback of an exception to standard error, the worker's log."""
+    with suppress(Exception):  # standard error may be closed
         traceback.print_exception(error, file=sys.stderr)
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception as one text for a reply, without its traceback."""
+    """Return the text of an exception for a reply, without its traceback."""
     try:
         text = str(error)
     except Exception:
-        text = "(its text cannot be made)"
+        text = "(its message cannot be converted to text)"
     if not isinstance(error, MessageError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    # Unpaired surrogates in a message would make the reply impossible to encode.
     return text[:_MAX_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
@@ -319,7 +341,7 @@ def _action_space(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def action_names(env: Any) -> list[str] | None:
-    """Return what environments of Atari and MiniGrid call their actions; None for most others."""
+    """Return the names of actions in Atari and MiniGrid environments; None for most others."""
     inner: Any = getattr(env, "unwrapped", env)
     meanings = getattr(inner, "get_action_meanings", None)
     if callable(meanings):

@@ -1,11 +1,11 @@
-r"""Baselines, and language models in any environment or game.
+r"""Worker for baselines, and for language models in any environment or game.
 
 parllel operators worker operators \
     --env-id CartPole-v1 --policy random --seeds 0:50
 parllel operators worker operators \
     --env-id FrozenLake-v1 --settings '{"model": "gpt-5-mini"}'
 
---policy is random, noop, or file.py:name. Without it, a language model decides, which --settings name.
+--policy is random, noop, or file.py:name. Without it, --settings must name a language model.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _FILE = re.compile(r".+\.py(:\w+)?")
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the baseline that `--policy` names, or the language model of the settings.
+    """Return the baseline of `--policy`, or the language model of the settings.
 
     Raises:
-        ValueError: if neither is named, or both.
+        ValueError: if both or neither are given.
     """
     policy = given.policy
     if settings:
-        # Here, as baselines start in a third of the time without it.
+        # Imported here: without it, baselines start in a third of the time.
         from parllel.distributed.operators.llm.llm_worker import llm_load
 
         return llm_load("operators_worker", _model)(given, settings, env_factory)
@@ -51,10 +51,10 @@ def load(
         return LoadedWorker(NoopWorkerAgent(), env_factory)
     if policy is None or not _FILE.fullmatch(policy):
         raise ValueError(
-            f"--policy: expected random, noop, file.py or file.py:name, got {policy!r}; policy_worker takes "
-            "other specifications, and --settings name a language model"
+            f"--policy: expected random, noop, file.py or file.py:name, got {policy!r}; use policy_worker "
+            "for other specifications, or name a language model in --settings"
         )
-    # Here, as it imports three times as much as random actions need.
+    # Imported here: it takes three times as long as everything that random actions need.
     from parllel.distributed.operators.workers.policy_worker import specified_agent
 
     return LoadedWorker(specified_agent(policy), env_factory)

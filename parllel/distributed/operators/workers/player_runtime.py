@@ -1,4 +1,9 @@
-"""A worker as one player of a game that runs in the driver."""
+"""Runtime of a worker that is one player of a game. The game itself runs in the driver.
+
+driver    init_agent(game, player, seed)        -->  spaces of the player, agent.reset
+          select_action(observation, legal ...) -->  agent.decide
+          <-- action_selected; whether the action is legal is decided by the driver
+"""
 
 from __future__ import annotations
 
@@ -30,9 +35,10 @@ Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
 
 class PlayerRuntime:
-    """Answer the commands for players.
+    """Answers the commands for players.
 
-    Where `init_agent` names the game, the agent is given observations as that has them, else JSON values.
+    If `init_agent` names the game, the agent receives observations in the types of its space; otherwise it
+    receives JSON values.
 
     Args:
         agent: decides.
@@ -43,16 +49,18 @@ class PlayerRuntime:
         self._player_id: str | None = None
         self._spaces: Spaces | None = None
         self._given: GivenAction | None = None
-        self._known: dict[str, Spaces] = {}
+        self._known: dict[str, Spaces] = {}  # by game, arguments and player
 
     def init_agent(self, command: InitAgentCommand) -> AgentReadyReply:
-        """Begin an episode of a game."""
-        self._player_id = None  # until this has worked
+        """Start an episode of a game."""
+        # Unset until everything below has succeeded: after a failed start, actions are refused.
+        self._player_id = None
         self._spaces = self._spaces_of(command)
         self._given = None if self._spaces is None else GivenAction(self._spaces[1])
+        # With unknown spaces, the agent sees and returns JSON values.
         self._agent.bind(*(self._spaces or (None, None)))
         seed = command.seed if isinstance(command.seed, int) else None
-        self._agent.reset(agent_seed(seed))
+        self._agent.reset(agent_seed(seed))  # after `bind`, which may make the policy that is reset
         self._player_id = command.player_id
         return AgentReadyReply(player_id=command.player_id)
 
@@ -60,34 +68,38 @@ class PlayerRuntime:
         if not isinstance(command.env_id, str):
             return None
         kwargs = command.env_kwargs if isinstance(command.env_kwargs, dict) else {}
-        # Remembered, as the game is made for it, and each episode begins with this command.
+        # Cached: each episode starts with this command, and finding the spaces means making the game.
         key = json.dumps([command.env_id, kwargs, command.player_id], sort_keys=True)
         if key not in self._known:
-            # Here, as workers that are no players do without it.
+            # Imported here: workers that play no games do not need it.
             from parllel.distributed.operators.games.player_spaces import player_spaces
 
             self._known[key] = player_spaces(command.env_id, kwargs, command.player_id)
         return self._known[key]
 
     def select_action(self, command: SelectActionCommand) -> ActionSelectedReply:
-        """Let the agent choose, unless a person has."""
+        """Ask the agent for an action, unless the command contains a person's choice."""
         if self._player_id is None:
             raise MessageError("select_action: send init_agent first")
+        # A mix-up of seats would go unnoticed: the observation of another seat has the same form.
         if command.player_id != self._player_id:
             raise MessageError(
                 f"select_action: expected player_id {self._player_id!r}, as in init_agent, got "
                 f"{command.player_id!r}"
             )
         if command.action is not UNSET:
+            # Without `decide_s`: the driver has measured how long the person took.
             action = self._action_brought(command.action)
             return ActionSelectedReply(player_id=command.player_id, action=action)
         observation = command.observation
         if self._spaces is not None:
+            # Imported here: only players of games that are named need it.
             from parllel.distributed.wire.space_json import from_json
 
             observation = from_json(self._spaces[0], observation)
         info: dict[str, Any] = {**(command.info or {}), "player_id": command.player_id}
         for name in ("legal_actions", "text"):
+            # Left out if the game does not tell: agents test whether the keys are present.
             value = getattr(command, name)
             if value:
                 info[name] = value
@@ -102,10 +114,10 @@ class PlayerRuntime:
     def _action_brought(self, values: Any) -> Any:
         if not self._agent.takes_actions:
             raise MessageError(
-                "select_action: action: expected none, as this operator decides itself"
+                "select_action: action: expected none, because this operator decides itself"
             )
         if self._given is None:
-            return values
+            return values  # the space is unknown here; the driver checks the action
         try:
             return self._given.to_json(self._given.from_json(values))
         except ValueError as error:
@@ -116,19 +128,20 @@ class PlayerRuntime:
             try:
                 return self._given.to_json(self._given.of(action))
             except ValueError:
-                pass  # the game has a rule for what is no action of it, and shows what was said
+                # Sent as it is: the game's rule for illegal actions decides, and records show it.
+                pass
         return action.tolist() if hasattr(action, "tolist") else action
 
 
 def show_decision(decision: Decision, reply: StepReply | ActionSelectedReply | ErrorReply) -> None:
-    """Say in a reply how an action came about."""
+    """Copy the details of a decision to a reply."""
     for name, value in zip(Decision._fields[1:], decision[1:], strict=True):
         if value is not None:
             setattr(reply, name, value)
 
 
 def agent_seed(seed: int | None) -> int | None:
-    """Return the agent's seed in the episode of a seed, which is the environment's own."""
-    # As `play_episodes` derives it, for the same episodes. The environment would draw the same numbers from
-    # the seed itself.
+    """Derive the agent's seed in an episode from the seed of the environment."""
+    # Derived as in `play_episodes`, so that the episodes are the same. Not the seed itself: the environment
+    # draws from that, and the two streams would be equal.
     return None if seed is None else Seeds(seed).integer("policy")

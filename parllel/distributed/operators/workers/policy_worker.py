@@ -1,4 +1,4 @@
-r"""Any specification of an agent that `parllel.policies` understands: a run, a file, a URL, an action.
+r"""Worker for any agent specification of `parllel.policies`: a run, a file, a URL, an action.
 
 parllel operators worker policy \
     --env-id CartPole-v1 --policy http://127.0.0.1:8000 --seeds 0:50
@@ -28,14 +28,14 @@ _AnySpace = gym.Space[Any] | None
 
 
 class PolicyWorkerAgent(WorkerAgent):
-    """Let a policy decide, as its environment 0.
+    """Decides by a policy, as its environment 0.
 
     Args:
-        make_policy: called with the observation and the action space of an environment, and again for other
-            spaces; it may return the same policy then. The last one is closed with this.
+        make_policy: called with the observation and action space of an environment, and again when they
+            change; it may return the same policy. The last policy is owned and closed.
 
     Raises, from `bind`:
-        ValueError: for a policy of other spaces.
+        ValueError: if the policy was made for other spaces.
     """
 
     def __init__(self, make_policy: Callable[[_AnySpace, _AnySpace], Policy]) -> None:
@@ -44,9 +44,9 @@ class PolicyWorkerAgent(WorkerAgent):
         self._spaces: tuple[_AnySpace, _AnySpace] = (None, None)
 
     def bind(self, observation_space: _AnySpace, action_space: _AnySpace) -> None:
-        """Make the policy for these spaces."""
+        """Make the policy for the spaces."""
         spaces = (observation_space, action_space)
-        # A player is bound for each game; a policy may take seconds to load.
+        # A player is bound anew for each episode, and loading a policy may take seconds.
         if self._policy is not None and spaces == self._spaces:
             return
         policy, before = self._make(*spaces), self._policy
@@ -56,7 +56,7 @@ class PolicyWorkerAgent(WorkerAgent):
         _check_spaces(policy, {"observation": observation_space, "action": action_space})
 
     def reset(self, seed: int | None) -> None:
-        """Let the policy begin an episode."""
+        """Reset the policy for a new episode."""
         self._bound().reset([0], [seed])
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
@@ -75,25 +75,25 @@ class PolicyWorkerAgent(WorkerAgent):
 
 
 def _check_spaces(policy: Policy, spaces: Mapping[str, _AnySpace]) -> None:
-    """Raise ValueError for a policy of other environments, as `play_episodes` does."""
-    for kind, came in spaces.items():
+    """Raise ValueError if the policy was made for other spaces, as `play_episodes` does."""
+    for kind, actual in spaces.items():
         expected = getattr(policy, f"{kind}_space")
-        if came is not None and expected is not None and came != expected:
+        if actual is not None and expected is not None and actual != expected:
             raise ValueError(
                 f"expected the {kind} space {expected}, for which the {type(policy).__name__} was made; the "
-                f"environment has {came}"
+                f"environment has {actual}"
             )
 
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the policy that `--policy` specifies; that of a run is loaded here.
+    """Return the policy of `--policy`. That of a run folder is loaded at once.
 
-    Raises: as `policy_of` does.
+    Raises: as `policy_of`.
     """
     if given.policy is None:
-        raise ValueError("--policy: expected a specification of what decides, got none")
+        raise ValueError("--policy: expected an agent specification, got none")
     code = code_of(given.policy)
     if code is None or not code.is_dir():
         return LoadedWorker(specified_agent(given.policy), env_factory)
@@ -103,14 +103,14 @@ def load(
 
 
 def specified_agent(spec: str) -> PolicyWorkerAgent:
-    """Return an agent that makes its policy when it knows the spaces."""
+    """Return an agent that makes its policy once it knows the spaces."""
     return PolicyWorkerAgent(lambda observation, action: policy_of(spec, observation, action))
 
 
 def loaded_run(
     policy: RunPolicy, given: argparse.Namespace, env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the policy of a run; a batch without an environment plays that of the run's evaluation."""
+    """Return the policy of a run. A batch without `--env-id` plays the run's evaluation environment."""
     if env_factory is None and not given.interactive:
         env_factory = policy.make_env
     return LoadedWorker(PolicyWorkerAgent(lambda observation, action: policy), env_factory)

@@ -1,14 +1,14 @@
-r"""Trained policies: the folder of a run, or a model that CleanRL saved.
+r"""Worker for trained policies: a run folder, or a model saved by CleanRL.
 
 parllel operators worker rl \
     --env-id CartPole-v1 --policy runs/cartpole/ppo-seed0 --seeds 0:50
 
-Settings of a run: "best", the checkpoint of the best evaluation in place of the newest.
+Settings for a run: "best", use the checkpoint of the best evaluation instead of the newest.
 
-Settings of a model of CleanRL: "greedy", the most probable action in place of a drawn one; "normalize",
-observations by their running mean and variance, as ppo_continuous_action.py does it in training and
-evaluation. These are not in its file: they begin anew with each worker, and go on from episode to episode.
-Default true for models of that script, else false.
+Settings for a CleanRL model: "greedy", choose the most probable action instead of sampling; "normalize",
+normalise observations by their running mean and variance, as ppo_continuous_action.py does in training and
+evaluation. The file does not contain these statistics: each worker starts them anew and continues them from
+episode to episode. Default true for models of that script, else false.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from parllel.distributed.operators.workers.worker_main import (
 from parllel.policies.policy_loading import load_policy
 
 _OF_RUNS, _OF_MODELS = ("best",), ("greedy", "normalize")
-_BOUND = 10.0  # of normalised observations, in ppo_continuous_action.py
+_BOUND = 10.0  # normalised observations are clipped to this, as in ppo_continuous_action.py
 
 
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the policy of a run or file.
+    """Return the policy of a run folder or file.
 
     Raises:
-        FileNotFoundError: if there is neither.
-        ValueError: for a setting of the other kind; as `load_policy` and `CleanRlPolicy` do.
+        FileNotFoundError: if there is no such folder or file.
+        ValueError: for a setting of the other kind. Also raises as `load_policy` and `CleanRlPolicy`.
     """
     if given.policy is None:
-        raise ValueError("--policy: expected the folder of a run or a file of CleanRL, got none")
+        raise ValueError("--policy: expected a run folder or a file of CleanRL, got none")
     path = Path(given.policy)
     if path.is_dir():
-        _check_settings(settings, _OF_RUNS, f"{path}: the folder of a run")
+        _check_settings(settings, _OF_RUNS, f"{path}: a run folder")
         return loaded_run(load_policy(path, best=settings.get("best", False)), given, env_factory)
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path}: expected the folder of a run or a file of CleanRL, got neither"
+            f"{path}: expected a run folder or a file of CleanRL, but it does not exist"
         )
     _check_settings(settings, _OF_MODELS, f"{path}: a model of CleanRL")
     return _loaded_model(path, settings, env_factory)
@@ -61,7 +61,7 @@ def load(
 def _loaded_model(
     path: Path, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    # Here, as the folder of a run may need no torch.
+    # Imported here: a run folder may need no torch.
     from parllel.torch.state_dict_file import read_state_dict
 
     weights, title = read_state_dict(path), str(path)
@@ -78,7 +78,7 @@ def _loaded_model(
 
 
 def normalized(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Return an environment with the observations that ppo_continuous_action.py shows its agent."""
+    """Wrap an environment to yield the observations that ppo_continuous_action.py shows its agent."""
     flat = gym.wrappers.FlattenObservation(env)
     shape = flat.observation_space.shape
     assert shape is not None
@@ -92,7 +92,7 @@ def normalized(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 def _check_settings(settings: dict[str, Any], known: tuple[str, ...], what: str) -> None:
     for name, value in settings.items():
         if name not in known:
-            raise ValueError(f"settings: {name!r} is not for {what}, which has {', '.join(known)}")
+            raise ValueError(f"settings: {name!r} is unknown for {what}; known: {', '.join(known)}")
         if not isinstance(value, bool):
             raise ValueError(f"settings: {name}: expected true or false, got {value!r}")
 

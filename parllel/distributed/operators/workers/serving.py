@@ -1,4 +1,9 @@
-"""Make this process a worker: answer the commands of its standard input until `stop`."""
+"""Serving loop of a worker: answers commands on standard input until `stop`.
+
+driver    commands  -->  ProtocolStreams.read_line  -->  InteractiveRuntime.answer
+          replies   <--  ProtocolStreams.write
+          SIGTERM   -->  TerminationSignal, raised in whatever runs; environment and agent are closed
+"""
 
 from __future__ import annotations
 
@@ -32,18 +37,18 @@ def serve(
     env_id: str | None = None,
     max_steps: int | None = None,
 ) -> int:
-    """Answer commands until `stop`, the end of the input, or SIGTERM; return the status to exit with.
+    """Answer commands until `stop`, the end of the input, or SIGTERM. Returns the exit status.
 
-    What is printed in this process goes to its standard error from here on. A worker that prints while it
-    loads its policy calls `take_streams` first.
+    From here on, everything printed in this process goes to its standard error. A worker that prints while it
+    loads its policy must call `take_streams` first.
 
     Args:
-        agent: a WorkerAgent; a Policy, which acts as `play_episodes` lets it act; or a function that is given
-            an observation and returns an action or a Decision. It is closed at the end.
-        env_factory: makes the environment; None for a player of games alone.
+        agent: a WorkerAgent; a Policy, which acts as in `play_episodes`; or a function that takes an
+            observation and returns an action or a Decision. Closed at the end.
+        env_factory: makes the environment; None for a worker that only plays games.
         run_id: default the environment variable OPERATOR_RUN_ID.
-        env_id: for the `ready` reply; default what the environment says.
-        max_steps: of an episode, which is truncated then, unless a reset gives another number.
+        env_id: for the `ready` reply; default the environment's own.
+        max_steps: truncate episodes after this many steps, unless a reset gives another limit.
     """
     streams = take_streams()
     run_id = os.environ.get("OPERATOR_RUN_ID", "") if run_id is None else run_id
@@ -54,33 +59,36 @@ def serve(
         "max_steps": max_steps,
     }
 
-    def answer_all(runtime: InteractiveRuntime, came: list[int]) -> int:
-        _answer_all(runtime, streams, came)
+    def answer_all(runtime: InteractiveRuntime, signals: list[int]) -> int:
+        _answer_all(runtime, streams, signals)
         return 0
 
     return run_loaded(agent, arguments, load_failed, answer_all)
 
 
 def load_failed(error: BaseException, what: str = "policy") -> int:
-    """Answer that a worker cannot start, because of `error`; return the status to exit with, 1."""
+    """Reply that a worker cannot start because of `error`. Returns the exit status, 1."""
     print_traceback(error)
     message = f"Failed to load {what}: {error_text(error)}"
+    # Unasked: the driver takes an error before the first command as the reply to that command.
     with suppress(BrokenPipeError):
         take_streams().write(write_reply(ErrorReply(message=message)))
     return 1
 
 
-def _answer_all(runtime: InteractiveRuntime, streams: ProtocolStreams, came: list[int]) -> None:
+def _answer_all(runtime: InteractiveRuntime, streams: ProtocolStreams, signals: list[int]) -> None:
     read_line, answer, write = streams.read_line, runtime.answer, streams.write
     try:
-        while not (runtime.ended or came):
+        # `signals`: the exception of a SIGTERM may have been swallowed inside `answer`.
+        while not (runtime.ended or signals):
             try:
                 line = read_line()
             except MessageError as error:
+                # An overlong line. It was consumed, so the next command can be read.
                 write(runtime.refusal(error))
                 continue
             if line is None:
-                return
+                return  # the driver has closed our input: the same as `stop`
             write(answer(line))
     except BrokenPipeError:
         return  # the driver is gone
@@ -92,31 +100,34 @@ def run_loaded(
     failed: Callable[[BaseException, str], int],
     work: Callable[[InteractiveRuntime, list[int]], int],
 ) -> int:
-    """Load an environment and an agent, work with them, and close both; return the status to exit with.
+    """Load an environment and an agent, work with them, and close both. Returns the exit status.
 
     Args:
         agent, arguments: of the InteractiveRuntime.
-        failed: reports why something cannot be loaded, and which; returns the status.
-        work: is given the runtime, and a list that is no longer empty once SIGTERM came; returns the status.
+        failed: reports an error and which of the two failed to load; returns the exit status.
+        work: called with the runtime, and a list that is non-empty once SIGTERM has arrived; returns the exit
+            status.
     """
     try:
         runtime = InteractiveRuntime(agent, **arguments)
-    except TypeError as error:  # what cannot be an agent
+    except TypeError as error:  # `agent` is nothing that can act
         return failed(error, "policy")
     try:
-        with sigterm_raises() as came:
+        with sigterm_raises() as signals:
             for what, load in (("environment", runtime.make_env), ("policy", runtime.bind)):
                 try:
                     load()
+                # SystemExit too: a script that calls `exit` has failed to load.
                 except (Exception, SystemExit) as error:
                     return failed(error, what)
-            status = work(runtime, came)
-            return 128 + signal.SIGTERM if came else status
+            status = work(runtime, signals)
+            return 128 + signal.SIGTERM if signals else status
     except TerminationSignal:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
+        # Whatever ended the work. The exit status is decided by now, and an error here does not change it.
         _close(runtime)
 
 

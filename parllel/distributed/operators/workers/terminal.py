@@ -1,13 +1,12 @@
-"""A terminal that a person types at, which is left as it was found.
+"""Terminal that a person types at, always restored to its previous settings.
 
     this process                         the terminal
     show         ------------------->    text
     read_key     raw ->  <- key          no echo, no waiting for Enter; Ctrl-C stays a signal
                  restored ->             whatever ends the read: a key, SIGTERM, Ctrl-C, an error
-    read_line    <-------------------    with echo and editing, as the terminal does it
+    read_line    <-------------------    with the terminal's echo and editing
 
-The settings are changed for no longer than one key is awaited, so that only SIGKILL in that moment can leave
-them changed.
+The settings are changed only while a key is awaited, so only a SIGKILL in that time can leave them changed.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from typing import Any
 from parllel.errors import ParllelError
 from parllel.types import Closeable
 
-_SLICE_MS = 1000
+_SLICE_MS = 1000  # between looks at a wait that has no limit
 _ESCAPE_MS = 50  # between the bytes of one key
-# What terminals send for keys that are no characters.
+# Escape sequences and control characters of named keys.
 _NAMES = {
     "\x1b[A": "up",
     "\x1b[B": "down",
@@ -44,35 +43,34 @@ _UNREADABLE = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class TerminalError(ParllelError, OSError):
-    """There is no terminal, or its user has left."""
+    """Raised if there is no terminal, or its user has left."""
 
 
 class Terminal(Closeable):
-    """Ask a person by text and keys.
+    """Asks a person by text and keys.
 
     Args:
         path: of the terminal.
-        driver: a descriptor whose other end is closed when no answer is waited for any more; None if there is
-            none.
+        driver: a descriptor whose other end is closed when nobody waits for the answer any more, or None.
 
     Raises:
-        TerminalError: if it is no terminal, or cannot be opened.
+        TerminalError: if the path is not a terminal, or cannot be opened.
     """
 
     def __init__(self, path: str = "/dev/tty", driver: int | None = None) -> None:
         self._fd = -1
         try:
-            # Not to become the terminal of a worker with a session of its own: Ctrl-C would be sent to it.
+            # O_NOCTTY: as the controlling terminal of a worker's session, it would send Ctrl-C to the worker.
             self._fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
             raise TerminalError(
-                f"{path}: expected a terminal to read keys from: {os.strerror(error.errno or 0)}; start it "
-                "in one, or send the action with each step"
+                f"{path}: expected a terminal to read keys from: {os.strerror(error.errno or 0)}; start the "
+                "worker in a terminal, or send an action with each step"
             ) from None
         if not os.isatty(self._fd):
             self.close()
             raise TerminalError(
-                f"{path}: expected a terminal to read keys from, got something else"
+                f"{path}: expected a terminal to read keys from, got another kind of file"
             )
         self._path, self._driver = path, driver
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -91,21 +89,21 @@ class Terminal(Closeable):
         """
         with _single_keys(self._fd):
             key = self._read_character()
-            # An arrow is several bytes, which come together; Escape alone is one.
+            # Arrows are several bytes, which arrive together. The Escape key is a single one.
             if key == "\x1b" and self._ready(_ESCAPE_MS):
                 key += self._read_character()
                 while key[-1] in "[O0123456789;" and self._ready(_ESCAPE_MS):
                     key += self._read_character()
         if key == _END:
-            raise TerminalError(f"{self._path}: the input was ended with Ctrl-D")
+            raise TerminalError(f"{self._path}: its user ended the input with Ctrl-D")
         return _NAMES.get(key, key)
 
     def read_line(self) -> str:
-        """Wait for a line and return it without its newline; raise as `read_key` does."""
+        """Wait for a line and return it without its newline. Raises as `read_key`."""
         self._wait()
         line = self._read(4096)
         if not line:
-            raise TerminalError(f"{self._path}: the input was ended with Ctrl-D")
+            raise TerminalError(f"{self._path}: its user ended the input with Ctrl-D")
         return line.decode(errors="replace").rstrip("\r\n")
 
     def close(self) -> None:
@@ -131,7 +129,7 @@ class Terminal(Closeable):
             raise TerminalError(f"{self._path}: {os.strerror(error.errno or 0)}") from None
 
     def _wait(self) -> None:
-        """Wait until something was typed, for as long as it takes."""
+        """Wait until something is typed, without a time limit."""
         while not self._ready(_SLICE_MS):
             pass
 
@@ -139,11 +137,11 @@ class Terminal(Closeable):
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         if self._driver is not None:
-            # Without POLLIN: commands that wait there are no reason to look up.
+            # No POLLIN: waiting commands do not matter here. Hang-ups are reported for any event mask.
             poller.register(self._driver, 0)
         for fd, events in poller.poll(timeout_ms):
             if fd == self._driver and events & _UNREADABLE:
-                raise TerminalError(f"{self._path}: what asked for an action has ended")
+                raise TerminalError(f"{self._path}: the driver that asked for an action has ended")
             if fd == self._fd:
                 return True
         return False
@@ -151,16 +149,16 @@ class Terminal(Closeable):
 
 @contextmanager
 def _single_keys(fd: int) -> Iterator[None]:
-    """Let keys be read one by one, without echo."""
-    # Not on Windows, where nothing of this is.
+    """Read single keys without echo inside the context."""
+    # Imported here: Windows has neither module.
     import termios
     import tty
 
     before: list[Any] = termios.tcgetattr(fd)
     try:
-        # Not what was typed before it was asked for: it was meant for something else.
+        # TCSAFLUSH discards what was typed before the question: it was meant for something else.
         tty.setcbreak(fd, termios.TCSAFLUSH)
         yield
     finally:
-        with suppress(termios.error):  # it was closed: what ended the read says so
+        with suppress(termios.error):  # closed meanwhile; the read has raised already
             termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -1,4 +1,4 @@
-"""SIGTERM as an exception, so that a worker closes its environment and its agent."""
+"""Conversion of SIGTERM to an exception, so that a worker closes its environment and agent."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 
 class TerminationSignal(BaseException):
-    """SIGTERM came. No Exception, so that agents and environments let it pass."""
+    """Raised on SIGTERM. Not an Exception, so that agents and environments do not catch it."""
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[list[int]]:
-    """Let SIGTERM end what is going on, so that the environment is closed.
+    """Raise TerminationSignal on SIGTERM inside the context. Does nothing outside the main thread.
 
-    Yields a list that holds the signal once it came: code that catches all exceptions may have kept this one.
+    Yields a list that holds the signal once it has arrived, in case other code swallows the exception.
     """
-    came: list[int] = []
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield came
+        yield signals
         return
 
     def raise_error(number: int, frame: Any) -> None:
-        # Once: the environment is closed then, and must not be interrupted.
+        # Only once: the cleanup that follows must not be interrupted.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        came.append(number)
+        signals.append(number)
         raise TerminationSignal
 
     before = signal.signal(signal.SIGTERM, raise_error)
     try:
-        yield came
+        yield signals
     finally:
         if signal.getsignal(signal.SIGTERM) is raise_error:
             signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""An environment as text, for people at terminals and for language models."""
+"""Environments as text, for people at terminals and for language models."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from parllel.policies.env_names import env_named, file_of, takes_render_mode
 
 
 class TextView:
-    """Make an environment, and show it as text: what it draws as "ansi", or MiniGrid's own text.
+    """Makes an environment and shows it as text: by its render mode "ansi", or by MiniGrid's own text.
 
     Args:
-        make_env: makes it as it was named.
-        env_id, env_kwargs: its name. If they choose no render mode, it is made with "ansi" where it has that.
-        prefers_text: whether it is so where it draws pictures, too.
+        make_env: makes it as specified.
+        env_id, env_kwargs: the specification. If it gives no render mode, "ansi" is used where available.
+        prefers_text: use "ansi" even if the environment renders pictures.
     """
 
     def __init__(
@@ -31,14 +31,14 @@ class TextView:
         self._make_env, self._prefers_text = make_env, prefers_text
         self._env_id = env_id
         self._make_text: Callable[[], gym.Env[Any, Any]] | None = None
-        # A function of a file may take no mode, and has chosen one itself.
+        # Functions in files choose their own mode and may not accept one.
         if "render_mode" not in env_kwargs and file_of(env_id) is None:
             self._make_text = env_named(env_id, {**env_kwargs, "render_mode": "ansi"})
         self._env: gym.Env[Any, Any] | None = None
 
     @property
     def env(self) -> gym.Env[Any, Any]:
-        """The environment that was made last."""
+        """The most recently made environment."""
         assert self._env is not None
         return self._env
 
@@ -54,7 +54,7 @@ class TextView:
         return env
 
     def text(self) -> str | None:
-        """Return the environment as text; None if it has none."""
+        """Return the environment as text, or None if it has no text form."""
         inner: Any = self.env.unwrapped
         if self.env.render_mode == "ansi":
             return str(self.env.render())
@@ -63,9 +63,9 @@ class TextView:
         return None
 
     def view(self) -> tuple[str | None, Sequence[str] | None]:
-        """Return the environment as text, and the names of its actions; None for what it lacks."""
+        """Return the environment as text, and the names of its actions; None for either that it lacks."""
         return self.text(), self.names()
 
     def names(self) -> list[str] | None:
-        """Return the names of the actions; None if they have none."""
+        """Return the names of the actions, or None if they have none."""
         return action_names(self.env)

@@ -1,4 +1,4 @@
-"""What decides in a worker, and how other things that act become one."""
+"""Interface of agents in workers, and adapters of policies and functions to it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy as np
 
 
 class Decision(NamedTuple):
-    """What an agent decided.
+    """An agent's decision.
 
     Attributes:
         action: for the environment.
-        raw: what it said, word by word, as the answer of a language model.
-        parsed: what was made of that, as JSON values, before it became an action.
-        tokens: that it took, in all.
-        prompt_tokens, completion_tokens: that it was asked and answered with.
-        calls: answers of a language model that it took.
-        understood: whether the action follows from what a language model answered; False if it was played in
-            place of an answer that names none, None of agents that are no language model.
+        raw: the agent's literal answer, such as the text of a language model.
+        parsed: the action parsed from it, as JSON values, before conversion to the environment's space.
+        tokens: used in total.
+        prompt_tokens, completion_tokens: used by questions and answers.
+        calls: the number of answers of a language model.
+        understood: whether the action follows from a language model's answer; False if a substitute was
+            played for an answer that names no action, None for agents without a language model.
         answers: of a language model, each as its server sent it, as JSON values.
     """
 
@@ -38,20 +38,21 @@ class Decision(NamedTuple):
     answers: list[Any] | None = None
 
 
-# What models are paid by, in decisions, replies and records.
+# Costs of language models, in decisions, replies and records.
 COUNTS = ("tokens", "prompt_tokens", "completion_tokens", "calls")
-_NO_MORE = (None,) * 6  # fields after `parsed`
+_NO_MORE = (None,) * 6  # the fields after `parsed`
 
 
 def checked_decision(made: Any) -> Decision:
-    """Return what an agent decided.
+    """Return a decision, normalised for replies.
 
     Raises:
-        TypeError: if it is no Decision, or one whose text and tokens a reply cannot hold.
+        TypeError: if it is not a Decision, or contains values that a reply cannot hold.
     """
     if type(made) is not Decision and not isinstance(made, Decision):
         raise TypeError(f"decide: expected a Decision, got {made!r}")
     if made[1] is None and made[2] is None and made[3:] == _NO_MORE:
+        # Fast path of agents that return only an action.
         return made
     _, raw, parsed, *counts, understood, answers = made
     if raw is not None and not isinstance(raw, str):
@@ -64,7 +65,7 @@ def checked_decision(made: Any) -> Decision:
     if answers is not None and not isinstance(answers, list):
         raise TypeError(f"decide: answers: expected a list, got {answers!r}")
     if raw is not None and not raw.isascii():
-        # Models write halves of surrogate pairs, which UTF-8 has not.
+        # Models emit unpaired surrogates, which UTF-8 cannot encode.
         raw = raw.encode("utf-8", "replace").decode()
     whole: dict[str, Any] = {
         name: None if count is None else int(count)
@@ -75,17 +76,17 @@ def checked_decision(made: Any) -> Decision:
             json.dumps(values, allow_nan=False, default=lambda value: value.tolist()).encode()
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise TypeError(
-                f"decide: {name}: expected values that JSON has, got {values!r}"
+                f"decide: {name}: expected values that JSON can hold, got {values!r}"
             ) from None
     understood = None if understood is None else bool(understood)
     return made._replace(raw=raw, understood=understood, **whole)
 
 
 class WorkerAgent(ABC):
-    """Decide for one environment, or as one player of a game.
+    """Decides for one environment, or as one player of a game.
 
     Attributes:
-        takes_actions: whether a step may bring the action along, which a person chose.
+        takes_actions: whether a step may contain an action that a person chose.
     """
 
     takes_actions: bool = False
@@ -93,28 +94,28 @@ class WorkerAgent(ABC):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Learn the spaces, before anything else and once for each environment; None: not known.
+        """Set the spaces; called first, and again for each environment. None: unknown.
 
-        What it raises is answered as "Failed to load policy: ...".
+        An exception is reported as "Failed to load policy: ...".
         """
 
     def reset(self, seed: int | None) -> None:
-        """Begin an episode; all that is drawn in it follows from the seed. None goes on drawing."""
+        """Start an episode. All its random numbers are derived from the seed; None continues the stream."""
 
     @abstractmethod
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return a decision for an observation, as the environment gives it.
+        """Return a decision for an observation of the environment.
 
-        info: of the environment. A player's also has "player_id", and "legal_actions" and "text" where the
-            game gives them.
+        info: of the environment. For players it also has "player_id", and "legal_actions" and "text" if the
+            game provides them.
         """
 
     def close(self) -> None:
-        """Release what it holds. Idempotent."""
+        """Release resources. Idempotent."""
 
 
 class _PolicyDecides(WorkerAgent):
-    """Let a policy of parllel.policies decide, as its environment 0."""
+    """Decides by a policy of parllel.policies, as its environment 0."""
 
     def __init__(self, policy: Any) -> None:
         self._policy = policy
@@ -132,7 +133,7 @@ class _PolicyDecides(WorkerAgent):
 
 
 class _FunctionDecides(WorkerAgent):
-    """Let a function of one observation decide."""
+    """Decides by a function of one observation."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
@@ -143,10 +144,10 @@ class _FunctionDecides(WorkerAgent):
 
 
 def worker_agent_of(agent: Any) -> WorkerAgent:
-    """Return what decides as `agent` does.
+    """Return a WorkerAgent that decides as `agent` does.
 
-    agent: a WorkerAgent; a Policy, known by `act_one` and `reset`, as its package is not imported here; or a
-        function that is given an observation and returns an action or a Decision.
+    agent: a WorkerAgent; a Policy, recognised by `act_one` and `reset` because its package is not imported
+        here; or a function that takes an observation and returns an action or a Decision.
 
     Raises:
         TypeError: if it is none of these.

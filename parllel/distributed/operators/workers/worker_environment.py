@@ -1,7 +1,7 @@
-"""The environment variables of a worker: its names, and what it may know of this process.
+"""Environment variables of a worker: its ids, and what it inherits from this process.
 
-By default a worker gets what `Program` passes on, which holds no secret. A key gets to it by the name of its
-variable alone, so that it stands in no argument list, log or record.
+By default a worker inherits what `Program` passes on, which includes no secret. Keys are passed on by the
+name of their variable, so they never appear in a command line, log or record.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from parllel.distributed.operators.local_url import is_local
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 
 _PROXIES = ("ALL_PROXY", "FTP_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SOCKS_PROXY")
-# By which servers elsewhere are known.
+# Trusted certificates for remote servers.
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-# Where the workers of this package find their modules, and what they may use of the machine.
+# Our own workers need their import path and the limits of the machine's resources.
 _PYTHON = ("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
 
 def worker_variables(config: OperatorConfig, run_id: str, telemetry_dir: Path) -> dict[str, str]:
-    """Return what is set for a worker; the operator's own `variables` go before the others."""
+    """Return the variables to set in a worker. The operator's own `variables` take precedence."""
     variables = {
         "OPERATOR_ID": config.operator_id,
         "OPERATOR_RUN_ID": run_id,
         "TELEMETRY_DIR": str(telemetry_dir),
-        # mpi4py would wait for other processes of an MPI job when it is imported.
+        # On import, mpi4py would otherwise wait for the other processes of an MPI job.
         "MPI4PY_RC_INITIALIZE": "0",
     }
     if config.operator_type == "program":
@@ -43,10 +43,10 @@ def worker_variables(config: OperatorConfig, run_id: str, telemetry_dir: Path) -
 
 
 def passed_variables(config: OperatorConfig) -> list[str]:
-    """Return the names of variables of this process that a worker gets as well.
+    """Return the names of variables of this process that a worker inherits.
 
-    Proxies are passed to those who ask a server elsewhere, and kept from those whose server is on this
-    machine, which a proxy would not find; in both spellings.
+    Proxy settings are passed to operators that ask a remote server, and withheld from those whose server is
+    on this machine, which a proxy could not reach. Both spellings are covered.
     """
     patterns = [*config.passed, *key_variables(config)]
     if config.operator_type != "program":
@@ -61,20 +61,20 @@ def passed_variables(config: OperatorConfig) -> list[str]:
 
 
 def key_variables(config: OperatorConfig) -> list[str]:
-    """Return the names of the variables that hold keys, by the operator's settings or its provider."""
+    """Return the names of the variables that hold keys, from the operator's settings or its provider."""
     names = [str(value) for key, value in config.settings.items() if key.endswith("_env")]
     own = key_variable(config.settings) if config.operator_type == "llm" else None
     return names if own is None or own in names else [*names, own]
 
 
 def missing_keys(config: OperatorConfig, environment: Mapping[str, str]) -> list[str]:
-    """Return those of its key variables that are set nowhere."""
+    """Return the names of the operator's key variables that are not set."""
     known = {*environment, *config.variables}
     return [name for name in key_variables(config) if name not in known]
 
 
 def _server(config: OperatorConfig) -> str | None:
-    """Return the URL that an operator asks; None if it asks none."""
+    """Return the URL of the server that an operator asks, or None."""
     if config.operator_type == "llm":
         provider = provider_named(config.settings.get("provider", "openai"))
         return str(config.settings.get("base_url") or provider.base_url)

@@ -1,4 +1,4 @@
-"""The command line that all workers of this package share, and what becomes of it.
+"""Command line shared by all our workers.
 
 --interactive       answer commands on standard input until `stop`
 otherwise, batch    play an episode for each seed; write telemetry, and records of episodes to standard output
@@ -27,23 +27,23 @@ EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 
 class LoadedWorker(NamedTuple):
-    """What a worker serves.
+    """What a worker serves: an agent, and optionally an environment.
 
     Attributes:
-        agent: as `serve` takes it.
-        env_factory: makes the environment; None for a player of games alone.
+        agent: as for `serve`.
+        env_factory: makes the environment; None for a worker that only plays games.
     """
 
     agent: Any
     env_factory: EnvFactory | None
 
 
-# Loads what a worker serves, given its arguments, its settings, and what makes the environment.
+# Loads what a worker serves, given its arguments, its settings, and the factory of the environment.
 Load = Callable[[argparse.Namespace, dict[str, Any], EnvFactory | None], LoadedWorker]
 
 
 def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser of the arguments that all workers have."""
+    """Return a parser with the arguments common to all workers."""
     prog = f"parllel operators worker {name.removesuffix('_worker')}"
     parser = argparse.ArgumentParser(prog, description=description)
     add = parser.add_argument
@@ -51,7 +51,7 @@ def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
     add("--run-id", help="default: the variable OPERATOR_RUN_ID")
     add("--env-id", help="an id of gymnasium, module:id, or file.py:function")
     add("--env-kwargs", type=_json_object, default={}, metavar="JSON", help="of the environment")
-    add("--policy", help="what decides")
+    add("--policy", help="the policy to play with")
     add("--settings", type=_json_object, default={}, metavar="JSON", help="of this worker")
     add("--max-steps", type=_at_least_one, metavar="N", help="truncate episodes after N steps")
     batch = parser.add_argument_group("without --interactive")
@@ -83,22 +83,22 @@ def run_worker(
     settings: Collection[str] = (),
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Serve, or play a batch, as the command line says; return the exit status.
+    """Serve, or play a batch, as the command line says. Returns the exit status.
 
-    What cannot be loaded is answered as "Failed to load policy: ...", on standard error in a batch.
+    A failure to load is reported as "Failed to load policy: ..."; in a batch, on standard error.
 
     Args:
-        parser: see `worker_parser`.
-        load: see `Load`.
-        settings: names that `load` understands.
+        parser: from `worker_parser`.
+        load: loads the agent, see `Load`.
+        settings: names of the settings that `load` accepts.
         arguments: of the command line; default those of this process.
     """
     if arguments is None:
         start_program()
     given = parser.parse_args(arguments)
     if given.seeds is not None and (given.episodes is not None or given.seed is not None):
-        parser.error("--seeds: expected it without --episodes and --seed, which name the seeds too")
-    # First, as what loads may print.
+        parser.error("--seeds: cannot be combined with --episodes or --seed")
+    # First of all: imports and scripts below may print.
     take_streams()
     what = "environment"
     try:
@@ -141,17 +141,17 @@ def run_named(arguments: argparse.Namespace) -> int:
 
 
 def _batch() -> ModuleType:
-    # Here, as it writes telemetry, which workers that are driven do not.
+    # Imported here: it writes telemetry, which interactive workers do not.
     from parllel.distributed.operators.workers import batch
 
     return batch
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a command line, see `seeds_named`.
+    """Parse the seeds of a command line, see `seeds_named`.
 
     Raises:
-        argparse.ArgumentTypeError: for another form, or too many.
+        argparse.ArgumentTypeError: for malformed text, or too many seeds.
     """
     try:
         return seeds_named(text)
@@ -176,9 +176,9 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"expected an object of JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"expected a JSON object: {error}") from None
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"expected an object of JSON, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a JSON object, got {text!r}")
     return value
 
 

@@ -82,7 +82,7 @@ def test_a_board_goes_on_with_its_folder(tmp_path, held):
         assert (shown["speed"], shown["seed"], shown["folder"]) == (None, 6, str(folder))
         assert card_of(shown, "a")["message"] is None
         assert card_of(shown, "b")["message"].startswith(
-            "the values of its variables KEY are not kept"
+            "the values of its variables KEY are not stored"
         )
         board.reset()
         board.play()
@@ -108,7 +108,7 @@ def test_what_a_kept_card_lacks_is_said_when_it_is_reset(tmp_path, held):
         board.reset()
         shown = settled(board, "died", "ready")
         assert card_of(shown, "b")["status"] == "ready"
-        assert "there is no file" in card_of(shown, "a")["message"]
+        assert "not found" in card_of(shown, "a")["message"]
         board.restart("a")
         until(board, lambda shown: card_of(shown, "a")["status"] == "died")
         (tmp_path / "actor.py").write_text("def act(observation):\n    return 0\n")
@@ -135,7 +135,7 @@ def test_rounds_that_were_not_written_are_found_in_the_telemetry(tmp_path, held)
     [
         ("none", "there is no such folder"),
         ("empty", "not the folder of a run"),
-        ("run", "without board.json"),
+        ("run", "it has no board.json"),
     ],
 )
 def test_a_folder_that_is_no_boards_is_refused(tmp_path, held, kind, said):
@@ -153,7 +153,7 @@ def test_a_folder_that_is_no_boards_is_refused(tmp_path, held, kind, said):
 def test_an_id_stands_for_one_operator_of_a_folder(tmp_path, held):
     other = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
     with Board([held.config("a")], base=tmp_path) as board:
-        with pytest.raises(WrongStateError, match="there is a card 'a' already"):
+        with pytest.raises(WrongStateError, match="card 'a' is already on the board"):
             board.launch(other)
         # Nothing was played: the id is free.
         board.remove("a")
@@ -162,15 +162,15 @@ def test_an_id_stands_for_one_operator_of_a_folder(tmp_path, held):
         board.step()
         until(board, lambda shown: shown["cards"][0]["step"] == 1)
         board.remove("a")
-        with pytest.raises(WrongStateError, match="another operator of this id has played"):
+        with pytest.raises(WrongStateError, match="a different operator has played under this id"):
             board.launch(held.config("a"))
         with pytest.raises(
-            ValueError, match=r"operator 'x': worker: there is no program 'no-such-program'"
+            ValueError, match=r"operator 'x': worker: program 'no-such-program' not found"
         ):
             board.launch(OperatorConfig("program", "x", worker=["no-such-program"]))
 
 
 def test_a_board_that_cannot_be_made_leaves_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="no program"):
+    with pytest.raises(ValueError, match="program 'no-such-program' not found"):
         Board([OperatorConfig("program", "x", worker=["no-such-program"])], base=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()

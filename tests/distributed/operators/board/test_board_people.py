@@ -98,7 +98,7 @@ def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, quick_people
             assert board.snapshot()["cards"] == []
             return
         board.reset(2) if wish == "reset" else board.restart("me")
-        with pytest.raises(WrongStateError, match=f"question {number}: is not open any more"):
+        with pytest.raises(WrongStateError, match=f"question {number} is not open any more"):
             board.act("me", number, 0)
         shown = settled(board, "ready")
         card = card_of(shown, "me")

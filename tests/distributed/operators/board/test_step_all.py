@@ -119,7 +119,7 @@ def test_people_take_no_step_of_all(tmp_path, held, quick_people):
         until(board, lambda shown: card_of(shown, "a")["step"] == 3)
         board.remove("a")
         with pytest.raises(
-            WrongStateError, match="card 'me' is a person's, who plays at their own pace"
+            WrongStateError, match="card 'me' has a human player, who sets the pace"
         ):
             board.step()
 
@@ -132,7 +132,7 @@ def test_a_card_that_plays_takes_no_step_of_all(board, held):
     until(board, lambda shown: card_of(shown, "c")["step"] == 1)
     assert max(steps_of(board.snapshot(), "ab")) <= max(before) + 1
     board.play()
-    with pytest.raises(WrongStateError, match="card 'a' plays by itself; stop it first"):
+    with pytest.raises(WrongStateError, match="card 'a' is playing by itself; stop it first"):
         board.step()
 
 

@@ -115,9 +115,9 @@ def test_a_watched_experiment_is_ended_before_its_end(tmp_path):
         board.watch(script)
         settled(board, "ready")
         for call in (board.reset, lambda: board.remove("noop"), lambda: board.restart("noop")):
-            with pytest.raises(WrongStateError, match="experiment 'two' is watched"):
+            with pytest.raises(WrongStateError, match="experiment 'two' is being watched"):
                 call()
-        with pytest.raises(WrongStateError, match="experiment 'two' is played"):
+        with pytest.raises(WrongStateError, match="experiment 'two' is being played"):
             board.watch(script)
         board.step(["noop"])
         until(board, lambda shown: card_of(shown, "noop")["step"] == 1)

@@ -82,7 +82,7 @@ def test_episodes_are_solved_in_a_batch(worker, env_id, n, tmp_path):
         (
             {"model": "any"},
             ("--policy=random",),
-            "--policy: expected none, as settings name the model",
+            "--policy: expected none, because settings name the model",
         ),
         ({"model": "any", "turns": 3}, (), r"settings: expected some of .*, got \['turns'\]"),
     ],

@@ -31,7 +31,7 @@ def test_a_model_may_ask_before_it_moves():
     assert sorted(said.splitlines()[0].split()[2:]) == sorted(m.uci() for m in START.legal_moves)
     assert "8 answers left" in said
     talk.take("make_move e2e4")
-    assert (talk.ended, talk.move, talk.said) == (True, "e2e4", "e2e4")
+    assert (talk.ended, talk.move, talk.named_move) == (True, "e2e4", "e2e4")
     assert [message["role"] for message in talk.messages] == [
         *("system", "user", "assistant", "user", "assistant", "user", "assistant")
     ]
@@ -72,7 +72,7 @@ def test_a_move_is_understood_in_prose(answer):
 )
 def test_what_names_no_single_move_is_corrected(answer):
     talk, said = after(answer)
-    assert (talk.ended, talk.move, talk.said) == (False, None, None)
+    assert (talk.ended, talk.move, talk.named_move) == (False, None, None)
     assert "not understood" in said
     assert "9 answers left" in said
 
@@ -83,16 +83,16 @@ def test_illegal_moves_are_corrected_until_none_are_allowed():
     talk.take("make move e2e4")
     assert talk.move == "e2e4"
     talk, _ = after("make move e2e5", "hm", "make move a1a8", attempts=2)
-    assert (talk.ended, talk.move, talk.said) == (True, None, "a1a8")
+    assert (talk.ended, talk.move, talk.named_move) == (True, None, "a1a8")
     talk, _ = after("make move e2e5", attempts=0)
-    assert (talk.ended, talk.move, talk.said) == (True, None, "e2e5")
+    assert (talk.ended, talk.move, talk.named_move) == (True, None, "e2e5")
 
 
 def test_questions_take_turns_too():
     talk, said = after("get board", "get board", turns=3)
     assert "1 answer left" in said
     talk.take("get board")
-    assert (talk.ended, talk.move, talk.said) == (True, None, None)
+    assert (talk.ended, talk.move, talk.named_move) == (True, None, None)
     talk, _ = after("get board", "get board", "make move e2e4", turns=3)
     assert talk.move == "e2e4"
 

@@ -77,7 +77,7 @@ def test_names_from_settings_are_understood_and_shown():
 
 
 def test_names_have_to_fit_the_actions():
-    with pytest.raises(ValueError, match="action_names: expected 4, one for each action, got"):
+    with pytest.raises(ValueError, match="action_names: expected 4 names, one per action, got"):
         decided("up", spaces.Discrete(4), action_names=["up"])
 
 

@@ -184,8 +184,8 @@ def test_a_worker_that_waits_for_an_answer_ends_with_sigterm(serve, tmp_path):
         (["--settings", '{"model": "any"}', "--policy", "random"], "--policy: expected none"),
         (["--settings", '{"model": ""}'], "settings: model: expected the name of a model"),
         (["--settings", '{"model": "any", "turns": 2}'], "settings: expected some of"),
-        (["--settings", '{"model": "any"}'], "the variable OPENAI_API_KEY is not set"),
-        ([], "--policy: expected random, noop, .*, and --settings name a language model"),
+        (["--settings", '{"model": "any"}'], "the environment variable OPENAI_API_KEY is not set"),
+        ([], "--policy: expected random, noop, .*, or name a language model in --settings"),
     ],
 )
 def test_a_batch_that_cannot_begin_says_why(words, said, monkeypatch):

@@ -95,6 +95,6 @@ def test_other_environments_are_refused():
     for actions in (spaces.Discrete(8), spaces.Discrete(7, start=1), spaces.MultiBinary(7)):
         with pytest.raises(TypeError, match="expected MiniGrid's actions, Discrete"):
             bound_to(env.observation_space, actions)
-    with pytest.raises(ValueError, match="leave out wrappers that change it"):
+    with pytest.raises(ValueError, match="remove wrappers that change it"):
         bound_to(FullyObsWrapper(env).observation_space, env.action_space)
     env.close()

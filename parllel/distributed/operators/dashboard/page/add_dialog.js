@@ -4,7 +4,7 @@ import { copyOf, element, setText, show } from "./dom.js";
 import { FieldError, operatorBody, gameBody } from "./add_fields.js";
 import { RefusedError, get, post } from "./server.js";
 
-// Of the kinds that have settings.
+// Placeholders of the settings, by kind.
 const SETTINGS = {
   human: '{"action_names": ["rock", "paper", "scissors"]}',
   llm: '{"model": "...", "base_url": "http://..."}',
@@ -23,7 +23,7 @@ export class AddDialog {
   #isNamed = false; // by the person; until then the kind names it
   #apply;
 
-  /** apply: takes the snapshot that the server answers. */
+  /** apply: called with the snapshot in the server's reply. */
   constructor(apply) {
     this.#apply = apply;
     this.#form.addEventListener("submit", (event) => {
@@ -49,8 +49,8 @@ export class AddDialog {
   async open() {
     this.#say(null);
     this.#isNamed = false;
-    // With what the server offered last, before it answers again: fields that move under a click
-    // would be another's.
+    // Filled with the server's last offer until it replies again: fields that move while the user clicks
+    // would catch the click for another.
     this.#showFields();
     this.#dialog.showModal();
     at(this.#isGame() ? "operator-id" : "operator-type").focus();
@@ -88,7 +88,7 @@ export class AddDialog {
     if (!isGame && kind) {
       for (const node of this.#form.querySelectorAll(".llm")) show(node, kind.kind === "llm");
       show(this.#form.querySelector(".worker"), kind.kind === "program");
-      // What a language model is called is a field of its own.
+      // The model of a language model has its own field.
       show(this.#form.querySelector(".fields .policy"), kind.policy === "needed");
       const [unlikely, likely] = kind.kind === "baseline" ? ["", "random"] : ["random", ""];
       if (at("policy").value === unlikely) at("policy").value = likely;
@@ -115,7 +115,7 @@ export class AddDialog {
     return free;
   }
 
-  /** Return the names that the game gives to its players, if the server says them. */
+  /** Return the names of the game's players, if the server knows them. */
   #players() {
     return this.#games.find((game) => game.env_id === at("env-id").value)?.players;
   }
@@ -176,7 +176,7 @@ export class AddDialog {
     }
   }
 
-  /** Forget what was added, but for what the next to compare with it will have too. */
+  /** Clear the fields, except those that the next operator to compare will share. */
   #clear() {
     const [type, env, isGame] = [at("operator-type").value, at("env-id").value, this.#isGame()];
     this.#form.reset();
@@ -192,7 +192,7 @@ export class AddDialog {
   }
 }
 
-/** Let a `select` offer values; what was chosen stays. */
+/** Set the options of a `select`, keeping its choice. */
 function options(select, values, first = values[0]) {
   const before = select.value;
   select.replaceChildren(...values.map((value) => element("option", { value }, value)));

@@ -1,8 +1,8 @@
-// From the fields of the dialog to what the server takes.
+// Conversion of the dialog's fields to the body of a request.
 
 const at = (id) => document.getElementById(id);
 
-/** A field that cannot be sent; its message says what was expected. */
+/** Thrown for an invalid field; its message says what was expected. */
 export class FieldError extends Error {
   constructor(field, message) {
     super(message);
@@ -20,7 +20,7 @@ export function operatorBody(kinds) {
   const body = {
     operator_type: type,
     operator_id: named(at("operator-id")),
-    env_id: needed(at("env-id"), "Environment: expected the id of one, such as CartPole-v1."),
+    env_id: needed(at("env-id"), "Environment: expected the id of an environment, such as CartPole-v1."),
     settings,
     ...common(),
   };
@@ -34,8 +34,8 @@ export function gameBody(kinds) {
   const players = {};
   for (const row of at("rows").children) {
     const part = (name) => row.querySelector(`[name=player-${name}]`);
-    const id = needed(part("id"), "Player: expected the name that the game gives to it, such as player_0.");
-    if (id in players) throw new FieldError(part("id"), `Player ${id}: there are two of this name.`);
+    const id = needed(part("id"), "Player: expected the game's name for the player, such as player_0.");
+    if (id in players) throw new FieldError(part("id"), `Player ${id}: there are two players of this name.`);
     const type = part("type").value;
     players[id] = {
       operator_type: type,
@@ -65,7 +65,7 @@ function isPolicyNeeded(kinds, type) {
 }
 
 function policyOf(field) {
-  return needed(field, "Policy: expected what decides.");
+  return needed(field, "Policy: expected a policy.");
 }
 
 function needed(field, sentence) {

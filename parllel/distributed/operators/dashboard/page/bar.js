@@ -5,7 +5,7 @@ import { element, setData, setText, show } from "./dom.js";
 const at = (id) => document.getElementById(id);
 
 export class Bar {
-  /** request: takes a path of the server and its body. */
+  /** request: called with a path of the server and the body. */
   constructor(request) {
     const commands = {
       play: () => request(at("play").dataset.pauses === undefined ? "api/play" : "api/stop"),
@@ -15,28 +15,28 @@ export class Bar {
     for (const [id, command] of Object.entries(commands)) at(id).addEventListener("click", command);
     at("bar").addEventListener("submit", (event) => {
       event.preventDefault();
-      // Enter in the field of the seed.
+      // Enter pressed in the seed field.
       if (!at("reset-all").disabled) commands["reset-all"]();
     });
     at("speed").addEventListener("change", ({ target }) => {
       request("api/speed", { steps_per_s: target.value === "max" ? null : Number(target.value) });
     });
-    // Without cards: it says what Play will do, and plays nothing yet.
+    // With an empty list of cards: it sets what Play will do, and plays nothing yet.
     at("autoplay").addEventListener("change", ({ target }) => request("api/play", { cards: [], autoplay: target.checked }));
   }
 
-  /** Show a state; without a connection it is an old one, and nothing can be wished for. */
+  /** Show a state. Without a connection it is outdated, and commands are disabled. */
   update(state, isOnline) {
     const isWatched = state.experiment !== null;
     const isPlaying = state.phase === "playing";
     const hasCards = state.cards.length > 0;
-    // An experiment that is loading its script has nothing to play yet, and a click would be lost.
+    // While an experiment loads its script there is nothing to play, and a click would be lost.
     const isReady = hasCards && (!isWatched || state.experiment.state === "running");
     at("play").disabled = !isOnline || !isReady;
     at("step-all").disabled = at("play").disabled || isPlaying;
     for (const id of ["reset-all", "seed"]) at(id).disabled = !isOnline || !hasCards || isWatched;
     for (const id of ["speed", "autoplay", "add"]) at(id).disabled = !isOnline;
-    // Of steps of all that wait for a slow operator, those that have not begun can be taken back.
+    // Steps of all that wait for a slow operator can be cancelled as long as they have not started.
     showPlay(at("play"), isPlaying || state.steps_left > 1);
     show(at("add"), !isWatched);
     show(at("autoplay").parentElement, !isWatched);
@@ -57,7 +57,7 @@ function phaseText({ phase, steps_left }) {
   return steps_left > 1 ? `Stepping, ${steps_left} left` : "Stopped";
 }
 
-/** Let the button be Pause or Play; its name says what it does, so that it needs no pressed state. */
+/** Turn the button into Pause or Play. Its name says what it does, so it needs no pressed state. */
 function showPlay(button, pauses) {
   setData(button, "pauses", pauses ? "" : null);
   button.querySelector("use").setAttribute("href", pauses ? "#icon-pause" : "#icon-play");

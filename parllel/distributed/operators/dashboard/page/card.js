@@ -20,7 +20,7 @@ export class Card {
   #state = null;
   #isOnline = true;
 
-  /** request: takes a path of the server and its body, such as ("api/step", {"cards": [id]}). */
+  /** request: called with a path of the server and the body, such as ("api/step", {"cards": [id]}). */
   constructor(id, request) {
     this.node.dataset.card = id;
     this.node.setAttribute("aria-label", id);
@@ -38,7 +38,7 @@ export class Card {
     });
   }
 
-  /** Show the state of the card, as the server's snapshot has it. */
+  /** Show the card's state from a snapshot. */
   update(card, { phase, experiment }) {
     this.#state = card;
     this.node.dataset.status = card.status;
@@ -55,7 +55,7 @@ export class Card {
     const [env, policy] = [card.env_id ?? "–", card.policy ?? ""];
     this.#fields.writeShort("env", shortName(env), env);
     this.#fields.writeShort("policy", shortName(policy), policy);
-    // Those that experiments derive have ten digits.
+    // Seeds derived by experiments have ten digits.
     this.#fields.node("seed").classList.toggle("long", card.seed > 999999);
     show(this.node.querySelector(".policy"), Boolean(card.policy));
     show(this.node.querySelector(".menu"), experiment === null);
@@ -65,29 +65,29 @@ export class Card {
     this.#writeTotals(card.totals);
     this.#showPlayers(card.players ?? []);
     this.#panels.update(card, this.node.querySelector(":scope > .asked"), this.#players);
-    // Not thrown away: a state may be older than the picture that came before it.
+    // The picture is kept: the state may be older than a picture that arrived before it.
     show(this.node.querySelector(".picture"), card.frame !== null && this.#canvas !== null);
     this.tick(phase);
   }
 
-  /** Show whether there is a connection: without one, a status is what was, and not what is. */
+  /** Show whether there is a connection. Without one, the status is outdated. */
   connected(isOnline, phase) {
     this.#isOnline = isOnline;
     for (const player of this.#players.values()) player.connected(isOnline);
     this.tick(phase);
   }
 
-  /** Show the status, in which seconds pass. */
+  /** Show the status with its elapsed seconds. */
   tick(phase) {
     const shown = this.#isOnline ? shownStatus(this.#state, phase, this.node.dataset.shown) : "offline";
     setData(this.node, "shown", shown);
     this.#fields.write({ status: statusText(this.#state, shown) });
     this.#sayWhatIsOld();
-    // With each tick, as the picture comes by itself.
+    // On each tick, because pictures arrive separately from states.
     this.#squares.update(this.#isOnline ? this.#panels.asking : null, this.#canvas);
   }
 
-  /** Nobody looked when the last steps were taken, or the worker sent no picture of them. */
+  /** Say if the picture is outdated: nobody looked during the last steps, or the worker sent no picture. */
   #sayWhatIsOld() {
     const { episode, step } = this.#canvas?.dataset ?? {};
     const isOther = episode !== String(this.#state.episode);
@@ -95,7 +95,7 @@ export class Card {
     this.#fields.writeOrHide("old", isOld ? `Picture of ${isOther ? `episode ${episode}, ` : ""}step ${step}` : null);
   }
 
-  /** Return the canvas for pictures; it comes with the first. */
+  /** Return the canvas for pictures, creating it for the first one. */
   canvas() {
     const place = this.node.querySelector(".picture");
     if (this.#canvas === null) {

@@ -1,4 +1,4 @@
-// Means with their intervals, as dots on lines, one below the other.
+// Chart of means with their intervals: dots on lines, one per row.
 
 import { numberText } from "./words.js";
 
@@ -7,7 +7,7 @@ const ROW = 44; // pixels, with the name above the line
 const AXIS = 26;
 const TICKS = 4; // about
 
-/** Return a chart of rows `{name, mean, low, high, isClear?}`; its width is that of its place. */
+/** Return a chart of rows `{name, mean, low, high, isClear?}`, as wide as its container. */
 export function intervalChart(label, rows, hasZero) {
   const shown = rows.filter((row) => row.mean !== null);
   const values = shown.flatMap((row) => [row.mean, row.low ?? row.mean, row.high ?? row.mean]);
@@ -39,7 +39,7 @@ function rowShapes(row, x, top) {
   return shapes;
 }
 
-/** Return round numbers from below the smallest value to above the largest. */
+/** Return round tick values that enclose the smallest and the largest value. */
 function ticksOf(values) {
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (low === high) [low, high] = [low - 1, high + 1];

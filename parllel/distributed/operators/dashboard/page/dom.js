@@ -1,4 +1,4 @@
-// The few things that this page needs in place of a library. What agents and servers say is only ever text.
+// DOM helpers. What agents and servers send is only ever inserted as text.
 
 /** Return a new element with attributes (true: without a value; false, null: left out) and children. */
 export function element(tag, attributes = {}, ...children) {
@@ -15,7 +15,7 @@ export function copyOf(id) {
   return document.getElementById(id).content.cloneNode(true);
 }
 
-/** Set text, an attribute or visibility, if it changed: most of a snapshot is as it was. */
+/** Set text, an attribute or visibility only if it changed: most of a snapshot stays the same. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -45,20 +45,20 @@ export class Fields {
     for (const [name, text] of Object.entries(values)) setText(this.#nodes.get(name), text);
   }
 
-  /** Show a text in place of a longer one, which the pointer shows. */
+  /** Show a short text, and the full one as a tooltip. */
   writeShort(name, short, whole) {
     setText(this.#nodes.get(name), short);
     this.#nodes.get(name).title = short === whole ? "" : whole;
   }
 
-  /** Show a text, or hide its place if there is none. */
+  /** Show a text, or hide its element if there is none. */
   writeOrHide(name, text) {
     setText(this.#nodes.get(name), text ?? "");
     show(this.#nodes.get(name), Boolean(text));
   }
 }
 
-/** Let the children of `parent` be `nodes`; what is already in its place is not moved, as that loses focus. */
+/** Make `nodes` the children of `parent`. Nodes already in place are not moved, which would lose focus. */
 export function arrange(parent, nodes) {
   const wanted = new Set(nodes);
   for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
@@ -67,7 +67,7 @@ export function arrange(parent, nodes) {
   });
 }
 
-/** Keep a `details` open or closed over a reload. */
+/** Remember across reloads whether a `details` is open. */
 export function rememberOpen(details, name) {
   const key = `parllel-open:${name}`;
   details.open = localStorage.getItem(key) !== null;

@@ -1,4 +1,4 @@
-// Experiments of scripts: which there are to watch, and how far the watched one is.
+// Experiments of scripts: the list to choose from, and the progress of the watched one.
 
 import { Fields, element, setData, setText, show } from "./dom.js";
 
@@ -16,7 +16,7 @@ export class ExperimentPanel {
   #scripts = document.getElementById("scripts");
   #listed = "";
 
-  /** request: takes a path of the server and its body. */
+  /** request: called with a path of the server and the body. */
   constructor(request) {
     this.#scripts.addEventListener("click", ({ target }) => {
       if (target.dataset.script) request("api/watch", { script: target.dataset.script });

@@ -2,7 +2,7 @@
 //
 //   server --(card, number, PNG)--> receive --> newest of each card --> one animation frame: decode, draw --> "seen"
 //
-// The server sends no card's next picture before "seen", so that a slow page gets fewer, never older ones.
+// The server sends a card's next picture only after "seen", so a slow page gets fewer pictures, not older ones.
 
 const PIXELATED_BELOW = 200; // pixels; a picture this small is drawn large, and smoothing would blur it
 
@@ -13,7 +13,7 @@ export class Frames {
   #canvasOf;
   #seen;
 
-  /** canvasOf: returns the canvas of a card, or null for a card that is gone; seen: takes what was drawn. */
+  /** canvasOf: returns the canvas of a card, or null if the card is gone; seen: called with what was drawn. */
   constructor(canvasOf, seen) {
     this.#canvasOf = canvasOf;
     this.#seen = seen;
@@ -68,7 +68,7 @@ function paint(canvas, picture, header) {
   Object.assign(canvas.dataset, header);
 }
 
-/** Which cards are on the screen: of those alone the server asks for pictures. */
+/** Tracks which cards are on the screen: the server requests pictures only for these. */
 export class VisibleCards {
   #onScreen = new Set();
   #said = null;
@@ -84,7 +84,7 @@ export class VisibleCards {
     { rootMargin: "100px" },
   );
 
-  /** say: takes the ids of the cards that are looked at. */
+  /** say: called with the ids of the visible cards. */
   constructor(say) {
     this.#say = say;
     document.addEventListener("visibilitychange", () => this.tell());
@@ -100,7 +100,7 @@ export class VisibleCards {
     this.tell();
   }
 
-  /** Say which cards are looked at if that changed; a new connection has heard nothing yet. */
+  /** Send which cards are visible, if that changed or the connection is new. */
   tell(isNew = false) {
     const cards = document.visibilityState === "visible" ? [...this.#onScreen].sort() : [];
     const said = JSON.stringify(cards);

@@ -1,4 +1,4 @@
-// What was played last, and what a language model answered.
+// The last action, and the answer of a language model.
 
 import { Fields, copyOf, rememberOpen, show } from "./dom.js";
 import { numberText, secondsText, valueText } from "./words.js";
@@ -22,7 +22,7 @@ export class LastAction {
     if (last === null) return;
     this.#fields ??= this.#build();
     const [raw, action] = [last.raw ?? "", valueText(last.action)];
-    // A move by its name, where that says more than the number, and there is nothing else to read.
+    // The name of a move, if it says more than its number and there is nothing else to read.
     const isName = NAMED.has(type) && raw.length <= MAX_NAME;
     const hasAnswer = raw !== "" && !isName;
     this.#fields.write({

@@ -1,4 +1,4 @@
-// How the page looks: light, dark, or what the system says; and how wide cards are.
+// Appearance: light, dark, or the system's choice; and the width of cards.
 
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
 const NAMES = { auto: "as the system", light: "light", dark: "dark" };

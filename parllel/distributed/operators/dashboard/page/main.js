@@ -1,4 +1,4 @@
-// The page: all state is the server's; this shows its snapshots and sends requests.
+// The page. All state is the server's: this shows its snapshots and sends requests.
 
 import { AddDialog } from "./add_dialog.js";
 import { Bar } from "./bar.js";
@@ -11,7 +11,7 @@ import { listenToKeys } from "./questions.js";
 import { ResultsView } from "./results.js";
 import { Connection, RefusedError, post } from "./server.js";
 
-const TICK_MS = 250; // how often seconds of a status are shown anew
+const TICK_MS = 250; // between updates of a status's elapsed seconds
 const CONNECTION = { connected: "Connected", reconnecting: "Reconnecting" };
 
 const at = (id) => document.getElementById(id);
@@ -30,7 +30,7 @@ const dialog = new AddDialog(apply);
 const results = new ResultsView(say);
 const connection = new Connection({
   state(snapshot, isFirst) {
-    // A server that was started again counts its versions anew.
+    // A restarted server counts its versions from the beginning.
     if (isFirst) state = null;
     apply(snapshot);
     if (isFirst) looking.tell(true);
@@ -45,11 +45,11 @@ const connection = new Connection({
     setText(at("connection"), CONNECTION[word]);
     if (word === "connected") say(null);
   },
-  // That nothing answers is said by `changed`.
+  // A missing connection is reported by `changed`.
   refused: (error) => error.status !== null && say(error.message),
 });
 
-/** Send a request, and show what came of it. With `isThrown` the caller says why it was refused. */
+/** Send a request and show the result. With `isThrown`, a refusal is left to the caller to show. */
 async function request(path, body, isThrown = false) {
   try {
     apply(await post(path, body));

@@ -1,4 +1,4 @@
-// The questions of a card: one panel for it, or one in the row of each player who is a person.
+// The questions of a card: one panel, or one in the row of each human player.
 
 import { arrange } from "./dom.js";
 import { QuestionPanel } from "./questions.js";
@@ -17,7 +17,7 @@ export class Panels {
   }
 
   update(card, place, players) {
-    // What was asked in an episode that is over will not be asked again.
+    // Questions of an episode that is over are not asked again.
     if (OVER.has(card.status) || card.episode !== this.#episode) this.#panels.clear();
     this.#episode = card.episode;
     const asked = new Map(card.questions.map((question) => [question.player_id, question]));
@@ -29,7 +29,7 @@ export class Panels {
     for (const [id, player] of players) this.#place(player.asked, id);
   }
 
-  /** Return the only panel that asks something; null: none, or several. */
+  /** Return the panel that asks something, or null if there is none or more than one. */
   get asking() {
     const asking = [...this.#panels.values()].filter((panel) => panel.question !== null);
     return asking.length === 1 ? asking[0] : null;

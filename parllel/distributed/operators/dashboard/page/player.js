@@ -1,4 +1,4 @@
-// One player of a game, a row of the game's card.
+// One player of a game: a row of the game's card.
 
 import { Fields, copyOf, show } from "./dom.js";
 import { LastAction } from "./last_action.js";
@@ -32,7 +32,7 @@ export class Player {
     this.#last.update(player.last, player.operator_type);
   }
 
-  /** Show whether there is a connection: without one, the status is what was. */
+  /** Show whether there is a connection. Without one, the status is outdated. */
   connected(isOnline) {
     const shown = isOnline ? this.#status : "offline";
     this.node.dataset.shown = shown;

@@ -1,4 +1,4 @@
-// What a person is asked, and how it is answered: buttons, keys, a list to filter, or a line of JSON.
+// Question to a person, answered by buttons, keys, a filtered list, or a line of JSON.
 //
 // An answered question stays in its place, greyed, until the next one: the page does not jump from step to step, and
 // the focus stays.
@@ -8,7 +8,7 @@ import { RefusedError } from "./server.js";
 import { writeTerminalText } from "./terminal_text.js";
 import { valueText } from "./words.js";
 
-// More are a list to filter; actions with keys are pressed rather than read.
+// More actions than this become a list to filter. Actions with keys stay buttons: they are pressed, not read.
 const MAX_WITH_KEYS = 24;
 const MAX_WITHOUT = 8;
 const KEYS = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", " ": "space" };
@@ -20,13 +20,13 @@ export class QuestionPanel {
   #input = this.form.querySelector("input");
   #actions = this.form.querySelector(".actions");
   #shownActions = null;
-  #answered = null; // the number that an answer was sent for, until the server has taken it
-  #question = null; // that is shown
-  #latest = null; // that the server asks; null: none
+  #answered = null; // number of the question whose answer was sent, until the server has accepted it
+  #question = null; // shown now
+  #latest = null; // asked by the server; null: none
   #isList = false;
   #act;
 
-  /** act: sends `(number, action)`; the promise fails with a RefusedError. */
+  /** act: sends `(number, action)`; its promise rejects with a RefusedError. */
   constructor(act) {
     this.#act = act;
     this.form.addEventListener("submit", (event) => {
@@ -41,7 +41,7 @@ export class QuestionPanel {
     this.form.questionPanel = this;
   }
 
-  /** Ask this question; null: none at the moment. */
+  /** Show this question; null: none at the moment. */
   update(question) {
     this.#latest = question;
     const isAsked = question !== null && question.number !== this.#answered;
@@ -56,17 +56,17 @@ export class QuestionPanel {
     this.#fields.writeOrHide("question-message", question.message);
   }
 
-  /** The question that waits for an answer; null: none. */
+  /** The question that awaits an answer, or null. */
   get question() {
     return this.form.dataset.question === undefined ? null : this.#question;
   }
 
-  /** Answer as a button would. */
+  /** Answer with an action, like its button. */
   choose(action) {
     this.#answer(action);
   }
 
-  /** Leave the actions of these names, of which one is to be chosen by its button. */
+  /** Narrow the buttons down to these names, one of which is to be pressed. */
   narrow(names) {
     if (this.#isList) {
       const [first] = names;
@@ -99,7 +99,7 @@ export class QuestionPanel {
       "free-label": this.#isList ? `Filter ${actions.length} actions` : `JSON of ${question.space ?? "the action"}`,
     });
     this.#actions.replaceChildren(...(actions ?? []).map(actionButton));
-    // Buttons of one width, also in a last row that is not full.
+    // All buttons have one width, even in an incomplete last row.
     const longest = Math.max(1, ...[...this.#actions.children].map(lengthOf));
     this.#actions.style.setProperty("--longest", longest);
   }
@@ -124,7 +124,7 @@ export class QuestionPanel {
     try {
       this.#answer(JSON.parse(typed));
     } catch {
-      this.#say("This is no JSON: write a number, or a list such as [0.5, -1].");
+      this.#say("This is not JSON: write a number, or a list such as [0.5, -1].");
     }
   }
 
@@ -168,7 +168,7 @@ function actionButton({ action, name, keys }) {
   return button;
 }
 
-/** Return about how many digits a button is wide: most letters are narrower, keys have a frame. */
+/** Estimate the width of a button in digits: most letters are narrower, keys have a frame. */
 function lengthOf(button) {
   return 0.85 * button.dataset.name.length + 2.7 * button.querySelectorAll("kbd").length;
 }
@@ -182,14 +182,14 @@ export function listenToKeys() {
     if ((key === "Enter" || key === " ") && target.closest("button, a, summary")) return;
     const button = buttonFor(key, target);
     if (button === null) return;
-    // A greyed one takes its keys too, or arrows would scroll the page between two steps.
+    // A greyed question takes its keys too, or arrows would scroll the page between two steps.
     event.preventDefault();
     button.click();
   });
 }
 
 function buttonFor(key, focused) {
-  // A card that has the focus keeps keys from the others, even those that it has no use for.
+  // The focused card keeps all keys from the others, even those it does not use.
   const places = focused.closest(".card")?.querySelector(".question") ? [".question", ".player", ".card"] : ["body"];
   for (const place of places) {
     const root = focused.closest(place);
@@ -198,7 +198,7 @@ function buttonFor(key, focused) {
     const asked = able.filter((form) => form.dataset.question !== undefined);
     const chosen = asked.length ? asked : able;
     if (chosen.length === 1) return chosen[0].questionPanel.buttonOf(key);
-    // Which of several is meant is not for this page to guess.
+    // With several questions, the page does not guess which one is meant.
     if (chosen.length) return null;
   }
   return null;

@@ -1,4 +1,4 @@
-// Results: the experiments that there are, and what one of them found.
+// Results: the list of experiments, and the results of one of them.
 
 import { intervalChart } from "./chart.js";
 import { element, setData } from "./dom.js";
@@ -6,7 +6,7 @@ import { RefusedError, get } from "./server.js";
 import { numberText, secondsText } from "./words.js";
 
 const NONE = "There are none yet: what is played on the board, or by `parllel operators run`, is listed here.";
-const AGAIN_MS = 3000; // how often the results of what is still played are asked for
+const AGAIN_MS = 3000; // between updates of the results of a running experiment
 
 export class ResultsView {
   #list = document.getElementById("experiments-list");
@@ -15,7 +15,7 @@ export class ResultsView {
   #shown = null;
   #say;
 
-  /** say: shows a sentence of an error, or null. */
+  /** say: shows the sentence of an error; null clears it. */
   constructor(say) {
     this.#say = say;
     setInterval(() => {
@@ -24,7 +24,7 @@ export class ResultsView {
     }, AGAIN_MS);
   }
 
-  /** Show the list, and the results of `run`: a name of the list, or a folder; null: the newest. */
+  /** Show the list and the results of `run`: a name in the list, or a folder; null: the newest. */
   async open(run) {
     this.#run = run;
     this.#shown = null;
@@ -37,7 +37,7 @@ export class ResultsView {
       const { experiments } = await get("api/experiments");
       const chosen = run === null ? experiments[0]?.run : (experiments.find((one) => one.folder === run)?.run ?? run);
       const found = chosen === undefined ? null : await get(`api/results?run=${encodeURIComponent(chosen)}`);
-      // Another may have been chosen meanwhile.
+      // Another experiment may have been chosen meanwhile.
       if (run === this.#run) this.#show(experiments, found);
       this.#say(null);
     } catch (error) {
@@ -47,7 +47,7 @@ export class ResultsView {
   }
 
   #show(experiments, found) {
-    // Drawn anew only if it changed, as that moves the focus and what was scrolled.
+    // Redrawn only if it changed, because that resets focus and scrolling.
     if (found !== null && JSON.stringify(found) === JSON.stringify(this.#shown)) return;
     this.#shown = found;
     this.#list.replaceChildren(...experiments.map((one) => listed(one, one.run === found?.run)));
@@ -106,7 +106,7 @@ function scrolled(table) {
 }
 
 function meansTable(operators) {
-  // A column that nobody fills is left out.
+  // Empty columns are left out.
   const columns = [
     ["Episodes", (one) => `${one.ended} of ${one.asked}`],
     ["Failed", (one) => String(one.failed), operators.some((one) => one.failed)],

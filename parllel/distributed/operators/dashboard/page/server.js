@@ -1,13 +1,13 @@
-// What goes to the server and comes back: commands by REST, states and frames by one WebSocket.
+// Communication with the server: commands by REST, states and frames by one WebSocket.
 
 const ANSWER_S = 15;
 const MAX_PAUSE_S = 2;
-// The server says something every three seconds; one that is silent has stopped, or the network between.
+// The server sends something every three seconds. If it is silent for longer, it or the network is down.
 const MAX_SILENCE_S = 9;
 
-/** A request that the server refused, or did not hear; its message is one sentence for people. */
+/** Thrown if the server refuses a request or cannot be reached; its message is one sentence for people. */
 export class RefusedError extends Error {
-  /** status: of HTTP; null if there was no answer. */
+  /** status: the HTTP status; null without a reply. */
   constructor(message, status = null) {
     super(message);
     this.status = status;
@@ -36,10 +36,10 @@ async function ask(path, request) {
   );
 }
 
-/** The WebSocket, opened again for as long as the page is open. */
+/** The WebSocket, reopened for as long as the page is open. */
 export class Connection {
   #socket = null;
-  #isFirst = true; // whether nothing came by this socket yet
+  #isFirst = true; // whether this socket has not received anything yet
   #heard_ms = 0;
   #pause_s = 0;
   #handlers;
@@ -49,11 +49,11 @@ export class Connection {
     this.#handlers = handlers;
     this.#open();
     setInterval(() => this.#listen(), 1000);
-    // It may concern another network than the server's: 127.0.0.1 is always there.
+    // The event may concern another network than the server's: 127.0.0.1 is always reachable.
     window.addEventListener("offline", () => get("api/state").catch(() => this.#lost()));
   }
 
-  /** Send a message; without a connection it is dropped, as all of it is said again after the next `state`. */
+  /** Send a message. Without a connection it is dropped: everything is sent again after the next `state`. */
   send(message) {
     if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
   }
@@ -87,7 +87,7 @@ export class Connection {
   }
 
   #lost() {
-    // Its closing handshake is not waited for: nobody may answer it.
+    // Does not wait for the closing handshake, which nobody may answer.
     const socket = this.#socket;
     this.#socket = null;
     if (socket === null) return;
@@ -95,7 +95,7 @@ export class Connection {
     this.#handlers.changed("reconnecting");
     this.#pause_s = Math.min(MAX_PAUSE_S, Math.max(0.1, 2 * this.#pause_s));
     setTimeout(() => this.#open(), 1000 * this.#pause_s);
-    // A browser keeps from the page why a WebSocket was refused; REST says it.
+    // Browsers hide why a WebSocket was refused; REST tells.
     if (this.#isFirst) get("api/state").catch((error) => this.#handlers.refused(error));
   }
 }

@@ -8,7 +8,7 @@ export class Squares {
   #layer = null;
   #place;
   #panel = null;
-  #from = null; // that was clicked first
+  #from = null; // the square that was clicked first
   #drawn = "";
 
   /** place: of the picture. */
@@ -16,7 +16,7 @@ export class Squares {
     this.#place = place;
   }
 
-  /** Show the squares of the question of a panel; null: none is asked, or of several it is not clear which. */
+  /** Show the squares of a panel's question; null: there is none, or it is unclear which of several. */
   update(panel, canvas) {
     const board = panel?.question?.board ?? null;
     if (panel?.question?.number !== this.#panel?.number) this.#from = null;
@@ -35,7 +35,7 @@ export class Squares {
     this.#place.append(this.#layer);
   }
 
-  /** Return the squares that can be clicked: those at which an action begins, and those at which one ends. */
+  /** Return the squares that can be clicked: where actions start, and where they end. */
   #choices({ squares }) {
     const first = squares.map((one) => one[0]);
     const then = squares.filter((one) => one.length > 1 && one[0] === this.#from).map((one) => one[1]);
@@ -48,7 +48,7 @@ export class Squares {
     const path = this.#from === null ? [square] : [this.#from, square];
     const found = actions.filter((_, i) => board.squares[i].join() === path.join());
     if (found.length === 1) panel.choose(found[0].action);
-    // As a pawn that becomes another piece.
+    // A promotion, for example: the same squares stand for several actions.
     else if (found.length > 1) panel.narrow(found.map((one) => one.name));
     const begins = board.squares.some((one) => one.length > 1 && one[0] === square);
     this.#from = found.length === 0 && begins && square !== this.#from ? square : null;

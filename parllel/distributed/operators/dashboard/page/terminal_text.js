@@ -1,4 +1,4 @@
-// Text that was drawn for a terminal: colours of its escape sequences are kept, all else of these is left out.
+// Text rendered for a terminal: colours are kept, all other escape sequences are removed.
 
 import { element } from "./dom.js";
 

@@ -1,6 +1,6 @@
-// How values are written for people.
+// Formatting of values for people.
 
-const SOON_S = 0.5; // a step that takes less is not worth a change of words
+const SOON_S = 0.5; // a shorter step does not change the shown status
 const MAX_PARTS = 3;
 const STATUS = {
   new: "Not started",
@@ -15,19 +15,19 @@ const STATUS = {
   offline: "Offline",
 };
 
-/** Return a number with at most four significant digits, all of those before the point, or a dash for null. */
+/** Format a number with four significant digits, but all integer digits; null is a dash. */
 export function numberText(value) {
   if (value === null || value === undefined) return "–";
   return String(Math.abs(value) >= 1000 ? Math.round(value) : Number(value.toPrecision(4)));
 }
 
-/** Return a JSON value as one line. */
+/** Format a JSON value as one line. */
 export function valueText(value) {
   if (value === null || value === undefined) return "–";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Return a name with no more than the last two parts of a long path. */
+/** Shorten a long path to its last two parts. */
 export function shortName(name) {
   const parts = name.split("/");
   return parts.length <= MAX_PARTS || name.includes("://") ? name : `…/${parts.slice(-2).join("/")}`;
@@ -39,19 +39,19 @@ export function secondsText(seconds) {
   return `${numberText(Math.round(10 * number) / 10)} ${unit}`;
 }
 
-/** Return which status to show after `before`: brief steps all look the same, so that nothing flickers. */
+/** Return the status to show after `before`. Brief steps all look the same, so that nothing flickers. */
 export function shownStatus(card, phase, before) {
   const isBrief = elapsed(card) < SOON_S;
   if (card.status === "thinking" && isBrief) return before === "waiting" ? before : still(phase);
   return card.status === "ready" && isBrief ? still(phase) : card.status;
 }
 
-/** Return whether nothing has happened for a moment, so that a picture of it would have come. */
+/** Return whether nothing has happened long enough for a picture to have arrived. */
 export function isAtRest(card) {
   return elapsed(card) >= SOON_S;
 }
 
-/** Return a status of `shownStatus` in words, with the seconds of a slow one. */
+/** Return a status of `shownStatus` in words, with the seconds of a slow step. */
 export function statusText(card, shown) {
   const seconds = Math.floor(elapsed(card));
   const isSlow = (shown === "thinking" || shown === "starting") && seconds >= 1;
