@@ -1,4 +1,4 @@
-"""The `parllel` command: runs, and episodes between agents."""
+"""The `parllel` command line."""
 
 from parllel.cli.command import main
 

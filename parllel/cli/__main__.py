@@ -1,4 +1,4 @@
-"""`python -m parllel.cli` is `parllel`."""
+"""Entry point of `python -m parllel.cli`, the same as `parllel`."""
 
 from parllel.cli.command import main
 

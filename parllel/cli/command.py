@@ -1,7 +1,7 @@
-"""The `parllel` command: parse the command line, run the command, report errors.
+"""The `parllel` command: parses the command line, runs the command, reports errors.
 
-A package declares its commands in one light module, which needs nothing but the argparse objects that it is
-given. Packages above this one cannot import it, so the contract is made of names alone:
+Each group of commands is declared in a light module that imports nothing but argparse. The contract between
+`main` and these modules consists of names only:
 
     def add_commands(commands):
         group = commands.add_parser("operators", help="...")         # a group nests further commands
@@ -10,12 +10,12 @@ given. Packages above this one cannot import it, so the contract is made of name
         run.add_argument("spec")
         run.set_defaults(call="parllel.distributed.operators.workers.serving:run", extra="operators")
 
-`set_defaults` says what `main` needs to know of a command:
+`set_defaults` describes a command to `main`:
 
-    call   "module:function". The module is imported when the command is run; the function takes the parsed
+    call   "module:function". The module is imported when the command runs; the function receives the parsed
            arguments and returns the exit status.
-    extra  optional: the extra of setup.cfg that installs what the module of `call` imports.
-    rest   optional: the positional argument with several values that also takes those after a flag.
+    extra  optional: the extra of setup.cfg that installs the libraries of that module.
+    rest   optional: name of the multi-valued positional argument that also receives values after a flag.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ from parllel.errors import ParllelError, install_command, notes_of
 from parllel.system.start_program import start_program
 from parllel.version import __version__
 
-# `parllel --help` imports all of them, and with each the package that it is in: none may be slow to import.
+# `parllel --help` imports every one of them and its package, so none may be slow to import.
 DECLARATIONS = (
     "parllel.cli.run_commands",
     "parllel.cli.remote_commands",
     "parllel.cli.operators_commands",
     "parllel.cli.messaging_commands",
 )
-INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
-_DESCRIPTION = "Inspect runs, continue them and plot them; play episodes between agents."
+INTERRUPTED = 130  # 128 + SIGINT, as in a shell
+_DESCRIPTION = "Inspect, continue and plot training runs; play episodes between agents."
 USER_ERROR = 2  # argparse's own exit status
 
 
 class _Declaration(Protocol):
-    """A module that declares commands."""
+    """Module that declares commands."""
 
     def add_commands(self, commands: Any) -> None:
-        """Add parsers to what `ArgumentParser.add_subparsers` returned."""
+        """Add parsers to the result of `ArgumentParser.add_subparsers`."""
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """A parser with --traceback; so are those of its subcommands, however deep.
+    """Parser with --traceback, inherited by the parsers of all its subcommands.
 
-    The flag may stand before or after the command: absent, it leaves no value that would hide the other's.
+    The flag may precede or follow the command. Without it no value is set, as a default of the inner parser
+    would overwrite the outer one's.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -62,22 +63,22 @@ class _CommandParser(argparse.ArgumentParser):
             "--traceback",
             action="store_true",
             default=argparse.SUPPRESS,
-            help="show the traceback of an error, not only its message",
+            help="show the full traceback of an error",
         )
 
 
 def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLARATIONS) -> int:
-    """Run the command that the command line names and return the exit status.
+    """Run a command line and return the exit status.
 
-    A user's mistake is reported in one sentence on standard error, with exit status 2; the sentence names the
-    line of the user's code that raised it, if there is one. An error during training keeps its traceback.
+    User errors are reported in one sentence on standard error, with exit status 2. If the user's own code
+    raised the error, the sentence names the line. Errors during training keep their traceback.
 
     Args:
-        argv: default the arguments of the process.
-        declarations: modules that declare commands, as this module describes at its top.
+        argv: defaults to the arguments of the process.
+        declarations: modules that declare commands; see the top of this module.
 
     Raises:
-        SystemExit: with status 2 if the command line is wrong, 0 after `--help`.
+        SystemExit: with status 2 for an invalid command line, 0 after `--help`.
     """
     if argv is None:
         start_program()
@@ -88,7 +89,9 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
             sys.stdout.flush()
         return status
     except KeyboardInterrupt as interrupt:
-        for note in notes_of(interrupt)[-1:]:  # those before are of what was at work
+        for note in notes_of(interrupt)[
+            -1:
+        ]:  # earlier notes describe the code that was interrupted
             print(f"parllel: {note}", file=sys.stderr)
         return INTERRUPTED
     except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
@@ -96,8 +99,8 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
 
         if hasattr(arguments, "traceback") or within_training(error):
             raise
-        if isinstance(error, BrokenPipeError):  # the reader has gone: `parllel runs | head`
-            # The interpreter flushes standard output as it exits, which would fail again.
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe: `parllel runs | head`
+            # The interpreter flushes standard output on exit, which would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         print(f"parllel: {one_sentence(error, '--traceback shows more')}", file=sys.stderr)
@@ -109,7 +112,7 @@ def _parse(argv: Sequence[str] | None, declarations: Sequence[str]) -> argparse.
     parser.add_argument("--version", action="version", version=f"parllel {__version__}")
     _add_declared(parser, declarations)
     arguments, rest = parser.parse_known_args(argv)
-    # argparse adds nothing to a list after the first flag: `resume RUN --trust n_steps=100`.
+    # argparse adds no values to a positional list after a flag: `resume RUN --trust n_steps=100`.
     values = getattr(arguments, getattr(arguments, "rest", ""), None)
     if rest and (values is None or any(value.startswith("-") for value in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -119,7 +122,7 @@ def _parse(argv: Sequence[str] | None, declarations: Sequence[str]) -> argparse.
 
 
 def _add_declared(parser: argparse.ArgumentParser, modules: Sequence[str]) -> None:
-    """Add the commands of modules to a parser, in their order."""
+    """Add the commands of the modules to a parser, in order."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in modules:
         declaration: _Declaration = importlib.import_module(name)
@@ -127,7 +130,7 @@ def _add_declared(parser: argparse.ArgumentParser, modules: Sequence[str]) -> No
 
 
 def _load_command(call: str, extra: str | None) -> Callable[[argparse.Namespace], int]:
-    """Import what a command runs.
+    """Import the function of a command.
 
     Raises:
         ImportError: if a library is missing; names the extra that installs it.
@@ -138,7 +141,7 @@ def _load_command(call: str, extra: str | None) -> Callable[[argparse.Namespace]
             importlib.import_module(module), function
         )
     except ModuleNotFoundError as error:
-        # A missing module of our own is a mistake that no extra mends.
+        # A missing module of parllel itself is a bug, which no extra fixes.
         if extra is None or str(error.name).partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise ImportError(

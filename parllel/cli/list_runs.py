@@ -1,4 +1,4 @@
-"""`parllel runs [FOLDER]`: list runs and their states."""
+"""`parllel runs [FOLDER]`: list of runs and their states."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from parllel.pictures.learning_curve import read_curve
 from parllel.runs.run_folder import RunFolder, find_runs, run_state
 from parllel.runs.run_record import TRAINING, RunRecord
 
-WIDTH = 250  # characters, of a table that is written to a file or a pipe
+WIDTH = 250  # characters of a table written to a file or a pipe
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """What the list says about a run.
+    """One entry of the list of runs.
 
     Attributes:
         path: the run's folder.
         created: local time, ISO 8601; None if the run's record cannot be read.
-        kind: "training", or another; None if the record cannot be read.
-        build: the function that built the run: "module:function", or "cartpole/train_ppo.py:build" if it is
-            in a script; for a run of another kind its script, None if it names none.
-        seed: from its config, if there is one.
-        steps: environment steps at its last checkpoint or logged row.
+        kind: "training" or another kind; None if the record cannot be read.
+        build: the function that built the run: "module:function", or "cartpole/train_ppo.py:build" for a
+            script. For a run of another kind, its script; None if it records none.
+        seed: from the config, if it has one.
+        steps: environment steps at the last checkpoint or logged row, whichever is later.
         evaluation_return: mean return of the last evaluation; None without one.
-        state: as `run_state` returns it, or "damaged".
-        megabytes: size of all its files.
-        problem: why it is damaged.
+        state: from `run_state`, or "damaged".
+        megabytes: total size of the run's files.
+        problem: why the run counts as damaged.
     """
 
     path: str
@@ -54,12 +54,12 @@ class RunLine:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a table, or JSON lines, with the runs in order of age; return the exit status."""
+    """Print the runs, oldest first, as a table or as JSON lines. Returns the exit status."""
     folder = Path(arguments.folder)
     if arguments.folder == DEFAULT_FOLDER and not folder.exists():
         raise FileNotFoundError(
-            f"there is no folder {folder} in {Path.cwd()}: start this where your runs were begun, or name "
-            "the folder that they are in: parllel runs FOLDER"
+            f"there is no folder {folder} in {Path.cwd()}. Run this where you started training, or pass "
+            "the folder of your runs: parllel runs FOLDER"
         )
     found = [line_of(path) for path in find_runs(folder)]
     found.sort(key=lambda line: (line.created or "", line.path))
@@ -68,11 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(asdict(line)))
         return 0
     if not found:
-        print(f"there are no runs in {folder}: neither it nor a folder below it has a run.json")
+        print(f"there are no runs in {folder}: found no run.json in it or below it")
         return 0
-    # rich takes 80 columns for a pipe, and would wrap what `grep` reads.
-    seen = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(width=None if seen else WIDTH)
+    # rich assumes 80 columns for a pipe, which would wrap lines that `grep` reads.
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(width=None if is_terminal else WIDTH)
     with console.capture() as table:  # rich would exit with status 1 when `head` closes the pipe
         _print(console, found)
     print(table.get(), end="")
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def line_of(path: Path) -> RunLine:
-    """Return what the list says about the run in a folder; never raises for what is in it."""
+    """Return the entry of the run in a folder. Never raises for the folder's content."""
     size = _megabytes(path)
     try:
         return _line_of(RunFolder.open(path), size)
@@ -112,7 +112,7 @@ def _line_of(folder: RunFolder, size: float) -> RunLine:
 
 
 def _build_name(record: RunRecord) -> str | None:
-    """Return "module:function"; for a script, whose module is `__main__`, its folder and file instead."""
+    """Return "module:function", with folder and file of a script in place of `__main__`."""
     build = record.build_function
     if build is None:
         script = record.config.get("script")
@@ -125,16 +125,16 @@ def _build_name(record: RunRecord) -> str | None:
 
 
 def _progress(folder: RunFolder) -> tuple[int | None, float | None]:
-    """Return the steps done and the mean return of the last evaluation; None for what no file says."""
+    """Return the steps done and the mean return of the last evaluation; None where not recorded."""
     steps = [int(found.stem.split("-")[-1]) for found in folder.checkpoints.paths()]
     steps += [int(step) for step in _logged(folder, "step")]
     returns = _logged(folder, "evaluation/return/mean")
-    # Whichever is further: rows are logged, and checkpoints written, at intervals of their own.
+    # The later of both, since rows are logged and checkpoints written at different intervals.
     return max(steps, default=None), returns[-1] if returns else None
 
 
 def _logged(folder: RunFolder, key: str) -> list[float]:
-    """Return the numbers under a key of progress.csv; none if it cannot be read."""
+    """Return the numbers under a key of progress.csv; empty if it cannot be read."""
     try:
         return [point[1] for point in read_curve(folder.path / "progress.csv", key)]
     except (OSError, ValueError, IndexError, csv.Error):  # nothing yet, another logger, damage
@@ -146,14 +146,14 @@ def _megabytes(path: Path) -> float:
     for file in path.rglob("*"):
         try:
             total += file.lstat().st_size if file.is_file() else 0
-        except OSError:  # a run in progress has just removed an old checkpoint
+        except OSError:  # for example an old checkpoint that a running run has just removed
             continue
     return round(total / 1e6, 3)
 
 
 def _print(console: Console, lines: list[RunLine]) -> None:
-    """Print a table, or a few lines for each run if the table is too wide for the terminal."""
-    # Without this limit rich measures a table as no wider than the console, whatever is in it.
+    """Print a table, or a few lines per run if the table is too wide for the terminal."""
+    # By default rich caps a table's measured width at the console's.
     endless = console.options.update(max_width=10_000)
     for build in (True, False):
         table = _table(lines, build)
@@ -166,12 +166,12 @@ def _print(console: Console, lines: list[RunLine]) -> None:
     for line in lines:
         console.print(line.path, style="bold", soft_wrap=True, markup=False, highlight=False)
         for facts in _facts(line):
-            said = "  " + ", ".join(fact for fact in facts if fact)
-            console.print(said, soft_wrap=True, markup=False, highlight=False)
+            text = "  " + ", ".join(fact for fact in facts if fact)
+            console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 def _facts(line: RunLine) -> list[list[str]]:
-    """Return the facts of each line below a run's name."""
+    """Return the details of a run, one list per line."""
     number = _number(line.evaluation_return)
     return [
         [
@@ -191,8 +191,8 @@ def _when(line: RunLine) -> str:
 
 
 def _table(lines: list[RunLine], build: bool) -> Table:
-    """Return the runs as a table; `build` adds the column of build functions."""
-    # The column is left out where it would say the same of all runs, as most terminals are narrow.
+    """Build the table of runs; `build` adds the column of build functions."""
+    # Most terminals are narrow: the column of kinds is omitted where all runs are training runs.
     kinds = any(_is_special(line) for line in lines)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
@@ -207,7 +207,7 @@ def _table(lines: list[RunLine], build: bool) -> Table:
     table.add_column("size", justify="right", no_wrap=True)
     for line in lines:
         table.add_row(
-            # rich takes brackets for markup: a folder `runs[old]` would lose a part of its name.
+            # rich interprets brackets as markup: a folder `runs[old]` would lose part of its name.
             escape(line.path),
             escape(_when(line)),
             *([line.kind or ""] if kinds else []),

@@ -1,4 +1,4 @@
-"""`parllel play SPEC`: play episodes with anything that acts, and say what came of them."""
+"""`parllel play SPEC`: episodes of a policy or any other agent, and their returns."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from parllel.seeding import seeds_named
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play and print the episodes; return the exit status."""
+    """Play the episodes and print their returns. Returns the exit status."""
     try:
         seeds = seeds_named(arguments.seeds)
-    except ValueError as mistake:
-        raise ValueError(f"--seeds: {mistake}") from None
+    except ValueError as error:
+        raise ValueError(f"--seeds: {error}") from None
     code = code_of(arguments.spec)
-    # The other code is a file, which the user chose by its name.
+    # Only a run's script needs trust: a file of code was named by the user.
     if code is not None and code.is_dir():
         check_source(str(code), trusted=arguments.trust)
     policy, make_env = _policy_and_env(arguments.spec, arguments.env)
     with policy:
         episodes = play_episodes(policy, make_env, seeds)
-    for one in episodes:
-        _print_one(one, as_json=arguments.json)
-    returns = [float(one.traj.return_) for one in episodes]
-    error = float(np.std(returns, ddof=1)) / math.sqrt(len(returns)) if len(returns) > 1 else None
+    for episode in episodes:
+        _print_episode(episode, as_json=arguments.json)
+    returns = [float(episode.traj.return_) for episode in episodes]
+    n = len(returns)
+    standard_error = float(np.std(returns, ddof=1)) / math.sqrt(n) if n > 1 else None
     mean = float(np.mean(returns))
     if arguments.json:
-        print(json.dumps({"mean": mean, "standard_error": error, "episodes": len(episodes)}))
+        print(json.dumps({"mean": mean, "standard_error": standard_error, "episodes": n}))
     else:
-        spread = "" if error is None else f" ± {error:.2f} (standard error)"
+        spread = "" if standard_error is None else f" ± {standard_error:.2f} (standard error)"
         print(f"mean return {mean:.2f}{spread} of {len(episodes)} episodes")
     return 0
 
@@ -48,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _policy_and_env(spec: str, env_id: str | None) -> tuple[Policy, EnvFactory]:
     if env_id is None:
         if not Path(spec).is_dir():
-            raise ValueError(f"{spec}: expected --env, as only a run has environments of its own")
+            raise ValueError(f"{spec}: expected --env, since only a run records its environments")
         policy = policy_of(spec)
-        # Asked for one that its cages made, and not by name: it may have no name.
+        # By the factory of its cages rather than by name: the environment may have no name.
         assert isinstance(policy, RunPolicy)
         return policy, policy.make_env
     make_env = env_named(env_id)
@@ -60,11 +61,11 @@ def _policy_and_env(spec: str, env_id: str | None) -> tuple[Policy, EnvFactory]:
     return policy_of(spec, *spaces), make_env
 
 
-def _print_one(one: Episode, *, as_json: bool) -> None:
-    traj = one.traj
+def _print_episode(episode: Episode, *, as_json: bool) -> None:
+    seed, traj = episode.seed, episode.traj
     if as_json:
-        end = {"terminated": one.terminated, "truncated": one.truncated}
-        values = {"seed": one.seed, "return": float(traj.return_), "length": traj.length, **end}
+        end = {"terminated": episode.terminated, "truncated": episode.truncated}
+        values = {"seed": seed, "return": float(traj.return_), "length": traj.length, **end}
         print(json.dumps(values))
     else:
-        print(f"seed {one.seed}: return {traj.return_:.2f} in {traj.length} steps")
+        print(f"seed {seed}: return {traj.return_:.2f} in {traj.length} steps")

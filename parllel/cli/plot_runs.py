@@ -1,4 +1,4 @@
-"""`parllel plot RUN...`: draw learning curves, one for all seeds of an experiment."""
+"""`parllel plot RUN...`: learning curves, one for all seeds of an experiment."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from parllel.runs.run_record import TRAINING
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw the curves, print where they are and which runs are left out; return the exit status."""
+    """Plot the curves; print the file's path and the runs that are left out. Returns the exit status."""
     output = Path(arguments.output)
     if not output.suffix:
         output = output.with_name(f"{output.name}.png")
-    check_plot_path(output)  # now: reading many runs takes a while
-    paths = [path for one in arguments.runs for path in _runs_at(Path(one))]
-    # Each once: `plot runs runs/a` names one twice.
+    check_plot_path(output)  # early, as reading many runs takes a while
+    paths = [path for given in arguments.runs for path in _runs_at(Path(given))]
+    # Without duplicates: `plot runs runs/a` names a run twice.
     found, problems = read_curves(dict.fromkeys(paths), arguments.key)
     if not found:
         raise ValueError(f"nothing to draw: {problems[0]}")
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("nothing to draw: the runs have no steps in common; try --by run")
     for remark in remarks:
         print(remark, file=sys.stderr)
-    # After all that can be refused: a wrong command leaves no folder.
+    # Last, so that a command that fails leaves no folder behind.
     output.parent.mkdir(parents=True, exist_ok=True)
     plot_learning_curve(output, curves, ylabel=arguments.key)
     print(f"{_counted(len(curves), 'curve')} of {_counted(len(found), 'run')}: {output}")
@@ -44,15 +44,15 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _runs_at(path: Path) -> list[Path]:
-    """Return the run at `path`, or all runs below it; ValueError without one."""
+    """Return the run at `path` or all runs below it. Raises ValueError if there is none."""
     found = find_runs(path)
     if not found:
-        raise ValueError(f"{path}: no run is there or below")
+        raise ValueError(f"{path}: expected the folder of a run or of several, found no run.json")
     return found
 
 
 def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], list[str]]:
-    """Return the curves of the runs that logged numbers under a key, and why the others have none."""
+    """Return the curves of the runs that logged a key, and for each other run the reason it has none."""
     found: dict[Path, Curve] = {}
     problems = []
     for path in paths:
@@ -60,7 +60,7 @@ def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], lis
         if kind != TRAINING:
             problems.append(
                 f"{path}: expected a training run, got one of kind {kind!r}, which has no learning curve; "
-                "`parllel runs` lists it"
+                "see `parllel runs`"
             )
             continue
         try:
@@ -80,13 +80,13 @@ def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], lis
 
 
 def _kind_at(path: Path) -> str:
-    """Return the kind of a run; "training" if its record is damaged, which is no reason to hide its curve."""
+    """Return the kind of a run. A damaged record counts as "training", so that its curve is not hidden."""
     record = json_of(path / "run.json")
     return str(record.get("kind", TRAINING)) if isinstance(record, dict) else TRAINING
 
 
 def curves_of(found: Mapping[Path, Curve], by: str) -> tuple[dict[str, Curve], list[str]]:
-    """Return one curve per group of runs, by label, and remarks on how runs of several seeds were joined.
+    """Return one curve per group of runs, by label, and remarks on how several seeds were joined.
 
     by: as for `key_of`. The curve of several runs has a band.
     """
@@ -101,7 +101,7 @@ def curves_of(found: Mapping[Path, Curve], by: str) -> tuple[dict[str, Curve], l
             whole = "" if joined == len(members) else f" of {len(members)}"
             name, several = without_seed(name), f" ({joined}{whole} runs)"
         label, number = f"{name}{several}", 1
-        while label in curves:  # runs of another config may have the same name
+        while label in curves:  # runs with different configs may share a name
             number += 1
             label = f"{name} #{number}{several}"
         curves[label] = curve

@@ -1,6 +1,6 @@
-"""The commands that play episodes of agents, and serve them; and their arguments.
+"""Declaration of `parllel remote ...`, the commands that play episodes between agents and serve agents.
 
-Nothing but argparse is imported here: `parllel --help` imports every module that declares commands.
+Imports only argparse, because `parllel --help` imports every module that declares commands.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 from parllel.cli.run_commands import add_repeated, add_server, add_trust
 
 _AGENT = (
-    "name of a built-in agent, file.py or file.py:name, folder of a run or with a main.py, zip or tar.gz "
-    "file with a main.py, http://... of a server of agents, "
+    "a built-in agent's name, file.py or file.py:name, folder of a run or with a main.py, zip or tar.gz "
+    "file with a main.py, http://... of an agent server, "
     'or JSON: {"type": "proto", "url": ...}, a constant action, or null for no agent'
 )
 _EXECUTES = (
-    "Files are executed, and so are the scripts that folders of runs name. A run's script that is outside "
-    "the current folder, or that came with the run, is refused unless --trust is given."
+    "Files are executed, as are the scripts of run folders. A run's script that is outside the current "
+    "folder, or came with the run, is refused unless --trust is given."
 )
 
 
 def add_commands(commands: Any) -> None:
     """Add `remote run`, `evaluate`, `step`, `load`, `list` and `serve`."""
     group = commands.add_parser(
-        "remote", help="play episodes between agents, and serve agents over HTTP"
+        "remote", help="play episodes between agents and serve agents over HTTP"
     )
     nested = group.add_subparsers(required=True, metavar="COMMAND")
     _add_run(nested)
@@ -55,7 +55,7 @@ def _add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser(
         "evaluate",
         help="play several episodes between agents and print the rewards",
-        description=f"Play episodes between agents and print the rewards of each. {_EXECUTES} The exit "
+        description=f"Play episodes between agents and print each episode's rewards. {_EXECUTES} The exit "
         "status is 1 if an agent failed, or runTimeout stopped an episode.",
     )
     _call(evaluate, "evaluate")
@@ -64,43 +64,41 @@ def _add_evaluate(commands: Any) -> None:
     add_trust(evaluate)
     _add_start(evaluate)
     evaluate.add_argument("--episodes", type=int, default=1, metavar="N", help="default: 1")
-    evaluate.add_argument(
-        "--statuses", action="store_true", help="print the agents' statuses beside the rewards"
-    )
-    evaluate.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
+    evaluate.add_argument("--statuses", action="store_true", help="also print the agents' statuses")
+    evaluate.add_argument("--out", metavar="FILE", help="write the result to FILE, not to stdout")
 
 
 def _add_step(commands: Any) -> None:
     step = commands.add_parser(
         "step",
         help="advance an episode by one step",
-        description="Print the state that follows an episode's last one, by actions or by what agents do. "
+        description="Print the state after an episode's last one, given actions or agents that choose them. "
         f"{_EXECUTES}",
     )
     _call(step, "step")
     _add_environment(step)
     choice = step.add_mutually_exclusive_group(required=True)
-    choice.add_argument("--actions", metavar="JSON", help="one for each agent")
+    choice.add_argument("--actions", metavar="JSON", help="list of one action per agent")
     _add_agents(choice)
     add_trust(step)
     _add_start(step)
-    step.add_argument("--in", dest="in_file", metavar="FILE", help="episode that `run` wrote")
-    step.add_argument("--state", metavar="JSON", help="last state, in place of --steps")
-    step.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
+    step.add_argument("--in", dest="in_file", metavar="FILE", help="episode written by `run`")
+    step.add_argument("--state", metavar="JSON", help="last state, instead of --steps")
+    step.add_argument("--out", metavar="FILE", help="write the result to FILE, not to stdout")
 
 
 def _add_load(commands: Any) -> None:
-    load = commands.add_parser("load", help="show an episode that was played before")
+    load = commands.add_parser("load", help="show a saved episode")
     _call(load, "load")
-    load.add_argument("--in", dest="in_file", metavar="FILE", help="episode that `run` wrote")
+    load.add_argument("--in", dest="in_file", metavar="FILE", help="episode written by `run`")
     _add_environment(load, required=False)
     _add_start(load)
     _add_render(load)
-    _add_output(load, log_help="read the agents' logs from there")
+    _add_output(load, log_help="read the agents' logs from FILE")
 
 
 def _add_list(commands: Any) -> None:
-    names = commands.add_parser("list", help="list the environments for agents")
+    names = commands.add_parser("list", help="list the available environments")
     _call(names, "list_environments")
     _add_import(names)
 
@@ -109,18 +107,18 @@ def _add_serve(commands: Any) -> None:
     server = commands.add_parser(
         "serve",
         help="serve agents over HTTP",
-        description="Serve agents over HTTP until SIGTERM or Ctrl-C. What requests may name is decided here: "
-        f"without a flag that allows more, built-in agents and constant actions. Of --agent: {_EXECUTES}",
+        description="Serve agents over HTTP until SIGTERM or Ctrl-C. Flags decide which agents requests may "
+        f"name: by default, only built-in agents and constant actions. For --agent: {_EXECUTES}",
     )
     server.set_defaults(call="parllel.distributed.remote.server.serve_command:run", extra="remote")
-    token = "token that clients must send; default: the variable PARLLEL_TOKEN, if it is set"
+    token = "file with the token that clients must send; default: the environment variable PARLLEL_TOKEN"
     add_server(server, 8000, token, "clients")
     server.add_argument(
-        "--agent", metavar="SPEC", help=f"load this one at the start, for --environment: {_AGENT}"
+        "--agent", metavar="SPEC", help=f"agent to load at the start, for --environment: {_AGENT}"
     )
-    server.add_argument("--environment", metavar="NAME", help="that --agent plays in")
+    server.add_argument("--environment", metavar="NAME", help="environment of --agent")
     add_trust(server)
-    server.add_argument("--configuration", metavar="JSON", help="of that environment")
+    server.add_argument("--configuration", metavar="JSON", help="configuration of --environment")
     _add_permissions(server)
     _add_limits(server)
     _add_agent_env(server)
@@ -129,43 +127,51 @@ def _add_serve(commands: Any) -> None:
     server.add_argument(
         "--agent-logs",
         action="store_true",
-        help="send clients what agents print, and the tracebacks of their errors",
+        help="send agents' output and the tracebacks of their errors to clients",
     )
-    server.add_argument("--access-log", action="store_true", help="log each request on stderr")
+    server.add_argument("--access-log", action="store_true", help="log each request to stderr")
 
 
 def _add_permissions(server: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--agent-root",
         metavar="DIR",
-        help="let requests name files and folders of runs below DIR, which are executed",
+        help="allow requests to name files and run folders below DIR, which are executed",
     )
     server.add_argument(
-        "--allow-source", action="store_true", help="let requests send agents as Python source"
+        "--allow-source", action="store_true", help="allow requests to send Python source"
     )
     server.add_argument(
-        "--allow-url", action="store_true", help="let requests name agents behind URLs"
+        "--allow-url", action="store_true", help="allow requests to name agents by URL"
     )
 
 
 def _add_limits(server: argparse.ArgumentParser) -> None:
     server.add_argument(
-        "--max-body-bytes", type=int, default=1 << 20, metavar="BYTES", help="default: 1 MiB"
+        "--max-body-bytes",
+        type=int,
+        default=1 << 20,
+        metavar="BYTES",
+        help="size of a request; default: 1 MiB",
     )
     server.add_argument(
-        "--max-sessions", type=int, default=64, metavar="N", help="agents at a time; default: 64"
+        "--max-sessions",
+        type=int,
+        default=64,
+        metavar="N",
+        help="agents loaded at the same time; default: 64",
     )
     server.add_argument(
         "--idle",
         type=float,
         default=3600,
         metavar="SECONDS",
-        help="unused agents end; default: 3600",
+        help="close agents unused for this long; default: 3600",
     )
     server.add_argument(
-        "--memory", type=int, metavar="MIB", help="limit of an agent in a process of its own"
+        "--memory", type=int, metavar="MIB", help="memory limit of an agent in a separate process"
     )
-    server.add_argument("--rate", type=float, metavar="N", help="requests a second of one client")
+    server.add_argument("--rate", type=float, metavar="N", help="requests per second and client")
 
 
 def _call(parser: argparse.ArgumentParser, function: str) -> None:
@@ -179,22 +185,24 @@ def _add_environment(parser: Any, *, required: bool = True) -> None:
         "--environment",
         required=required,
         metavar="NAME",
-        help="one that `parllel remote list` names, or gymnasium/NAME",
+        help="a name from `parllel remote list`, or gymnasium/NAME",
     )
 
 
 def _add_agents(parser: Any) -> None:
-    parser.add_argument("--agents", nargs="*", default=[], metavar="SPEC", help=f"each: {_AGENT}")
+    parser.add_argument(
+        "--agents", nargs="*", default=[], metavar="SPEC", help=f"each of them: {_AGENT}"
+    )
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--configuration", metavar="JSON", help="of the environment")
-    parser.add_argument("--info", metavar="JSON", help="to keep with the episode")
-    parser.add_argument("--steps", metavar="JSON", help="the episode so far")
+    parser.add_argument("--configuration", metavar="JSON", help="configuration of the environment")
+    parser.add_argument("--info", metavar="JSON", help="metadata to store with the episode")
+    parser.add_argument("--steps", metavar="JSON", help="steps of the episode so far")
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="token for agents behind URLs that have none; default: the variable PARLLEL_TOKEN",
+        help="file with the token for agents at URLs without one; default: the variable PARLLEL_TOKEN",
     )
     _add_agent_env(parser)
     _add_import(parser)
@@ -211,19 +219,19 @@ def _add_render(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_output(
-    parser: argparse.ArgumentParser, log_help: str = "write the agents' logs there"
+    parser: argparse.ArgumentParser, log_help: str = "write the agents' logs to FILE"
 ) -> None:
-    parser.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
+    parser.add_argument("--out", metavar="FILE", help="write the result to FILE, not to stdout")
     parser.add_argument("--log", metavar="FILE", help=log_help)
 
 
 def _add_agent_env(parser: argparse.ArgumentParser) -> None:
-    meaning = "let agents have this environment variable, such as OPENAI_API_KEY"
+    meaning = "pass this environment variable, such as OPENAI_API_KEY, to agents"
     add_repeated(parser, "--agent-env", "NAME", meaning)
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
-    meaning = "import this module, or file.py, which registers environments"
+    meaning = "import this module or file.py, which registers environments"
     add_repeated(parser, "--import", "MODULE", meaning, dest="modules")
 
 
@@ -234,5 +242,5 @@ def _add_debug(parser: argparse.ArgumentParser) -> None:
         const="true",
         default="false",
         metavar="true|false",
-        help="repeat what agents print on stderr",
+        help="repeat agents' output on stderr",
     )

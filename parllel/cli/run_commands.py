@@ -1,6 +1,6 @@
-"""The commands that work on the folders of runs, and their arguments.
+"""Declaration of the commands on run folders: `parllel runs`, `show`, `play`, `resume`, `repeat` and `plot`.
 
-Nothing but argparse is imported here: `parllel --help` imports every module that declares commands.
+Imports only argparse, because `parllel --help` imports every module that declares commands.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-DEFAULT_FOLDER = "runs"  # where `train` of the examples makes the folders of runs
+DEFAULT_FOLDER = "runs"  # where the examples' `train` creates run folders
 
 _EXECUTES = (
-    "This executes the script that the run's folder names. A script that is outside the current folder, or "
-    "that came with the run, is refused unless --trust is given."
+    "This executes the script recorded in the run's folder. A script that is outside the current folder, or "
+    "came with the run, is refused unless --trust is given."
 )
 
 
@@ -50,13 +50,15 @@ def _add_show(commands: Any) -> None:
     show.add_argument(
         "--best",
         action="store_true",
-        help="use the checkpoint with the best evaluation, not the newest",
+        help="use the checkpoint with the best evaluation instead of the newest",
     )
-    show.add_argument("--episodes", type=int, default=3, metavar="N", help="default: 3")
+    show.add_argument(
+        "--episodes", type=int, default=3, metavar="N", help="number of episodes; default: 3"
+    )
     show.add_argument(
         "--video",
         metavar="FILE",
-        help="write .mp4 or .gif; default: open a window, or write RUN/policy.mp4 without a display",
+        help="write a .mp4 or .gif file; default: open a window, or write RUN/policy.mp4 without a display",
     )
     show.add_argument("--fps", type=float, help="frames per second; default: the environment's")
     show.add_argument(
@@ -64,17 +66,17 @@ def _add_show(commands: Any) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="play the episodes of seeds N, N + 1, ...; default: 0",
+        help="seed of the first episode; the others use N + 1, ...; default: 0",
     )
-    show.add_argument("--column", type=int, default=0, help="which environment; default: 0")
+    show.add_argument("--column", type=int, default=0, help="index of the environment; default: 0")
 
 
 def _add_play(commands: Any) -> None:
     play = commands.add_parser(
         "play",
-        help="play episodes with a run's policy, or anything else that acts, and print the returns",
-        description="Play an episode for each seed, and print its return and length, and the mean return "
-        f"with its standard error. A run's folder: {_EXECUTES} A file is executed.",
+        help="play episodes with a run's policy or another agent, and print the returns",
+        description="Play one episode per seed and print its return and length, then the mean return with "
+        f"its standard error. For a run's folder: {_EXECUTES} A file is executed.",
     )
     play.set_defaults(call="parllel.cli.play_policy:run")
     play.add_argument(
@@ -83,10 +85,10 @@ def _add_play(commands: Any) -> None:
     play.add_argument(
         "--env",
         metavar="NAME",
-        help="an id of gymnasium, module:id or file.py:function; default: that of the run",
+        help="gymnasium id, module:id or file.py:function; default: the run's environment",
     )
     play.add_argument(
-        "--seeds", default="0-9", metavar="N-M", help="0-99 or 3,5,8-10; default: 0-9"
+        "--seeds", default="0-9", metavar="N-M", help="such as 0-99 or 3,5,8-10; default: 0-9"
     )
     play.add_argument("--json", action="store_true", help="print one JSON object per line")
     add_trust(play)
@@ -115,10 +117,10 @@ def _add_repeat(commands: Any) -> None:
     repeat.add_argument(
         "--runs",
         metavar="DIR",
-        help="where to make the new run's folder; default: beside the old one",
+        help="where to create the new run's folder; default: next to the old one",
     )
     repeat.add_argument(
-        "--name", help="name of the new run's folder; default: the old name with a number added"
+        "--name", help="name of the new run's folder; default: the old name plus a number"
     )
 
 
@@ -127,7 +129,11 @@ def _add_plot(commands: Any) -> None:
     plot.set_defaults(call="parllel.cli.plot_runs:run", rest="runs")
     plot.add_argument("runs", nargs="+", metavar="RUN", help="folder of one run, or of several")
     plot.add_argument(
-        "-o", "--output", default="curves.png", metavar="FILE", help="default: curves.png"
+        "-o",
+        "--output",
+        default="curves.png",
+        metavar="FILE",
+        help="image file; default: curves.png",
     )
     plot.add_argument(
         "--key",
@@ -138,8 +144,8 @@ def _add_plot(commands: Any) -> None:
         "--by",
         choices=("config", "name", "run"),
         default="config",
-        help="draw one curve for runs whose configs differ only in the seed, for runs whose names differ "
-        "only in the seed, or for each run; default: config",
+        help="draw one curve per group of runs whose configs differ only in the seed, per group whose names "
+        "differ only in the seed, or per run; default: config",
     )
 
 
@@ -149,34 +155,36 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Add --trust, which `parllel.runs.trust.check_source` asks for."""
+    """Add --trust, the permission required by `parllel.runs.trust.check_source`."""
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="execute the script of a run wherever it is; for runs that you made in another folder",
+        help="execute a run's script wherever it is; for your own runs in other folders",
     )
 
 
 def add_repeated(
     parser: Any, flag: str, metavar: str, meaning: str, dest: str | None = None
 ) -> None:
-    """Add a flag that may be given several times; its values are a list."""
+    """Add a repeatable flag, whose values are collected in a list."""
     names = {} if dest is None else {"dest": dest}
     meaning = f"{meaning}; may be given several times"
     parser.add_argument(flag, action="append", default=[], metavar=metavar, help=meaning, **names)
 
 
 def add_server(parser: argparse.ArgumentParser, port: int, token: str, clients: str) -> None:
-    """Add --host, --port, --token-file and --allow-host of a server.
+    """Add a server's --host, --port, --token-file and --allow-host.
 
-    token: help for the file.  clients: who calls the server.
+    token: help text of the token file.  clients: plural noun for those who connect, for help texts.
     """
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     parser.add_argument(
-        "--port", type=int, default=port, help=f"0 takes a free one; default: {port}"
+        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1"
+    )
+    parser.add_argument(
+        "--port", type=int, default=port, help=f"0 picks a free port; default: {port}"
     )
     parser.add_argument("--token-file", metavar="FILE", help=token)
-    add_repeated(parser, "--allow-host", "NAME", f"name that {clients} may call this machine by")
+    add_repeated(parser, "--allow-host", "NAME", f"accept {clients} that use this host name")
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +192,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "changes",
         nargs="*",
-        default=(),  # without it argparse calls them required where something else is missing
+        default=(),  # without it, argparse lists them as required when another argument is missing
         metavar="KEY=VALUE",
         help="change the config: ppo.learning_rate=1e-4",
     )

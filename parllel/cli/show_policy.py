@@ -1,4 +1,4 @@
-"""`parllel show RUN`: watch the policy of a run."""
+"""`parllel show RUN`: episodes of a run's policy in a window or a video."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from parllel.runs.trust import check_source
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play episodes in a window, or into a video file; return the exit status."""
+    """Play episodes in a window or into a video file. Returns the exit status."""
     # pygame prints a greeting on standard output when an environment imports it.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     check_source(arguments.run, trusted=arguments.trust)
@@ -39,15 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--{name}: expected {least} or more, got {value}")
     video = _video_path(arguments.video, path)
     if video is not None:
-        # The environments render into memory, and SDL would complain that there is no display.
+        # The environments render to memory; without this, SDL fails for lack of a display.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     episodes: list[Episode] = []
     with ExitStack() as stack:
-        # By default SIGTERM ends a process without leaving its `with` blocks.
+        # By default SIGTERM kills the process without leaving its `with` blocks.
         before = signal.signal(signal.SIGTERM, _leave)
         stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
         policy = stack.enter_context(load_policy(path, best=arguments.best))
-        # Not the run's steps: the newest checkpoint may be damaged, and an older one loaded.
+        # The policy's steps, not the run's: an older checkpoint is loaded if the newest is damaged.
         print(f"policy after {policy.elapsed_steps:,} environment steps")
         make_env = _factory_of(policy, arguments.column)
         screen = _Screen(arguments.fps, video, path.name, stack)
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Screen:
-    """A window or a video file, opened with the first picture, as the environment says how fast it is."""
+    """Window or video file, opened at the first frame, when the environment's frame rate is known."""
 
     def __init__(self, fps: float | None, video: Path | None, title: str, stack: ExitStack) -> None:
         self._fps, self._video, self._title, self._stack = fps, video, title, stack
@@ -71,7 +71,7 @@ class _Screen:
         self._write: Callable[[Frame], Any] | None = None
 
     def show(self, seed: int, env: gym.Env[Any, Any]) -> None:
-        """Show an environment as it is now."""
+        """Show the current frame of an environment."""
         if self._rendered is None:
             self._rendered = RenderedEnv(env)
         if self._write is None:
@@ -86,30 +86,31 @@ class _Screen:
 def _factory_of(policy: RunPolicy, column: int) -> EnvFactory:
     n = len(policy.env_factories)
     if not n:
-        policy.make_env()  # says why
+        policy.make_env()  # raises with the reason
     if not 0 <= column < n:
         raise ValueError(f"--column: expected one of 0 to {n - 1}, got {column}")
     return policy.env_factories[column]
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Exit by an exception, so that `with` discards a half-written video."""
+    """Exit by an exception, so that `with` blocks discard a half-written video."""
     sys.exit(128 + number)
 
 
-def _video_path(asked: str | None, folder: Path) -> Path | None:
-    """Return where to write the video; None for a window instead."""
-    if asked is not None:
-        check_video_path(Path(asked))  # now: building the run can take many seconds
-        return Path(asked)
+def _video_path(requested: str | None, folder: Path) -> Path | None:
+    """Return the path of the video, or None for a window."""
+    if requested is not None:
+        check_video_path(Path(requested))  # early, as building the run can take many seconds
+        return Path(requested)
     if has_display() and importlib.util.find_spec("pygame") is not None:
         return None
     return folder / "policy.mp4"
 
 
 def _print(episodes: list[Episode]) -> None:
-    for one in episodes:
-        print(f"seed {one.seed}: return {one.traj.return_:.2f} in {one.traj.length} steps")
+    for episode in episodes:
+        traj = episode.traj
+        print(f"seed {episode.seed}: return {traj.return_:.2f} in {traj.length} steps")
     if episodes:
-        mean = sum(one.traj.return_ for one in episodes) / len(episodes)
+        mean = sum(episode.traj.return_ for episode in episodes) / len(episodes)
         print(f"mean return {mean:.2f}")

@@ -137,7 +137,7 @@ def test_a_log_that_cannot_be_read(call, run, content):
 
 
 def test_nothing_there(call, tmp_path):
-    said = f"there are no runs in {tmp_path}: neither it nor a folder below it has a run.json\n"
+    said = f"there are no runs in {tmp_path}: found no run.json in it or below it\n"
     assert call("runs", tmp_path) == (0, said, "")
     assert lines_of(call, tmp_path) == []
 
@@ -145,8 +145,8 @@ def test_nothing_there(call, tmp_path):
 def test_a_folder_without_runs_says_where_they_are_looked_for(mistake, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert mistake("runs") == (
-        f"parllel: there is no folder runs in {tmp_path}: start this where your runs were begun, or name "
-        "the folder that they are in: parllel runs FOLDER"
+        f"parllel: there is no folder runs in {tmp_path}. Run this where you started training, or pass "
+        "the folder of your runs: parllel runs FOLDER"
     )
 
 

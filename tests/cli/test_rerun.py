@@ -80,7 +80,7 @@ def test_mistakes_in_changes(mistake, run):
         assert "learning.rate" in mistake(name, run, "learning.rat=1")
         assert "n_steps" in mistake(name, run, "n_steps=many")
         assert "expected KEY=VALUE, got 'fast'" in mistake(name, run, "fast")
-        assert "seed: expected once, got '1' and '2'" in mistake(name, run, "seed=1", "seed=2")
+        assert "seed: expected one value, got '1' and '2'" in mistake(name, run, "seed=1", "seed=2")
     assert config_of(run)["n_steps"] == 60
     assert [path.name for path in run.parent.iterdir()] == [run.name]
 

@@ -29,9 +29,7 @@ def test_a_solved_run_keeps_its_last_value():
     for state, what in (("solved", "was solved"), ("ended", "was ended by a callback")):
         curve, joined, remarks = join([FULL, run_of(state, (0, 2), (50, 20))])
         assert (curve, joined) == ([(0, 1, 0, 2), (50, 12.5, 5, 20), (100, 15, 10, 20)], 2)
-        assert remarks == [
-            f"carried on: {state}: {what} at step 50; it keeps its last value to 100"
-        ]
+        assert remarks == [f"extended: {state}: {what} at step 50; it keeps its last value to 100"]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_all_runs_are_solved():
     ]
     curve, joined, remarks = join(runs)
     assert (curve, joined) == ([(0, 0.5, 0, 1), (20, 6.5, 4, 9), (40, 8, 7, 9)], 2)
-    assert remarks == ["carried on: a: was solved at step 20; it keeps its last value to 40"]
+    assert remarks == ["extended: a: was solved at step 20; it keeps its last value to 40"]
 
 
 def test_runs_that_are_under_way_end_where_the_slowest_is():
@@ -63,7 +61,7 @@ def test_runs_that_are_under_way_end_where_the_slowest_is():
     killed = run_of("failed", (0, 0), (1, 1))
     curve, joined, remarks = join([*runs, solved, killed])
     assert (curve[-1][0], joined, len(remarks)) == (60, 4, 3)
-    assert remarks[-1] == "cut at step 60, which all reach: 100 reaches 100"
+    assert remarks[-1] == "cut at step 60, which all runs reach: 100 reaches 100"
     # One that has only just begun does not make a dot of the others.
     curve, joined, remarks = join([*runs, run_of("running", (0, 0), (10, 1))])
     assert (curve[-1][0], joined) == (60, 3)
@@ -76,7 +74,7 @@ def test_runs_of_which_none_came_to_its_end():
     assert (curve[-1][0], joined) == (60, 2)
     assert [remark.partition(":")[0] for remark in remarks] == [
         "left out",
-        "cut at step 60, which all reach",
+        "cut at step 60, which all runs reach",
     ]
 
 
@@ -84,7 +82,7 @@ def test_runs_of_different_lengths_are_cut_and_it_is_said():
     longer = run_of("finished", (0, 0), (200, 20), name="longer")
     curve, joined, remarks = join([FULL, longer])
     assert (curve[-1], joined) == ((100, 10, 10, 10), 2)
-    assert remarks == ["cut at step 100, which all reach: longer reaches 200"]
+    assert remarks == ["cut at step 100, which all runs reach: longer reaches 200"]
 
 
 # ---------------------------------------------------------------------- folders
@@ -111,7 +109,7 @@ def test_what_was_done_is_printed(call, seeds, tmp_path):
     assert (status, output) == (0, f"1 curve of 3 runs: {tmp_path / 'a.png'}\n")
     assert errors.splitlines() == [
         f"left out: {seeds / 'ppo-seed1'}: failed at step 0; the others reach 40",
-        f"carried on: {seeds / 'ppo-seed2'}: was solved at step 20; it keeps its last value to 40",
+        f"extended: {seeds / 'ppo-seed2'}: was solved at step 20; it keeps its last value to 40",
     ]
     found, _ = read_curves(sorted(seeds.iterdir()), KEY)
     curves, _ = curves_of(found, "config")

@@ -173,7 +173,7 @@ def test_help_says_so(call, capsys, command):
     with pytest.raises(SystemExit, match=r"^0$"):
         call(*(["remote"] if command in AGENTS else []), command, "--help")
     said = " ".join(capsys.readouterr().out.split())
-    of_agents = "Files are executed, and so are the scripts that folders of runs name"
-    folder = "This executes the script that the run's folder names"
+    of_agents = "Files are executed, as are the scripts of run folders"
+    folder = "This executes the script recorded in the run's folder"
     assert (of_agents if command in AGENTS else folder) in said
     assert "--trust" in said

@@ -1,7 +1,7 @@
-"""Agents that act in episodes, here or behind a URL, and the episodes that they play.
+"""Episodes between agents, which act in this process, in separate processes or on servers.
 
 Raises:
-    ImportError: if a library of the extra is not installed; names it.
+    ImportError: if a library of the extra `remote` is not installed; names it.
 """
 
 from parllel.distributed.remote import libraries as _libraries  # noqa: F401

@@ -1,4 +1,10 @@
-"""An agent of an episode, wherever it acts."""
+"""Agents of an episode: one interface for functions, processes and servers.
+
+Agent.act, one at a time ---> _here         a function or policy in this process
+                         |--> _in_process   AgentProcess: the agent's code in a separate process
+                         '--> _on_server    UrlAgent or ProtobufAgent, over HTTP
+Agent.close, any thread       interrupts a process; an act in progress then returns a failure
+"""
 
 from __future__ import annotations
 
@@ -26,34 +32,34 @@ from parllel.distributed.wire.wire_error import WireError
 from parllel.errors import ClosedError, ParllelError
 from parllel.types import Closeable
 
-_MAX_LOG = 1 << 18  # characters, where maxLogLength says nothing or more
-_START_S = 60.0
-_LOOK_S = 0.01  # for an act to end by itself before it is ended
+_MAX_LOG = 1 << 18  # characters; default and upper limit of maxLogLength
+_START_S = 60.0  # default of agentTimeout
+_LOOK_S = 0.01  # between attempts of `close` to interrupt an act
 
 
 class Agent(Closeable):
-    """Act for a specification, in time, and keep to itself what goes wrong.
+    """Agent built from a specification. Failures and time-outs become values, not exceptions.
 
-    The code of a file, of source text and of a run is executed now, in a process of its own, which is ended
-    when it exceeds the time of an act, and started anew, with the code executed again, at the next act.
-    Functions act in this process: they are the caller's own code, and cannot be ended.
+    The code of a file, source text or run is executed on construction, in a separate process. A process that
+    exceeds the time of an act is killed; the next act starts a new one, which executes the code again.
+    Functions act in this process: they are the caller's own code and cannot be interrupted.
+
+    Thread-safe: acts of one agent are serialised, acts of different agents are not.
 
     Args:
         raw: the specification, see `build_agent`.
-        environment: what it acts in. Its configuration is read at each act.
-        settings: what its process may use, if it has one.
+        environment: the environment it acts in. Its configuration is read at each act.
+        settings: permissions and limits of its process, if it has one.
 
     Attributes:
         raw: the specification.
-        kind: of specification, see `build_agent`.
-        recurrent: whether it remembers episodes: a run whose policy does.
+        kind: kind of the specification, see `build_agent`.
+        recurrent: whether it keeps state during an episode, as a run with a recurrent policy does.
 
     Raises:
-        ValueError: for a specification that cannot be understood, and code that fails when it is executed.
-        FileNotFoundError: if what it names is not there.
-        WorkerTimeoutError, WorkerDiedError: if the code does not come to its end in `agentTimeout`.
-
-    One act is made at a time; threads wait for each other, and not for other agents.
+        ValueError: for an invalid specification, or code that fails when it is executed.
+        FileNotFoundError: if a named file or folder does not exist.
+        WorkerTimeoutError, WorkerDiedError: if the code is not ready within `agentTimeout`.
     """
 
     def __init__(
@@ -65,9 +71,9 @@ class Agent(Closeable):
         self._process: AgentProcess | None = None
         self._acts: Any = made
         self._n_arguments = 2
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held during an act; guards the process and its pipes
         self._closed = False
-        self._asked = False
+        self._has_acted = False  # whether there was an act: the first may take `agentTimeout`
         self._archive: ExtractedArchive | None = None
         if isinstance(made, AgentCode):
             self._process = self._started(made, settings or AgentSettings())
@@ -84,11 +90,12 @@ class Agent(Closeable):
                 code,
                 self._configuration(code),
                 start_s=_number(self._environment.configuration.get("agentTimeout"), _START_S),
-                # In UTF-8 a character takes up to four bytes.
+                # A character takes up to four bytes in UTF-8.
                 text_bytes=4 * self._log_length(),
                 settings=settings,
             )
         except BaseException:
+            # Nobody else knows the extracted files if the constructor fails.
             self._close_archive()
             raise
 
@@ -101,7 +108,7 @@ class Agent(Closeable):
 
     @property
     def name(self) -> str:
-        """The specification for messages, without the secrets of a URL."""
+        """Short form of the specification for messages, without a URL's password."""
         if self.kind in ("url", "proto"):
             return str(self._acts.url)
         return (
@@ -113,38 +120,41 @@ class Agent(Closeable):
     # ------------------------------------------------------------------ acting
 
     def act(self, observation: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the action for an observation, or an AgentFailure, and the log of it.
+        """Return the action for an observation, or an AgentFailure, and the log of the act.
 
-        The action consists of JSON values; arrays and numbers of numpy become such. It may take `actTimeout`
-        and the observation's `remainingOverageTime`; where that is missing, the first act may take
-        `agentTimeout` in its place. The log has `duration`, in seconds and without the start of a process,
+        The action consists of JSON values; numpy arrays and scalars are converted. The time limit is
+        `actTimeout` plus the observation's `remainingOverageTime`; if that is missing, the first act has
+        `agentTimeout` in its place. The log contains `duration` in seconds, without the start of a process,
         and `stdout` and `stderr`, cut at `maxLogLength` characters.
 
         Raises:
             ClosedError: after `close`.
-            WireError: for an observation that cannot be sent to where the agent acts; names its path.
+            WireError: for an observation that cannot be sent to the agent; names its path.
         """
         actions, log = self.act_batch([observation])
         return actions[0], log
 
     def act_batch(self, observations: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return an action or AgentFailure for each observation, and one log of all.
+        """Return an action or AgentFailure for each observation, and one log for the batch.
 
-        It may take the time of all acts, and the most overage that one of them has left.
+        The time limit is `actTimeout` per observation, plus the largest overage that one of them has left.
 
         Raises:
             ClosedError: after `close`.
         """
         with self._lock:
+            # Under the lock: a thread that waited for it must not start a process after `close`.
             self._check_open()
             configuration = self._environment.configuration
-            first_s = 0.0 if self._asked else _number(configuration.get("agentTimeout"), _START_S)
+            first_s = (
+                0.0 if self._has_acted else _number(configuration.get("agentTimeout"), _START_S)
+            )
             seconds = act_seconds(observations, configuration, first_s)
-            self._asked = True
+            self._has_acted = True
             if self._process is not None:
                 return self._in_process(self._process, observations, seconds)
             if isinstance(self._acts, (UrlAgent, ProtobufAgent)):
-                return self._behind_url(observations, configuration)
+                return self._on_server(observations, configuration)
             return self._here(observations, configuration, seconds)
 
     def _in_process(
@@ -152,13 +162,15 @@ class Agent(Closeable):
     ) -> tuple[list[Any], dict[str, Any]]:
         configuration = self._configuration(process.code)
         began = perf_counter()
+        # Killed at the deadline of an earlier act, or died since.
         if not process.running:
             try:
                 process.start(configuration)
             except (ParllelError, ValueError, OSError) as error:
-                # As after any other failure: the next act tries again.
+                # A failure of this act only: the next act tries to start it again.
                 failure = AgentFailure("ERROR", str(error))
                 return [failure] * len(observations), self._log(perf_counter() - began)
+            # The start does not count against the agent's time.
             began = perf_counter()
         answers, stdout, stderr = process.act(observations, configuration, seconds)
         duration = perf_counter() - began
@@ -167,7 +179,7 @@ class Agent(Closeable):
         texts = (text.decode("utf-8", "replace") for text in (stdout, stderr))
         return answers, self._log(duration, *texts)
 
-    def _behind_url(
+    def _on_server(
         self, observations: list[Any], configuration: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         began = perf_counter()
@@ -185,13 +197,14 @@ class Agent(Closeable):
         began = perf_counter()
         with printed(self._log_length()) as (stdout, stderr):
             if isinstance(self._acts, PolicyCall):
-                answers = self._acts.asked(observations, stderr)
+                answers = self._acts.answers(observations, stderr)
             else:
                 answers = [
                     ask(self._acts, self._n_arguments, observation, configuration, stderr)
                     for observation in observations
                 ]
         duration = perf_counter() - began
+        # Judged afterwards, since nothing can interrupt a function in this process.
         if duration > seconds:
             late = AgentFailure(
                 "TIMEOUT", f"no action within {seconds:g} s; it took {duration:g} s"
@@ -201,7 +214,7 @@ class Agent(Closeable):
 
     def _log(self, duration: float, stdout: str = "", stderr: str = "") -> dict[str, Any]:
         if self._environment.debug:
-            # On standard error both, as standard output holds the results of commands.
+            # Both to standard error: standard output is for the results of commands.
             sys.stderr.write(stdout + stderr)
         longest = self._log_length()
         return {
@@ -215,7 +228,7 @@ class Agent(Closeable):
         return int(min(max(_number(given, _MAX_LOG), 0), _MAX_LOG))
 
     def _configuration(self, code: AgentCode) -> dict[str, Any]:
-        """Return what the agent is shown of the configuration."""
+        """Return the configuration passed to the agent: with the path of its code, if it has one."""
         if code.kind == "source":
             return self._environment.configuration
         return {**self._environment.configuration, "__raw_path__": code.text}
@@ -223,16 +236,19 @@ class Agent(Closeable):
     # ------------------------------------------------------------------ ending
 
     def close(self) -> None:
-        """End its process, or close its connections; may be called twice.
+        """Kill the agent's process or close its connections. Idempotent.
 
-        An act that another thread waits for ends with a failure, unless it is made in this process.
+        An act in progress in another thread returns a failure, unless it runs in this process.
         """
+        # Before the lock is requested: acts that wait for it then raise ClosedError instead of acting.
         self._closed = True
         if self._process is None:
+            # Without the lock: a client's connections may be closed while a request waits for its reply.
             if hasattr(self._acts, "close") and self.kind in ("url", "proto"):
                 self._acts.close()
             return
-        # Again and again: the other thread may just be starting the process anew.
+        # The lock belongs to an act in progress, whose process is killed so that it returns. Repeated,
+        # because that act may just be starting the process again, when there is nothing to kill yet.
         while not self._lock.acquire(timeout=_LOOK_S):
             self._process.interrupt()
         try:
@@ -243,17 +259,17 @@ class Agent(Closeable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"{self!r}: used after it was closed")
+            raise ClosedError(f"{self!r}: used after close()")
 
 
 def _checked(answer: Any) -> Any:
-    """Return what a server answered as JSON values: protobuf can hold others."""
+    """Convert a server's answer to JSON values, since protobuf replies may contain arrays."""
     if isinstance(answer, AgentFailure):
         return answer
     try:
         return plain(answer)
     except WireError as error:
-        return AgentFailure("INVALID", f"returned what is no action: {error}")
+        return AgentFailure("INVALID", f"returned an invalid action: {error}")
 
 
 def _number(value: Any, default: float) -> float:

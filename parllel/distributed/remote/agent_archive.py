@@ -1,4 +1,4 @@
-"""Archives with an agent in them: a zip, tar or tar.gz file whose top has a main.py."""
+"""Agents in archives: zip, tar or tar.gz files with a main.py at the top level."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from parllel.types import Closeable
 
 MAIN = "main.py"
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-MAX_BYTES = 1 << 30  # of all files together
+MAX_BYTES = 1 << 30  # of all extracted files together
 MAX_FILES = 10_000
 _MAX_HEADER = 1 << 20  # bytes that tarfile may read at once
 _CHUNK = 1 << 16
 
 
 class ExtractedArchive(Closeable):
-    """The files of an archive, in a temporary folder.
+    """Files of an archive, extracted to a temporary folder.
 
-    Only plain files and folders are extracted, and none outside of the folder.
+    Extracts regular files and folders only, and never outside the folder.
 
     Args:
         path: of the archive.
-        title: what messages call it.
+        title: name of the archive in messages.
 
     Attributes:
-        main: path of its main.py.
+        main: path of the extracted main.py.
 
     Raises:
-        ValueError: for a damaged archive, one with links, devices, paths that lead out of it or a path twice,
-            one without a main.py at its top, and one with more than 10,000 files or 1 GiB.
-        OSError: if it cannot be read, or the files not be written.
+        ValueError: for a damaged archive; one with links, devices, duplicate paths or paths that lead out of
+            it; one without a main.py at the top level; and one of more than 10,000 files or 1 GiB.
+        OSError: if the archive cannot be read or a file cannot be written.
     """
 
     def __init__(self, path: str, title: str) -> None:
@@ -47,11 +47,11 @@ class ExtractedArchive(Closeable):
         try:
             self._extract(path)
             if not os.path.isfile(self.main):
-                raise ValueError(f"expected {MAIN} at its top, it has {self._top()}")
+                raise ValueError(f"expected {MAIN} at the top level, got {self._top()}")
         except (ValueError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
             self.close()
             raise ValueError(f"{title}: {error}") from error
-        # The second for passwords, and methods of compression that zipfile does not know.
+        # RuntimeError: encrypted archives, and compression methods that zipfile does not support.
         except (zlib.error, RuntimeError) as error:
             self.close()
             raise ValueError(f"{title}: cannot be extracted: {error}") from error
@@ -71,9 +71,9 @@ class ExtractedArchive(Closeable):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.exists():
-                raise ValueError(f"has {name[:200]!r} twice")
+                raise ValueError(f"contains {name[:200]!r} twice")
             with source, target.open("xb") as file:
-                # Counted as they come: what an archive says of its sizes may be wrong.
+                # Counted while extracting, because the sizes in the archive's headers may be forged.
                 while chunk := source.read(_CHUNK):
                     left -= len(chunk)
                     if left < 0:
@@ -84,19 +84,19 @@ class ExtractedArchive(Closeable):
     def _target(self, name: str) -> Path:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or ":" in name:
-            raise ValueError(f"has a path that leads out of it: {name[:200]!r}")
+            raise ValueError(f"contains a path that leads out of it: {name[:200]!r}")
         return Path(self._folder.name, path)
 
     def _top(self) -> str:
         return ", ".join(sorted(os.listdir(self._folder.name))[:10]) or "nothing"
 
     def close(self) -> None:
-        """Remove the files. Idempotent."""
+        """Delete the extracted files. Idempotent."""
         self._folder.cleanup()
 
 
 def is_archive(path: str) -> bool:
-    """Return whether a path is named like an archive."""
+    """Return whether a path has the suffix of an archive."""
     return path.lower().endswith(SUFFIXES)
 
 
@@ -110,7 +110,7 @@ def _zip_members(path: str) -> Iterator[_Member]:
             if info.is_dir():
                 yield info.filename, mode, None
             elif stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-                raise ValueError(f"expected plain files, {info.filename[:200]!r} is none")
+                raise ValueError(f"expected regular files, got {info.filename[:200]!r}")
             else:
                 yield info.filename, mode, archive.open(info)
 
@@ -126,13 +126,13 @@ def _tar_members(path: str) -> Iterator[_Member]:
                 if info.isdir():
                     yield info.name, info.mode, None
                 elif not info.isreg() or info.issparse():
-                    raise ValueError(f"expected plain files, {info.name[:200]!r} is none")
+                    raise ValueError(f"expected regular files, got {info.name[:200]!r}")
                 else:
                     yield info.name, info.mode, archive.extractfile(info)
 
 
 class _Bounded:
-    """A file that refuses to be read in large pieces, as headers of a tar file can ask for."""
+    """File that refuses large reads, which forged headers of a tar file can request."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -140,6 +140,6 @@ class _Bounded:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MAX_HEADER:
-            raise ValueError(f"has a header of more than {_MAX_HEADER:,} bytes")
+            raise ValueError(f"contains a header of more than {_MAX_HEADER:,} bytes")
         data: bytes = self._file.read(size)
         return data

@@ -1,4 +1,4 @@
-"""What an agent needs to know of the environment that it acts in."""
+"""The part of an environment that its agents depend on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 
 class AgentContext(Protocol):
-    """The part of an `Environment` that agents are made with.
+    """The part of an `Environment` from which agents are built.
 
     Attributes:
         name: of the environment, such as "rps".
-        configuration: plain JSON values. Agents are handed copies. Of these an `Agent` itself reads
-            `actTimeout`, `agentTimeout` (seconds) and `maxLogLength` (characters).
-        agents: the environment's built-in agents by name, functions of (observation, configuration).
-        debug: whether what agents print and the tracebacks of their errors are repeated on stderr.
+        configuration: plain JSON values, of which agents receive copies. `Agent` itself reads `actTimeout`
+            and `agentTimeout` (seconds) and `maxLogLength` (characters).
+        agents: built-in agents by name, functions of (observation, configuration).
+        debug: whether agents' output and tracebacks are repeated on stderr.
     """
 
     @property

@@ -1,13 +1,13 @@
-"""A process that acts for one agent: started, asked, ended at its deadline, replaced when needed again.
+"""Process of one agent: started, called, killed at its deadline, and restarted on demand::
 
     this process                                    the agent's process (in_agent_process.py)
     start     --- brief, at its start --------->    executes the agent's code, answers [0, ...]
     act       --- [number, observations, ...] ->    calls the agent
-    _await    <-- [number, answers] ------------
-              <-- what is printed, by pipes and by shared memory, which is taken after each answer
-    close     ---------------------------------X    at a deadline, or after an answer that makes no sense
+    _read     <-- [number, answers] ------------
+              <-- output, by pipes and by shared memory, collected after each answer
+    close     ---------------------------------X    SIGKILL, at a deadline or after an invalid answer
 
-One thread asks at a time; the lock is the caller's. `interrupt` alone may be called beside it.
+One thread at a time calls these methods, under the lock of `Agent`; other threads only call `interrupt`.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from parllel.types import Closeable
 MAX_BYTES = 16 << 20  # of a reply
 _LIMITS = Limits(nbytes=MAX_BYTES, items=2_000_000)
 
-# Executed in the fork server, so that its modules are there when an agent starts.
+# Imported in the fork server, so that an agent's process starts with its modules loaded.
 preload_in_forkserver("parllel.distributed.remote.in_agent_process")
 
 
 @dataclass(frozen=True)
 class AgentCode:
-    """What an agent's process executes.
+    """Code of an agent, executed in its process.
 
     Attributes:
         kind: "file", "source" or "run".
-        text: a path, or source.
-        name: of what acts; None for the last that is defined.
-        title: what messages call the agent.
+        text: a path, or source text.
+        name: name of the function or class that acts; None for the last one defined.
+        title: name of the agent in messages.
     """
 
     kind: str
@@ -63,28 +63,28 @@ class AgentCode:
 
     @property
     def folder(self) -> str | None:
-        """The folder that belongs to the agent; None for source text."""
+        """Folder of the agent's files; None for source text."""
         if self.kind == "source":
             return None
         return self.text if self.kind == "run" else os.path.dirname(self.text)
 
 
 class AgentProcess(Closeable):
-    """The process of one agent.
+    """Process that executes the code of one agent.
 
     Args:
-        code: what it executes.
-        configuration: of the environment; sent again when it has changed.
-        start_s: limit for starting it and executing the code.
-        text_bytes: how much to keep of what it prints between two answers, for each of stdout and stderr.
-        settings: what the process may use.
+        code: the agent's code.
+        configuration: of the environment; sent again when it changes.
+        start_s: time limit for starting the process and executing the code, in seconds.
+        text_bytes: output to keep between two answers, for stdout and stderr each.
+        settings: permissions and limits of the process.
 
     Attributes:
-        recurrent: whether it remembers episodes.
+        recurrent: whether the agent keeps state during an episode.
 
     Raises:
-        ValueError: if the code cannot be executed, or defines nothing that acts.
-        WorkerTimeoutError, WorkerDiedError: if it takes too long, or its process ends.
+        ValueError: if the code fails, or defines nothing that acts.
+        WorkerTimeoutError, WorkerDiedError: if it takes too long, or its process exits.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class AgentProcess(Closeable):
 
     @property
     def running(self) -> bool:
-        """Whether there is a process that can be asked.
+        """Whether the process is alive.
 
         Raises:
-            ClosedError: in a forked copy of the process that started it: another one would begin anew.
+            ClosedError: in a fork of the process that started it, which must not start another.
         """
         if self._child is None:
             return False
@@ -119,10 +119,11 @@ class AgentProcess(Closeable):
         return self._child.alive
 
     def start(self, configuration: Mapping[str, Any]) -> None:
-        """Start a process in place of one that has ended; the agent's code is executed from the beginning.
+        """Start a new process, which executes the agent's code from the beginning.
 
-        Raises: as the constructor does.
+        Raises: as the constructor.
         """
+        # Also forgets the pipes and the shared memory of a process that died on its own.
         self.close()
         brief = {
             **vars(self.code),
@@ -131,8 +132,10 @@ class AgentProcess(Closeable):
             "memory_limit_bytes": self._settings.memory_limit_bytes,
             "variables": list(self._settings.variables),
         }
+        # The answer about the start has number 0; acts count from 1 in each process.
         self._number = 0
         self._configuration = dict(configuration)
+        # New ones for each process: programs that an earlier agent started may still write to the old ones.
         self._text, self._pipes = SharedText(self._text_bytes), OutputPipes(self._text_bytes)
         try:
             self._child = Child(
@@ -145,7 +148,9 @@ class AgentProcess(Closeable):
                 confinement=self._confinement,
             )
             self._poller = select.poll()
+            # After the start, when the child has its ends: ours are closed, so that its death ends the pipes.
             self._pipes.started(self._poller)
+            # Readable when there is an answer, or when the process has died; all else polled is output.
             self._ready = {self._child.connection.fileno(), self._child.sentinel}
             for fd in self._ready:
                 self._poller.register(fd, select.POLLIN)
@@ -170,6 +175,7 @@ class AgentProcess(Closeable):
             raise WorkerDiedError(
                 f"{self.code.title}: its process {self._child.exit_text()} {doing}"
             ) from None
+        # [0, recurrent] when ready, [0, class, text] of the exception otherwise.
         if len(first) != 2:
             kind, text = str(first[1]), str(first[2])
             name = "" if kind == "ValueError" else f"{kind}: "
@@ -177,21 +183,23 @@ class AgentProcess(Closeable):
         self.recurrent = bool(first[1])
 
     def close(self) -> None:
-        """End the process at once; may be called twice."""
+        """Kill the process. Idempotent."""
         child, self._child = self._child, None
         if child is not None:
-            # Nothing is lost: children of a fork server run no exit functions anyway.
+            # Killing loses nothing: children of a fork server run no exit functions anyway.
             child.kill()
+        # Absent if `start` failed before it created them.
         for name in ("_text", "_pipes"):
             output = self.__dict__.pop(name, None)
             if output is not None:
                 output.close()
 
     def interrupt(self) -> None:
-        """Kill the process while another thread waits for it, which then sees it die."""
+        """Kill the process while another thread waits for its answer, which then fails with EOF."""
         child = self._child
-        # Only killed, and not ended: what belongs to the process is the other thread's to close.
+        # Only the signal is sent from here: the waiting thread still reads the pipes, and closes them itself.
         if child is not None and child.alive:
+            # The whole group, with the programs that the agent has started.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
 
@@ -200,22 +208,25 @@ class AgentProcess(Closeable):
     def act(
         self, observations: list[Any], configuration: Mapping[str, Any], seconds: float
     ) -> tuple[list[Any], bytes, bytes]:
-        """Return an action or AgentFailure for each observation, and what was printed.
+        """Return an action or AgentFailure for each observation, and the output on stdout and stderr.
 
-        The process must be running. After a deadline, or an answer that makes no sense, it has ended.
+        The process must be running. It is killed at the deadline and after an invalid answer.
         """
         assert self._child is not None
-        # Its answer has the same number: one that comes late, or is made up, must not be taken for another's.
+        # The answer repeats the number, so that a late or forged answer is not taken for another act's.
         self._number += 1
+        # Sent only when it differs, as it may be larger than the observations.
         changed = None
         if _differs(configuration, self._configuration):
             changed = self._configuration = dict(configuration)
         try:
             request = encode([self._number, observations, changed])
-        except WireError:  # of what plain values can be made, such as the members of an enumeration
-            request = encode([self._number, [plain(seen) for seen in observations], changed])
+        except WireError:  # for values that only `plain` converts, such as enumeration members
+            converted = [plain(observation) for observation in observations]
+            request = encode([self._number, converted, changed])
         answers: list[Any] | AgentFailure
         try:
+            # Bounded as well: an agent that does not read its pipe would block a large request for ever.
             self._channel.write(request, seconds)
             answers = self._checked(self._read(seconds), len(observations))
         except TimeoutError:
@@ -225,43 +236,50 @@ class AgentProcess(Closeable):
         except (EOFError, BrokenPipeError, ConnectionResetError):
             answers = AgentFailure("ERROR", f"its process {self._child.exit_text()}")
         except ValueError as error:
-            answers = AgentFailure("ERROR", f"its process did not answer as it should: {error}")
+            answers = AgentFailure("ERROR", f"its process sent an invalid answer: {error}")
         if isinstance(answers, AgentFailure):
-            # Whatever it is doing, and may still write, belongs to no other act. What it has printed is
-            # taken before that: the memory goes with the process.
+            # The process may still be computing or writing for this act, so that it cannot serve another. Its
+            # output is collected first, since closing releases the memory that contains it.
             printed = self._printed()
             self.close()
             return [answers] * len(observations), *printed
         return answers, *self._printed()
 
     def _read(self, left_s: float) -> list[Any]:
-        """Return the next message, and let the process print meanwhile.
+        """Return the next message, draining the process's output meanwhile.
 
         Raises:
             TimeoutError, EOFError, WireError, ValueError: see `act`.
         """
         while True:
+            # In slices, of which only time that this process was running counts: after a suspended laptop
+            # resumes, the agent gets the rest of its time.
             slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()
-            # For output as well: an agent that waits for room in a pipe would never answer.
+            # Polls the output pipes too: an agent that blocks on a full pipe would never answer.
             ready = {fd for fd, _ in self._poller.poll(slice_s * 1000)}
             left_s -= counted_s(began, slice_s)
             if not ready <= self._ready:
                 self._pipes.drain(ready, self._poller)
+            # A death is noticed here too: the channel raises EOFError, unless a complete answer was sent
+            # before.
             if ready & self._ready:
                 message = decode(self._channel.read(max(left_s, 0.0)), _LIMITS)
+                # Any code in the agent's process can write to the pipe: nothing about a message is trusted.
                 if type(message) is not list or len(message) < 2 or message[0] != self._number:
-                    raise ValueError("expected the answer to what it was asked")
+                    raise ValueError("expected the answer to the current request")
                 return message
             if left_s <= 0:
                 raise TimeoutError
 
     def _checked(self, message: list[Any], n: int) -> list[Any]:
-        """Return the answers of a message, which may come from any code in the process."""
+        """Check the answers in a message, which any code in the process may have written."""
+        # A wrong number of items raises ValueError too, which `act` takes for an invalid answer.
         _, given = message
         if type(given) is not list or len(given) != n:
             raise ValueError(f"expected {n} answers")
         answers: list[Any] = []
         for answer in given:
+            # [action] or [status, reason].
             if type(answer) is list and len(answer) == 1:
                 answers.append(plain(answer[0]))
             elif type(answer) is list and len(answer) == 2 and all(type(a) is str for a in answer):
@@ -271,8 +289,8 @@ class AgentProcess(Closeable):
         return answers
 
     def _printed(self) -> tuple[bytes, bytes]:
-        """Return what was printed since the last answer."""
-        # Not waited for: what was written before the answer is in the pipes by now.
+        """Return the output since the last answer."""
+        # No wait: output written before the answer is already in the pipes.
         ready = {fd for fd, _ in self._poller.poll(0)}
         if not ready <= self._ready:
             self._pipes.drain(ready, self._poller)
@@ -283,5 +301,6 @@ class AgentProcess(Closeable):
 def _differs(configuration: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     try:
         return bool(configuration != known)
-    except ValueError:  # of arrays: one that is not the same object has to be sent
+    except ValueError:
+        # Arrays have no single truth value: send them again unless they are the same object.
         return True

@@ -1,4 +1,4 @@
-"""What the processes of agents may use, and what keeps them from other processes."""
+"""Permissions and limits of agents' processes, and how they are isolated from other processes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from parllel.system.processes.child import Child
 from parllel.system.processes.confinement import LANDLOCK_SIGNALS, Confinement, landlock_version
 from parllel.system.processes.program_start import PASSED_VARIABLES
 
-# What agents may need beside what programs do: for libraries, and for pictures without a screen.
+# Environment variables passed to agents, besides those for any program: for libraries and headless rendering.
 _PASSED = (
     *(*PASSED_VARIABLES, "PYTHON*", "CUDA_*", "NVIDIA_*", "*_NUM_THREADS", "VECLIB_*"),
     *("MUJOCO_*", "PYOPENGL_*", "SDL_*", "DISPLAY", "XDG_*"),
 )
 _PROBE_S = 10.0
 _lock = threading.Lock()
-_found: tuple[Confinement, str] | None = (
-    None  # what this machine offers, and why it has no namespaces
-)
+# Isolation that this machine supports, and the reason if it has no namespaces; set by the first call.
+_found: tuple[Confinement, str] | None = None
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """What the process of an agent may use.
+    """Permissions and limits of an agent's process.
 
     Attributes:
-        memory_limit_bytes: of private memory that a process of the agent's can write to, Python included,
-            which takes some 80 MB. Each process that it starts has the same limit. None is no limit.
-        variables: names or patterns of environment variables to pass on, such as "OPENAI_API_KEY", beside
-            those that find files and libraries.
-        writable: folders below which it may write, beside its own folder and the one for temporary files;
-            effective where `confinement_lines` says so.
+        memory_limit_bytes: limit on private writable memory, including about 80 MB for Python. Applies to
+            each process that the agent starts. None means no limit.
+        variables: names or patterns of environment variables to pass, such as "OPENAI_API_KEY", besides those
+            for files and libraries.
+        writable: folders below which the agent may write, besides its own folder and the temporary folder.
+            Enforced where `confinement_lines` reports it.
     """
 
     memory_limit_bytes: int | None = None
@@ -46,14 +45,14 @@ class AgentSettings:
     writable: tuple[str, ...] = (".",)
 
     def confinement(self, folder: str | None) -> Confinement:
-        """Return what confines an agent whose code is in a folder; None for source text."""
+        """Return the confinement of an agent, given the folder of its code; None for source text."""
         own = [] if folder is None else [folder]
-        # Devices, as for GPUs and for what is thrown away; what is there of others has permissions.
+        # Devices include GPUs and /dev/null; others are protected by file permissions.
         paths = (*self.writable, *own, tempfile.gettempdir(), "/dev")
         return replace(available()[0], writable=tuple(map(os.path.abspath, paths)))
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variables of the agent, of these."""
+        """Return those of the environment variables that are passed to the agent."""
         patterns = (*_PASSED, *self.variables)
         return {
             name: value
@@ -63,8 +62,9 @@ class AgentSettings:
 
 
 def available() -> tuple[Confinement, str]:
-    """Return what this machine offers to confine agents, found out once, and why it has no namespaces."""
+    """Return the isolation that this machine supports, and the reason if it has no namespaces. Cached."""
     global _found
+    # The lock is held during the probe: other threads wait for its result rather than probe too.
     with _lock:
         if _found is None:
             problem = _namespaces_problem()
@@ -73,7 +73,7 @@ def available() -> tuple[Confinement, str]:
 
 
 def confinement_lines(*, hidden: bool) -> list[str]:
-    """Return a line for each thing that agents in processes cannot do: by what that holds here, if at all.
+    """Return one line per restriction on agents' processes, and the mechanism that enforces it here, if any.
 
     hidden: whether this process is hidden by `hide_from_others`.
     """
@@ -105,11 +105,12 @@ def _by(means: Mapping[str, bool]) -> str:
 
 
 def _namespaces_problem() -> str:
-    """Return why there are no namespaces for agents, or an empty text."""
+    """Return the reason why agents cannot have namespaces, or ""."""
     if not sys.platform.startswith("linux"):
-        return "they are Linux's"
+        return "only Linux has them"
     try:
-        # A process that enters them is the only proof: containers and distributions refuse any of its calls.
+        # Only a process that enters them proves it: containers and distributions may refuse each of the
+        # calls.
         child = Child(_inside, name="probe of namespaces", confinement=Confinement(namespaces=True))
         try:
             child.receive(_PROBE_S, "when it entered namespaces")

@@ -1,4 +1,4 @@
-"""Observations and configurations as agents get them."""
+"""Dicts with attribute access, the form in which agents receive observations and configurations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 class AttributeDict(dict[str, Any]):
-    """A dict whose keys can be written as attributes: `observation.step` is `observation["step"]`."""
+    """Dict whose keys are also attributes: `observation.step` is `observation["step"]`."""
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"there is no {name!r}; there are {list(self)[:20]}") from None
+            raise AttributeError(f"no key {name!r}; expected one of {list(self)[:20]}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -24,11 +24,11 @@ class AttributeDict(dict[str, Any]):
         try:
             del self[name]
         except KeyError:
-            raise AttributeError(f"there is no {name!r}") from None
+            raise AttributeError(f"no key {name!r}") from None
 
 
 def with_attributes(value: Any) -> Any:
-    """Return a copy of JSON values, and arrays, in which every dict has attributes."""
+    """Copy JSON values and arrays, replacing each dict by an AttributeDict."""
     kind = type(value)
     if kind is list:
         return [with_attributes(item) for item in value]

@@ -1,17 +1,17 @@
-"""What a specification of an agent means, in the order in which it is tried.
+"""Specifications of agents, in the order in which they are recognised.
 
 kind         specification                                  acts
-proto        dict with "type": "proto" or "proto_config"    the server at its "url", by protobuf
+proto        dict with "type": "proto" or "proto_config"    on the server at its "url", by protobuf
 builtin      name of a built-in agent                       in this process
-callable     anything that can be called                    in this process
 policy       a Policy                                       in this process
-constant     anything else but text and paths               always this action
-url          text that begins with http:// or https://      the server there, by JSON
-run          folder with a run.json                         in a process of its own
-file         "file.py", "file.py:name", any other file,     in a process of its own
+callable     any other callable                             in this process
+constant     anything else except text and paths            always with this action
+url          text that starts with http:// or https://      on that server, by JSON
+run          folder with a run.json                         in a separate process
+file         "file.py", "file.py:name", any other file,     in a separate process
              folder with a main.py
-archive      zip, tar or tar.gz file with a main.py         in a process of its own
-source       Python that defines something                  in a process of its own
+archive      zip, tar or tar.gz file with a main.py         in a separate process
+source       Python source that defines something           in a separate process
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from parllel.distributed.wire.wire_error import WireError
 from parllel.policies.policy import Policy
 
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>[^\W\d]\w*))?")
-# Statements by which one line of source may define an agent.
+# Statements that can define an agent in a single line of source.
 _DEFINES = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.Import, ast.ImportFrom)
 
 
 def kind_of(raw: Any, environment: AgentContext) -> str:
-    """Return what kind of specification this is, without executing or opening anything.
+    """Return the kind of a specification (see the top of this module), without executing anything.
 
-    A path that is not there is a "file". The top of the module has the kinds.
+    A path that does not exist is a "file".
 
     Raises:
         TypeError: for None and for an Agent, which need no building.
@@ -73,20 +73,20 @@ def _kind_of_text(text: str) -> str:
         return "file"
     if "\n" in text:
         return "source"
-    # One line may be source, or a path or a name that is misspelled.
+    # One line may be source, or a misspelled path or name.
     try:
         statements = ast.parse(text).body
-    # The last two for what is nested too deeply, as a request may be.
+    # RecursionError and MemoryError: deeply nested text, which a request may contain.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "file"
     return "source" if any(isinstance(node, _DEFINES) for node in statements) else "file"
 
 
 def code_of_agent(raw: str | os.PathLike[str], kind: str, builtin: Mapping[str, Any]) -> AgentCode:
-    """Return what the process of an agent is to execute.
+    """Return the code that the agent's process executes.
 
     Raises:
-        FileNotFoundError: if it is not there.
+        FileNotFoundError: if its file or folder does not exist.
     """
     text = os.fspath(raw)
     if kind == "source":
@@ -113,16 +113,16 @@ def code_of_agent(raw: str | os.PathLike[str], kind: str, builtin: Mapping[str, 
 
 
 def build_agent(raw: Any, environment: AgentContext) -> tuple[Callable[..., Any] | AgentCode, str]:
-    """Return what acts for a specification, and its kind.
+    """Build an agent from a specification; return it with the kind of the specification.
 
-    That is a function of (observation, configuration), or of fewer, for agents that act in this process or
-    behind a URL, and for others the code that a process of theirs is to execute. None of it is executed
-    here, and no server is asked.
+    An agent in this process or on a server is a function of (observation, configuration), or of fewer
+    arguments. Any other agent is the code that its process will execute. No code is executed and no server is
+    contacted here.
 
     Raises:
-        ValueError: for a protobuf specification without a URL, and for a URL that cannot be one.
-        FileNotFoundError: for a path to nothing, or a word that means nothing.
-        TypeError: for a constant that is no JSON value, None, and an Agent.
+        ValueError: for a protobuf specification without a URL, or an invalid URL.
+        FileNotFoundError: for a path that does not exist, or an unknown name.
+        TypeError: for a constant that is not a JSON value, for None, and for an Agent.
     """
     kind = kind_of(raw, environment)
     if kind == "proto":

@@ -1,4 +1,4 @@
-"""Call what acts, and turn whatever comes of it into an action or an AgentFailure."""
+"""Calls of agents' functions, whose result is an action or an AgentFailure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MAX_FRAMES = 20
 
 
 def number_of_arguments(function: Callable[..., Any]) -> int:
-    """Return how many of (observation, configuration) a function takes.
+    """Return how many of the arguments (observation, configuration) a function accepts.
 
     Raises:
-        ValueError: if it needs more, or others.
+        ValueError: if it requires other arguments.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (ValueError, TypeError):  # compiled functions may not say
+    except (ValueError, TypeError):  # compiled functions may have no signature
         return 2
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = [p.name for p in positional[2:] if p.default is p.empty]
@@ -31,8 +31,8 @@ def number_of_arguments(function: Callable[..., Any]) -> int:
     if needed:
         name = getattr(function, "__qualname__", None) or type(function).__name__
         raise ValueError(
-            f"{name}: expected a function of none, one or two arguments, (observation, configuration), got "
-            f"one that also needs {needed}"
+            f"{name}: expected a function of at most two arguments, (observation, configuration), got one "
+            f"that also needs {needed}"
         )
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return 2
@@ -46,19 +46,19 @@ def ask(
     configuration: Mapping[str, Any],
     errors: TextIO,
 ) -> Any:
-    """Return the action of a function, in plain values, or an AgentFailure.
+    """Call a function and return its action as plain values, or an AgentFailure.
 
-    errors: where the traceback of an exception is written.
+    errors: stream for the traceback of an exception.
 
-    An exception of any class is the agent's failure, except for KeyboardInterrupt, which is raised.
+    An exception of any class becomes a failure of the agent, except KeyboardInterrupt, which is raised.
     """
     arguments = (observation, configuration)[:n_arguments]
     try:
         action = function(*map(with_attributes, arguments))
         return action if isinstance(action, AgentFailure) else plain(action)
     except WireError as error:
-        # Also one that the agent itself raised: there is no action either way.
-        return AgentFailure("INVALID", f"returned what is no action: {error}")
+        # Whether raised here or by the agent itself, there is no action.
+        return AgentFailure("INVALID", f"returned an invalid action: {error}")
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -66,14 +66,14 @@ def ask(
 
 
 def failure_of(error: BaseException, errors: TextIO) -> AgentFailure:
-    """Return the failure that an exception means, and write its traceback."""
+    """Convert an exception to an AgentFailure, and write its traceback to `errors`."""
     try:
-        # Without our own call, of which the author of the agent knows nothing.
+        # Without our own frame, which is of no use to the agent's author.
         frames = error.__traceback__ and error.__traceback__.tb_next
         for line in traceback.format_exception(type(error), error, frames, limit=-_MAX_FRAMES):
             errors.write(line)
         text = str(error)
         name = type(error).__name__
         return AgentFailure("ERROR", f"{name}: {text}" if text else name)
-    except Exception:  # its own text fails
+    except Exception:  # raised by the exception's own __str__
         return AgentFailure("ERROR", type(error).__name__)

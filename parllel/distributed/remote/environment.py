@@ -1,10 +1,10 @@
-"""An environment in which agents of any kind play episodes of a game.
+"""Environment in which agents of any kind play episodes of a game.
 
-Environment    all steps and logs since the episode began; makes agents, runs episodes
-Episode        the position, and what actions, failures and time make of it (games/)
-Game           how the position changes (games/)
-EpisodeRunner  asks the agents that are active for their actions
-Agent          acts, here or elsewhere, or says why it has no action
+Environment    steps and logs of the episode; builds agents, runs episodes
+GameEpisode    the position, and its update by actions, failures and time (games/)
+Game           the rules: how the position changes (games/)
+EpisodeRunner  collects the actions of the active agents
+Agent          returns an action, or the reason why it has none
 """
 
 from __future__ import annotations
@@ -35,36 +35,34 @@ from parllel.errors import WrongStateError
 from parllel.seeding import Seeds
 from parllel.types import Closeable
 
-_JUST_S = 0.001  # by which the clock of an agent may be ahead
+_JUST_S = 0.001  # tolerance between an agent's clock and the episode's
 
 
 class Environment(Closeable):
-    """Play episodes of a game.
+    """Environment that plays episodes of a game. Not thread-safe; close it to release its game and agents.
 
     Args:
         name: of the game, see `environments`.
-        configuration: values that differ from the defaults of the game's specification.
-        info: JSON values that the replay is to hold, such as the names of the teams.
-        steps: of an episode to go on with, as in its replay. A game whose observations are its whole state
-            goes on from the last of them; others play all actions again, by the seed in `info`.
-        logs: of these steps.
-        debug: whether what agents print is repeated on stderr, with the tracebacks of their errors.
-        settings: what the processes of agents may use that are made here.
+        configuration: values that override the defaults of the game's specification.
+        info: JSON values to store in the replay, such as the names of the teams.
+        steps: steps of an episode to continue, as in its replay. A game whose observations are its whole
+            state continues from the last one; other games replay all actions with the seed in `info`.
+        logs: logs of these steps.
+        debug: whether agents' output and tracebacks are repeated on stderr.
+        settings: permissions and limits of the agents' processes.
 
     Attributes:
-        name, configuration, info, debug: the arguments; the configuration has all defaults.
+        name, configuration, info, debug: as given, the configuration completed with all defaults.
         specification: of the game, JSON values.
         agents: built-in agents of the game, by name.
-        steps: the states of all agents after each step, the first included, as in a replay.
-        logs: for each step and agent its `duration`, `stdout` and `stderr`; {} for one that did not act.
-        id: of this environment.
+        steps: states of all agents at the start and after each step, as in a replay.
+        logs: `duration`, `stdout` and `stderr` by step and agent; {} for an agent that did not act.
+        id: unique id of this environment.
 
     Raises:
-        ValueError: for a game that does not exist, a configuration that is not as the specification says,
-            and steps that are not of this game, or come out otherwise when they are played again.
+        ValueError: for an unknown game, a configuration that violates the specification, or steps that are
+            not of this game or differ when they are replayed.
         ImportError: if the library of the game is not installed; names the extra.
-
-    Close it, for what its game and agents hold. It is for one thread.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class Environment(Closeable):
         self.info: dict[str, Any] = _copied("info", info or {})
         self.steps: list[Row] = []
         self.logs: list[list[dict[str, Any]]] = []
-        self._episodes = 0  # begun so far
+        self._episodes = 0  # started so far
         self._made: list[Agent] = []
         with ExitStack() as stack:
             game = stack.enter_context(new_game(name))
@@ -104,23 +102,23 @@ class Environment(Closeable):
 
     @property
     def specification(self) -> dict[str, Any]:
-        """The specification of the game, with what all games have; not to be changed."""
+        """The game's specification, including what all games share. Read-only."""
         return self._specification.values
 
     @property
     def state(self) -> Row:
-        """The states of all agents after the last step."""
+        """States of all agents after the last step."""
         return self.steps[-1]
 
     @property
     def done(self) -> bool:
-        """Whether no agent is to act any more."""
+        """Whether the episode is over: no agent is ACTIVE."""
         return all(state["status"] != "ACTIVE" for state in self.state)
 
     def observation(self, number: int) -> dict[str, Any]:
-        """Return what one agent observes: its own fields and those that all see, in memory of its own.
+        """Return a copy of one agent's observation: its own fields and the shared ones.
 
-        Fields that the specification hides are left out, as they are wherever an agent acts.
+        Omits fields that the specification hides from agents.
         """
         names, first = self._specification.shared, self.state[0]["observation"]
         shared = {name: first[name] for name in names if name in first}
@@ -131,12 +129,12 @@ class Environment(Closeable):
     # ------------------------------------------------------------------ an episode
 
     def reset(self, n_agents: int | None = None) -> Row:
-        """Begin an episode, and return its first state.
+        """Start an episode and return its first state.
 
-        n_agents: default the first number that the specification allows.
+        n_agents: defaults to the first number that the specification allows.
 
         Raises:
-            ValueError: if so many agents cannot play.
+            ValueError: for a number of agents that the game does not allow.
         """
         if n_agents is None:
             n_agents = int(self.specification["agents"][0])
@@ -149,16 +147,16 @@ class Environment(Closeable):
         return self.state
 
     def step(self, actions: Sequence[Any], logs: Sequence[Mapping[str, Any]] = ()) -> Row:
-        """Make one step, and return the next state.
+        """Advance the episode by one step and return the next state.
 
         Args:
-            actions: of each agent; None plays the default of the schema. Those of agents that are not ACTIVE
-                are not looked at. An AgentFailure stands for an agent without an action.
-            logs: of each agent. A `duration` beyond actTimeout is taken from its remainingOverageTime.
+            actions: one per agent. None plays the schema's default; an AgentFailure reports that the agent
+                has no action. Actions of agents that are not ACTIVE are ignored.
+            logs: one per agent. A `duration` beyond actTimeout is deducted from remainingOverageTime.
 
         Raises:
             WrongStateError: if the episode is over, or the game has raised an error in it.
-            ValueError: for another number of actions.
+            ValueError: for a wrong number of actions.
         """
         if self.done:
             raise WrongStateError(f"{self.name}: the episode is over; call reset")
@@ -180,21 +178,21 @@ class Environment(Closeable):
     # ------------------------------------------------------------------ agents
 
     def initialize_agents(self, agents: Sequence[Any]) -> list[Agent | None]:
-        """Return an Agent for each specification, and None for None, which plays the default.
+        """Return an Agent for each specification, and None for None, which plays the default action.
 
-        An Agent is used as it is. Those that are made here end with this environment.
+        An Agent is used as it is. Agents built here are closed with this environment.
 
         Raises:
-            ValueError: if so many cannot play, or a specification means nothing.
-            FileNotFoundError: for a file that is not there.
-            Exception: what the code of an agent raises when it is executed.
+            ValueError: for a number of agents that the game does not allow, or an invalid specification.
+            FileNotFoundError: for a file that does not exist.
+            Exception: raised by an agent's code when it is executed.
         """
         if isinstance(agents, (str, bytes)):
             raise TypeError(f"agents: expected a list of agents, got {agents!r}")
         self._specification.check_number(len(agents))
         found: list[Agent | None] = []
         with ExitStack() as stack:
-            # If one cannot be made, those before it end.
+            # If one cannot be built, those before it are closed.
             for raw in agents:
                 given = raw is None or isinstance(raw, Agent)
                 found.append(
@@ -205,22 +203,22 @@ class Environment(Closeable):
         return found
 
     def runner(self, agents: Sequence[Agent | None]) -> EpisodeRunner:
-        """Return what asks the agents that `initialize_agents` returned for their actions."""
+        """Return a runner that collects actions from the agents of `initialize_agents`."""
         return EpisodeRunner(self, agents)
 
     def run(
         self, agents: Sequence[Any], *, on_step: Callable[[Environment], None] | None = None
     ) -> list[Row]:
-        """Play an episode to its end, and return its steps.
+        """Play an episode to its end and return its steps.
 
-        It goes on from where the environment is; after the end of an episode another one begins. If
-        runTimeout ends it early, `info["stopped"]` says so, and agents stay ACTIVE: it has no result. An
-        action for which the episode lacked the time, and not its agent, is not played.
+        Continues an unfinished episode, or starts a new one after the end. If runTimeout stops the episode
+        early, `info["stopped"]` records it and agents stay ACTIVE: it has no result. An action that is late
+        because the episode, not its agent, ran out of time is not played.
 
         agents: a specification, an Agent or None for each seat.
         on_step: called after each step.
 
-        Raises: as `initialize_agents` does; what the game raises.
+        Raises: as `initialize_agents`, and whatever the game raises.
         """
         found = self.initialize_agents(agents)
         try:
@@ -242,12 +240,12 @@ class Environment(Closeable):
         return self.steps
 
     def train(self, agents: Sequence[Any]) -> EnvTrainer:
-        """Return what steps this environment by the actions of one agent.
+        """Return a trainer, which steps this environment with the actions of one agent.
 
-        agents: a specification or an Agent for each seat, and None for the agent that is trained.
+        agents: a specification or an Agent for each seat, and None for the agent being trained.
 
         Raises:
-            ValueError: unless exactly one of them is None, or if so many cannot play.
+            ValueError: unless exactly one is None, or for a number of agents that the game does not allow.
         """
         self._specification.check_number(len(agents))
         trainer = EnvTrainer(self, agents)
@@ -255,11 +253,11 @@ class Environment(Closeable):
         return trainer
 
     def release(self, found: Sequence[Agent | None], agents: Sequence[Any]) -> None:
-        """End those agents that `initialize_agents` has made of these specifications."""
+        """Close the agents that `initialize_agents` built from these specifications."""
         self._end([agent for agent in _made_of(found, agents) if agent in self._made])
 
     def _end(self, agents: Sequence[Agent]) -> None:
-        """Close agents that were made here, each whatever another raises."""
+        """Close agents that were built here, even if closing one of them raises."""
         with ExitStack() as stack:
             for agent in agents:
                 self._made.remove(agent)
@@ -268,7 +266,7 @@ class Environment(Closeable):
     # ------------------------------------------------------------------ replays
 
     def to_json(self) -> dict[str, Any]:
-        """Return the replay: JSON values. Its steps are the environment's own, which do not change."""
+        """Return the replay as JSON values. It shares the environment's steps, which never change."""
         return replay_of(
             self.specification,
             episode_id=self.id,
@@ -277,18 +275,18 @@ class Environment(Closeable):
             steps=self.steps,
         )
 
-    # As kaggle-environments calls it.
+    # The name in kaggle-environments.
     toJSON = to_json  # noqa: N815
 
     def render(self, mode: str = "json") -> Any:
-        """Return the episode in the form of a mode.
+        """Render the episode.
 
-        mode: "json", the replay as text; "ansi", the last position as text for a terminal; "html", one page
-            that plays the episode; "rgb_array", a picture of the last position, uint8 [H, W, 3].
+        mode: "json" returns the replay as text; "ansi" the last position as text for a terminal; "html" a
+            page that plays the episode; "rgb_array" a picture of the last position, uint8 [H, W, 3].
 
         Raises:
-            ValueError: for another mode, one that the game does not have, or if an episode that has to be
-                played again for its pictures comes out otherwise.
+            ValueError: for an unknown mode, one that the game lacks, or an episode that differs when it is
+                replayed for its pictures.
         """
         if mode == "json":
             return json_bytes(self.to_json()).decode()
@@ -302,47 +300,47 @@ class Environment(Closeable):
         raise ValueError(f"render: expected json, ansi, html or rgb_array, got {mode!r}")
 
     def positions(self, *, pictures: bool = False) -> Iterator[tuple[Game, Position]]:
-        """Yield the game with its position after each step; each is valid until the next.
+        """Yield the game and its position after each step. Each position is valid until the next.
 
-        pictures: whether the game will be asked for pictures.
+        pictures: whether the caller will request pictures.
 
         Raises:
-            ValueError: if the episode has to be played again for it, and comes out otherwise.
+            ValueError: if the episode has to be replayed and differs.
         """
         game = self._episode.game
         if game.observed:
             for row in self.steps:
-                # Without a check: those from elsewhere were checked when they came.
+                # Unchecked, since loaded steps were checked by `load`.
                 yield game, Position.of_row(row, self._specification.shared)
             return
-        # In a game of its own, as this one may be in the middle of an episode.
+        # In a separate game, as this one may be in the middle of an episode.
         with new_game(self.name) as game:
             game.configuration, game.pictures = self.configuration, pictures
             for position in GameEpisode(game, self._specification).again(self.steps, self._seed()):
                 yield game, position
 
     def load(self, steps: Sequence[Row], logs: Sequence[Any] | None = None) -> None:
-        """Go on after these steps, which are those of an episode; see the class.
+        """Continue after the steps of an episode; see the class.
 
         Raises:
-            ValueError: if they are not of this game, or come out otherwise when they are played again.
+            ValueError: if they are not of this game, or differ when they are replayed.
         """
         rows = self._episode.load(steps, self._seed)
         self.steps, self.logs = rows, checked_logs(logs, len(rows))
         self._episodes = 1
 
     def _seed(self) -> int:
-        """Return the seed of an episode that is to be played again."""
+        """Return the seed of an episode to replay."""
         seed = self.info.get("seed")
         if type(seed) is not int or seed < 0:
             raise ValueError(
-                f"{self.name}: its observations are not all of its state, so that an episode is rebuilt by "
-                f'its seed and actions: expected the replay\'s info with its "seed", got {seed!r}'
+                f"{self.name}: its observations do not contain its whole state, so an episode is rebuilt "
+                f'from its seed and actions: expected the replay\'s info with its "seed", got {seed!r}'
             )
         return seed
 
     def close(self) -> None:
-        """End the agents that were made here, and the game; may be called twice."""
+        """Close the game and the agents built here. Idempotent."""
         try:
             self._end(list(self._made))
         finally:
@@ -350,7 +348,7 @@ class Environment(Closeable):
 
 
 class _BuiltInAgents(Mapping[str, Callable[..., Any]]):
-    """Return an agent by its name; of a class an instance each time, which no other agent shares."""
+    """Built-in agents by name. A class gives a new instance each time, which no other agent shares."""
 
     def __init__(self, agents: Mapping[str, Callable[..., Any]]) -> None:
         self._agents = agents
@@ -370,13 +368,13 @@ class _BuiltInAgents(Mapping[str, Callable[..., Any]]):
 
 
 def _act_until(runner: EpisodeRunner, end: float) -> tuple[list[Any], list[dict[str, Any]]] | None:
-    """Return what the agents do, and their logs; None if the episode ended before they could."""
+    """Return the agents' actions and logs, or None if the episode's time ran out first."""
     left_s = end - perf_counter()
     if left_s <= 0:
         return None
     actions, logs = runner.act(left_s)
     if perf_counter() > end - _JUST_S and any(_is_late(actions[n]) for n in runner.cut_short):
-        # As an action this would be a defeat, for an agent with time left that the rules give it.
+        # Played, the time-out would be a defeat of an agent that had time left by the rules.
         return None
     return actions, logs
 
@@ -395,14 +393,14 @@ def make(
     debug: bool = False,
     settings: AgentSettings | None = None,
 ) -> Environment:
-    """Return an Environment, which see."""
+    """Create an Environment; takes the same arguments."""
     return Environment(
         name, configuration, info=info, steps=steps, logs=logs, debug=debug, settings=settings
     )
 
 
 def _made_of(found: Sequence[Agent | None], given: Sequence[Any]) -> list[Agent]:
-    """Return those agents that were made of specifications."""
+    """Return the agents that were built from specifications rather than given."""
     pairs = zip(found, given, strict=True)
     return [agent for agent, raw in pairs if agent is not None and agent is not raw]
 

@@ -1,10 +1,10 @@
-"""Ask agents for their actions, those of one step at the same time.
+"""Concurrent collection of the agents' actions for one step::
 
-    EpisodeRunner.act                                        each agent that is ACTIVE
-    observation of each  --- one thread for each but one -->  Agent.act: here, in a process, behind a URL
-    actions, logs        <---- when the last has answered --
+    EpisodeRunner.act                                    each ACTIVE agent
+    observation of each  --- one thread per agent --->   Agent.act: here, in a process, on a server
+    actions, logs        <-- when the last is done ---
 
-A step takes as long as its slowest agent; each has its own time.
+The first of them runs in the calling thread. A step takes as long as its slowest agent.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from parllel.distributed.remote.agent import Agent
 from parllel.errors import ClosedError
 from parllel.types import Closeable
 
-# They answer at once, so that a thread would take longer.
+# Agents that answer faster than a thread could start them.
 _QUICK = ("builtin", "constant")
 
 
 class RunnableEnv(Protocol):
-    """What a runner reads of an environment."""
+    """The part of an `Environment` that a runner reads."""
 
     @property
     def configuration(self) -> dict[str, Any]: ...
@@ -31,18 +31,19 @@ class RunnableEnv(Protocol):
     def state(self) -> list[dict[str, Any]]: ...
 
     def observation(self, number: int) -> dict[str, Any]:
-        """Return what one agent observes."""
+        """Return the observation of one agent."""
 
 
 class EpisodeRunner(Closeable):
-    """Let agents act in an environment.
+    """Collects the actions of an environment's agents.
 
     Args:
-        environment: that they act in.
-        agents: of each seat, None where there is none. They are not closed.
+        environment: the environment they act in.
+        agents: one per seat, None for an empty seat. They are not closed.
 
     Attributes:
-        cut_short: seats whose agents had less than their own time in the last `act`, as the episode's ended.
+        cut_short: seats whose agents had less than their own time in the last `act`, because the episode's
+            time was running out.
     """
 
     def __init__(self, environment: RunnableEnv, agents: Sequence[Agent | None]) -> None:
@@ -53,13 +54,12 @@ class EpisodeRunner(Closeable):
         self.cut_short: set[int] = set()
 
     def act(self, within_s: float | None = None) -> tuple[list[Any], list[dict[str, Any]]]:
-        """Return the action and the log of each agent; None and {} of those that do not act.
+        """Return the action and the log of each agent; None and {} for agents that do not act.
 
-        within_s: what is left of the episode's time; none of them gets more, except that `actTimeout` is
-            always theirs.
+        within_s: time left of the episode. No agent gets more, except that `actTimeout` is guaranteed.
         """
         if self._closed:
-            raise ClosedError("EpisodeRunner: used after it was closed")
+            raise ClosedError("EpisodeRunner: used after close()")
         state = self._environment.state
         acting = {
             number: agent
@@ -68,15 +68,15 @@ class EpisodeRunner(Closeable):
         }
         self.cut_short.clear()
         observations = {number: self._observation(number, within_s) for number in acting}
-        # An agent that sits in two seats acts for one after the other: it locks itself.
-        apart = [n for n, agent in acting.items() if agent.kind not in _QUICK]
+        # An agent in two seats acts for them one after the other, under its own lock.
+        slow = [n for n, agent in acting.items() if agent.kind not in _QUICK]
         results: dict[int, tuple[Any, dict[str, Any]]] = {}
-        # One of them, or the only one, acts in this thread.
-        futures = {n: self._submit(acting[n], observations[n]) for n in apart[1:]}
+        # All but the first go to threads before this thread starts with its own, so that they overlap.
+        futures = {n: self._submit(acting[n], observations[n]) for n in slow[1:]}
         for number, agent in acting.items():
             if number not in futures:
                 results[number] = agent.act(observations[number])
-        # Without a limit: acts have their own, and functions in this process could not be ended anyway.
+        # No time limit here: acts have their own, and a function in this process could not be interrupted.
         results.update({number: future.result() for number, future in futures.items()})
         actions = [results[n][0] if n in results else None for n in range(len(self._agents))]
         logs = [results[n][1] if n in results else {} for n in range(len(self._agents))]
@@ -85,7 +85,7 @@ class EpisodeRunner(Closeable):
     def _observation(self, number: int, within_s: float | None) -> dict[str, Any]:
         observation = self._environment.observation(number)
         if within_s is not None:
-            # An agent has actTimeout and this, and would otherwise outlast the episode.
+            # An agent may use actTimeout plus its overage, with which it could outlast the episode.
             most_s = max(0.0, within_s - self._environment.configuration["actTimeout"])
             if observation["remainingOverageTime"] > most_s:
                 observation["remainingOverageTime"] = round(most_s, 6)
@@ -93,12 +93,13 @@ class EpisodeRunner(Closeable):
         return observation
 
     def _submit(self, agent: Agent, observation: dict[str, Any]) -> Any:
+        # Created on first use, as episodes between built-in agents need no threads.
         if self._threads is None:
             self._threads = ThreadPoolExecutor(len(self._agents), "agent")
         return self._threads.submit(agent.act, observation)
 
     def close(self) -> None:
-        """Wait for those that still act, and end the threads; may be called twice."""
+        """Wait for agents that still act and stop the threads. Idempotent."""
         self._closed = True
         if self._threads is not None:
             self._threads.shutdown()

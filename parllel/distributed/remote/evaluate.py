@@ -1,4 +1,4 @@
-"""Play many episodes with the same agents."""
+"""Evaluation of agents over several episodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parllel.distributed.remote.agent_settings import AgentSettings
 from parllel.distributed.remote.environment import Environment, make
 from parllel.distributed.remote.games.episode import Row
 
-# What such agents remember of an episode would reach the next one.
+# Kinds of agents that are rebuilt per episode, as they could carry state from one episode into the next.
 _ANEW = ("file", "archive", "source", "builtin")
 
 
@@ -28,23 +28,23 @@ def evaluate(
     on_episode: Callable[[Environment], None] | None = None,
     settings: AgentSettings | None = None,
 ) -> list[Any]:
-    """Return the rewards of all agents in each of `episodes` episodes; None of an agent that failed.
+    """Play episodes and return the rewards of all agents in each, None for an agent that failed.
 
-    An episode that runTimeout stopped has no result: its rewards are None, of all agents.
+    An episode stopped by runTimeout has no result: all its rewards are None.
 
-    Agents of files and source text, and built-in ones, are made anew for each episode, as they may
-    remember; others play all of them.
+    Agents from files, archives and source text, and built-in agents, are rebuilt for each episode, since they
+    may keep state. Other agents play all episodes.
 
     Args:
-        name, configuration, info, debug, settings: as `make` takes them.
-        agents: specifications, Agents or None, one for each seat.
-        episodes: how many.
-        steps: from which every episode goes on; default from a start of its own.
-        statuses: whether to return `{"rewards": [...], "statuses": [...]}` for each episode, and `"stopped"`,
-            which says why, if it was.
+        name, configuration, info, debug, settings: as for `make`.
+        agents: specifications, Agents or None, one per seat.
+        episodes: number of episodes.
+        steps: steps that every episode continues from; by default each has a separate start.
+        statuses: whether to return `{"rewards": [...], "statuses": [...]}` for each episode, with the reason
+            as `"stopped"` if it was stopped.
         on_episode: called with the environment after each episode.
 
-    Raises: as `make` and `Environment.run` do; ValueError if `episodes` is below 1.
+    Raises: as `make` and `Environment.run`; ValueError if `episodes` is below 1.
     """
     if type(episodes) is not int or episodes < 1:
         raise ValueError(f"episodes: expected an int of at least 1, got {episodes!r}")
@@ -60,7 +60,7 @@ def evaluate(
             if number and steps:
                 env.load(steps)
             elif number:
-                env.reset(len(playing))  # or one that was stopped would go on
+                env.reset(len(playing))  # `run` would continue an episode that was stopped
             env.run(playing)
             results.append(_result(env) if statuses else _result(env)["rewards"])
             if on_episode is not None:
@@ -69,7 +69,7 @@ def evaluate(
 
 
 def _result(env: Environment) -> dict[str, Any]:
-    """Return what an episode ended with."""
+    """Return rewards and statuses at the end of an episode."""
     replay = env.to_json()
     result = {"rewards": replay["rewards"], "statuses": replay["statuses"]}
     stopped = env.info.get("stopped")
@@ -77,7 +77,7 @@ def _result(env: Environment) -> dict[str, Any]:
 
 
 def _again(agent: Agent | None, raw: Any) -> Any:
-    """Return what acts in the episodes after the first: the agent, or a specification to make another of."""
+    """Return the agent for later episodes, or its specification if it has to be rebuilt."""
     if agent is None or agent is raw or agent.kind not in _ANEW:
         return agent
     agent.close()

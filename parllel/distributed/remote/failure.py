@@ -1,4 +1,4 @@
-"""What an agent returns in place of an action when there is none."""
+"""Failures of agents as values, in place of an action."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _LONGEST = 1000  # characters of a reason
 
 @dataclass(frozen=True)
 class AgentFailure:
-    """Say why an agent has no action.
+    """Reason why an agent has no action.
 
     Attributes:
-        status: of the agent in its episode: "ERROR", "TIMEOUT", or "INVALID" for what cannot be an action.
+        status: of the agent in its episode: "ERROR", "TIMEOUT", or "INVALID" for an invalid action.
         reason: one line of at most 1,000 characters, without secrets.
     """
 
@@ -22,7 +22,8 @@ class AgentFailure:
     def __post_init__(self) -> None:
         if self.status not in ("ERROR", "TIMEOUT", "INVALID"):
             raise ValueError(f"status: expected ERROR, TIMEOUT or INVALID, got {self.status!r}")
-        # Half of a surrogate pair could be sent by no wire; other lines would forge those of a log.
+        # No lone surrogates, which no wire format can send, and one line only, as more could forge log
+        # entries.
         line = " ".join(self.reason[: 2 * _LONGEST].split())
         text = line.encode("utf-8", "backslashreplace").decode()
         cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,14 +1,14 @@
-"""The process of one agent: its code is executed once, then it acts until the pipe ends.
+"""Main function of an agent's process: executes the agent's code once, then acts until the pipe closes::
 
     parent                                           this process
-    brief: what to execute, limits ------------->    set up, execute, answer whether there is an agent
-    [number, observations, configuration] ------>    call the agent for each
+    brief: code, limits ------------------------>    set up, execute, answer whether there is an agent
+    [number, observations, configuration] ------>    call the agent for each observation
     <----- [number, answers]                         an answer is [action] or [status, reason]
-    SharedText <-- what Python prints                (also if the process is killed in the middle)
-    OutputPipes <- what all else prints
+    SharedText <-- output of Python's print          (survives a kill at any moment)
+    OutputPipes <- output of C code and programs
 
-All messages are those of `parllel.distributed.wire`, in both directions: what the agent's code writes into
-the pipe is data to the parent, which checks it, and never a pickle.
+Messages use `parllel.distributed.wire` in both directions: whatever the agent's code writes to the pipe is
+data that the parent checks, never a pickle.
 """
 
 from __future__ import annotations
@@ -39,35 +39,36 @@ from parllel.policies.specification import policy_of
 from parllel.system.processes.orphans import environment_mark
 
 _SOURCE = "<agent>"
-_TRUSTED = Limits(nbytes=1 << 31, items=1 << 31)  # what the parent sends
+_TRUSTED = Limits(nbytes=1 << 31, items=1 << 31)  # for messages from the parent
 Answers = Callable[[list[Any], dict[str, Any]], list[Any]]
 
 
 def run_agent(
     connection: Connection, message: bytes, inherited: tuple[SharedText, tuple[Connection, ...]]
 ) -> None:
-    """Act until the pipe ends.
+    """Execute the agent's code and act until the pipe closes.
 
-    message: holds `kind`, `text` (path or source), `name` (of the function, or None), `configuration`,
+    message: contains `kind`, `text` (path or source), `name` (of the function, or None), `configuration`,
         `memory_limit_bytes` (or None), `variables` (patterns to keep) and `max_bytes` (of a reply).
-    inherited: what is printed goes there.
+    inherited: destination of the agent's output.
     """
     pid = os.getpid()
     brief = decode(message, _TRUSTED)
     output = _AgentOutput(*inherited)
-    # Where there is a fork server they never came here; elsewhere a process starts with all of its parent's,
-    # of which some may be the token of a server.
+    # A fork server passes only these variables; elsewhere a child inherits all of its parent's, among which
+    # may be the token of a server. Removed before any code of the agent runs.
     kept = AgentSettings(variables=(*brief["variables"], *environment_mark("")))
     for name in os.environ.keys() - kept.environment(os.environ).keys():
         del os.environ[name]
     _limit_memory(brief["memory_limit_bytes"])
+    # Kept, because the agent's code may replace sys.stderr.
     errors = sys.stderr
     try:
         answers, recurrent = _load(brief)
         first: list[Any] = [0, recurrent]
     except BaseException as error:
         first = [0, *_problem(error, errors)]
-    # A fork of the agent's that returned from its code: this process alone may speak.
+    # The agent's code may fork, and the copy return here too. Only the original may use the pipe.
     if os.getpid() != pid:
         os._exit(0)
     connection.send_bytes(encode(first))
@@ -83,6 +84,7 @@ def _serve(
     while True:
         try:
             message = connection.recv_bytes()
+        # The parent has closed the pipe, or died: nothing is left to do.
         except (EOFError, OSError):
             return
         number, observations, changed = decode(message, _TRUSTED)
@@ -92,7 +94,8 @@ def _serve(
         made = answers(observations, configuration)
         if os.getpid() != pid:  # as above
             os._exit(0)
-        # Before the answer, at which the parent takes what was printed: later it would be the next act's.
+        # Before the answer, since the parent collects output when it arrives: later output would be taken for
+        # that of the next act.
         output.flush()
         connection.send_bytes(_reply(number, made, max_bytes))
 
@@ -103,7 +106,7 @@ def _reply(number: int, made: list[Any], max_bytes: int) -> bytes:
         for answer in made
     ]
     message = encode([number, answers])
-    # The parent would take it for an attack, and end this process.
+    # The parent would refuse a larger reply and kill this process.
     if len(message) > max_bytes:
         failure = ["INVALID", f"returned more than {max_bytes} bytes"]
         message = encode([number, [failure] * len(made)])
@@ -115,8 +118,8 @@ def _limit_memory(nbytes: int | None) -> None:
         return
     import resource
 
-    # On Linux the private memory that can be written to, mapped memory included, and so neither libraries
-    # nor address space that is only reserved, of which RLIMIT_AS makes gigabytes for torch alone.
+    # On Linux RLIMIT_DATA counts private writable memory, mapped memory included. RLIMIT_AS would also count
+    # libraries and reserved address space, which is gigabytes for torch alone.
     limit = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     resource.setrlimit(limit, (nbytes, nbytes))
 
@@ -125,13 +128,13 @@ def _limit_memory(nbytes: int | None) -> None:
 
 
 def _load(brief: dict[str, Any]) -> tuple[Answers, bool]:
-    """Return what answers a batch, and whether it remembers episodes."""
+    """Execute the code. Returns a function that answers a batch, and whether the agent is recurrent."""
     kind, text, name = brief["kind"], brief["text"], brief["name"]
     if kind == "run":
         thing: Any = load_policy(text)
     elif kind == "file":
         file = Path(text)
-        # First: what stands beside the file goes before what is installed, as when a script is run.
+        # First in the path, as when Python runs a script: modules next to the file precede installed ones.
         sys.path.insert(0, str(file.resolve().parent))
         thing = policy_in_file(file, name)
     else:
@@ -140,55 +143,58 @@ def _load(brief: dict[str, Any]) -> tuple[Answers, bool]:
         thing = policy_of(thing)
     if isinstance(thing, Policy):
         call = PolicyCall(thing)
-        return lambda observations, _: call.asked(observations, sys.stderr), thing.recurrent
+        return lambda observations, _: call.answers(observations, sys.stderr), thing.recurrent
     n_arguments = number_of_arguments(thing)
 
     def answers(observations: list[Any], configuration: dict[str, Any]) -> list[Any]:
         return [
-            _asked(thing, n_arguments, observation, configuration) for observation in observations
+            _answer(thing, n_arguments, observation, configuration) for observation in observations
         ]
 
     return answers, False
 
 
-def _asked(thing: Any, n_arguments: int, observation: Any, configuration: dict[str, Any]) -> Any:
+def _answer(thing: Any, n_arguments: int, observation: Any, configuration: dict[str, Any]) -> Any:
     try:
         return ask(thing, n_arguments, observation, configuration, sys.stderr)
-    except KeyboardInterrupt as error:  # the agent's own: nobody interrupts this process
+    except KeyboardInterrupt as error:
+        # Raised by the agent's own code: nobody sends SIGINT to this process.
         return failure_of(error, sys.stderr)
 
 
 def _module_of(source: str) -> ModuleType:
     module = ModuleType("parllel_agent")
-    sys.modules[module.__name__] = module  # where dataclasses and pickle look for it
-    # For the lines of tracebacks.
+    sys.modules[module.__name__] = module  # required by dataclasses and pickle
+    # Gives tracebacks the source lines.
     linecache.cache[_SOURCE] = (len(source), None, source.splitlines(keepends=True), _SOURCE)
     exec(compile(source, _SOURCE, "exec"), vars(module))
     return module
 
 
 def _problem(error: BaseException, errors: TextIO) -> tuple[str, str]:
-    """Return the class and the text of what went wrong when the agent was made."""
+    """Return class and text of an exception of the agent's code."""
     failure = failure_of(error, errors)
     kind, _, text = failure.reason.partition(": ")
     return kind, text
 
 
 class _AgentOutput:
-    """Send what this process prints to its parent.
+    """Redirects the output of this process to its parent::
 
-    print, sys.stdout, sys.stderr    -> SharedText, without a system call
-    descriptors 1 and 2              -> OutputPipes: what C code and other programs print
-    descriptor 0                     <- nothing
+        print, sys.stdout, sys.stderr    -> SharedText, without a system call
+        descriptors 1 and 2              -> OutputPipes: output of C code and other programs
+        descriptor 0                     <- empty
 
     Args:
-        text: for what Python prints.
-        pipes: for the descriptors of standard output and standard error.
+        text: receives Python's output.
+        pipes: replace the descriptors of standard output and standard error.
     """
 
     def __init__(self, text: SharedText, pipes: Sequence[Connection]) -> None:
         text.map()
         self._text = text
+        # Descriptors 1 and 2 keep the pipes open. Without this close, the parent would not see their end when
+        # an agent closes both.
         for fd, pipe in enumerate(pipes, 1):
             os.dup2(pipe.fileno(), fd)
             pipe.close()
@@ -205,15 +211,15 @@ class _AgentOutput:
         return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
 
     def begin(self) -> None:
-        """Print there again, whatever the agent has put in its place."""
+        """Restore sys.stdout and sys.stderr, which the agent's code may have replaced or closed."""
         for part, text in enumerate(self._texts):
-            # The same object for as long as it can be used: loggers keep it.
+            # The same object as long as it is open, because loggers keep a reference to it.
             if text.closed:
                 self._texts[part] = self._made(part)
         sys.stdout, sys.stderr = self._texts
 
     def flush(self) -> None:
-        """Send what C code has printed, and keeps."""
+        """Flush Python's streams and the buffers of C's standard library."""
         for text in self._texts:
             with contextlib.suppress(ValueError):  # closed by the agent
                 text.flush()
@@ -228,9 +234,9 @@ class _Printed(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        return self._part + 1  # for programs that the agent starts, which write to the descriptor
+        return self._part + 1  # for subprocesses of the agent, which write to the descriptor
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._text.write(self._part, view)
-        return len(view)  # also of what there was no room for: to print much is no error
+        return len(view)  # including what was dropped: printing too much is not an error

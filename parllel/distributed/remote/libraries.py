@@ -1,6 +1,7 @@
-"""Look for the libraries of the extra, on import.
+"""Check, on import, that the libraries of the extra `remote` are installed.
 
-They are imported where they are used: all together they take longer than this package.
+They are only looked up here and imported where they are used, since importing them takes longer than
+importing this package.
 """
 
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from parllel.errors import install_command
 for _library in ("jsonschema", "msgspec", "google.protobuf", "h11"):
     try:
         _found = find_spec(_library)
-    except ModuleNotFoundError:  # there is no google
+    except ModuleNotFoundError:  # the parent package google is missing
         _found = None
     if _found is None:
         raise ImportError(

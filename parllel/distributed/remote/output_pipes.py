@@ -1,9 +1,9 @@
-"""The standard output and error of an agent's process, and of what it has started.
+"""Pipes for standard output and error of an agent's process and its subprocesses::
 
     agent's process    writes to descriptors 1 and 2; blocks only while a pipe is full
-    this process       drain: keeps the first bytes, throws the rest away, whenever it waits for the agent
+    this process       drain: keeps the first bytes and discards the rest, while it waits for the agent
 
-What Python itself prints there takes the way of `SharedText` instead, which costs no system call.
+Python's own output in the agent's process goes through `SharedText` instead, which costs no system call.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _CHUNK = 2**16
 
 
 class OutputPipes:
-    """Two pipes, of which the first bytes are kept.
+    """Two pipes whose first bytes are kept.
 
     Args:
-        size: bytes to keep of each.
+        size: bytes to keep of each pipe.
 
     Attributes:
-        theirs: the ends that the child writes to; `started` closes them here.
+        theirs: write ends for the child; `started` closes them in this process.
     """
 
     def __init__(self, size: int) -> None:
@@ -36,8 +36,9 @@ class OutputPipes:
         self._kept = {ours.fileno(): bytearray() for ours in self._ours}
         self._nowhere = os.open(os.devnull, os.O_WRONLY)
         for fd in self._kept:
+            # Only our ends: writers block while a pipe is full, as programs expect of their output.
             os.set_blocking(fd, False)
-            # Fewer wake-ups for an agent that prints much; the system may refuse more than its own size.
+            # A larger pipe means fewer wake-ups for an agent that prints a lot; the system may refuse it.
             if sys.platform == "linux":
                 import fcntl
 
@@ -45,26 +46,29 @@ class OutputPipes:
                     fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def started(self, poller: select.poll) -> None:
-        """Close the child's ends here, so that ours hang up with the last writer, and register ours."""
+        """Register our ends with the poller and close the child's ends here.
+
+        With those open in this process, ours would never report the end of the last writer.
+        """
         self.close_child_ends()
         for fd in self._kept:
             poller.register(fd, select.POLLIN)
 
     def close_child_ends(self) -> None:
-        """Close the child's ends; may be called twice."""
+        """Close the child's ends in this process. Idempotent."""
         for theirs in self.theirs:
             theirs.close()
 
     def drain(self, ready: set[int], poller: select.poll) -> None:
-        """Read what there is in those pipes that are ready."""
+        """Read the content of those pipes that are ready."""
         for fd in ready & self._kept.keys():
             if not self._drain(fd):
-                poller.unregister(fd)  # closed for good: it would be ready for ever
+                poller.unregister(fd)  # a closed pipe stays ready forever
 
     def _drain(self, fd: int) -> bool:
-        """Read what one pipe holds at this moment; return whether more may come."""
+        """Read the current content of a pipe. Returns whether it is still open."""
         kept = self._kept[fd]
-        # At most what the pipe holds: an agent that prints without an end must not keep its caller here.
+        # At most one pipe's size: an agent that prints endlessly must not hold its caller here.
         for _ in range(_PIPE_BYTES // _CHUNK):
             room = self._size - len(kept)
             try:
@@ -73,25 +77,27 @@ class OutputPipes:
                     kept += part[:room]
                     n = len(part)
                 else:
-                    # Nothing is copied: a hundred megabytes cost some milliseconds.
+                    # Discards without copying: a hundred megabytes take a few milliseconds.
                     n = os.splice(fd, self._nowhere, _PIPE_BYTES)
             except BlockingIOError:
                 return True
+            # The agent and all programs it has started have closed their ends.
             if n == 0:
                 return False
+            # Less than asked for means that the pipe is empty: saves a call that would fail.
             if n < _CHUNK:
                 return True
         return True
 
     def take(self) -> tuple[bytes, bytes]:
-        """Return what was kept, and forget it."""
+        """Return the kept bytes of both pipes, and clear them."""
         first, second = (bytes(kept) for kept in self._kept.values())
         for kept in self._kept.values():
             kept.clear()
         return first, second
 
     def close(self) -> None:
-        """Close all ends; may be called twice."""
+        """Close all ends. Idempotent."""
         self.close_child_ends()
         for ours in self._ours:
             ours.close()

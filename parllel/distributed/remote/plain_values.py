@@ -1,4 +1,4 @@
-"""Actions as plain JSON values, whatever an agent made them of."""
+"""Conversion of agents' actions to plain JSON values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from parllel.distributed.wire.wire_error import WireError
 
 _DEEPEST = 64
 _MAX_ITEMS = 1_000_000
-_MAX_BITS = 3000  # of an int: parse_json reads no more than 1,000 digits
+_MAX_BITS = 3000  # of an int, as parse_json accepts at most 1,000 digits
 
 
 def plain(value: Any) -> Any:
-    """Return None, bool, int, float, str, and lists and dicts of these that mean the same.
+    """Convert a value to None, bool, int, float, str, and lists and dicts of these.
 
-    value: these, tuples, and numbers and arrays of numpy; dicts have keys that are str. Lists and dicts are
-        copied.
+    value: one of these, a tuple, or a numpy scalar or array; dicts have str keys. Lists and dicts are copied.
 
     Raises:
-        WireError: names the path of anything else, such as a set, a NaN or a list that holds itself.
+        WireError: for anything else, such as a set, NaN or a list that contains itself; names its path.
     """
     kind = type(value)
     if value is None or kind is bool or (kind is int and -(1 << 63) <= value < (1 << 63)):
@@ -72,12 +71,14 @@ def _count(left: list[int], n: int) -> None:
 
 
 def _too_deep() -> WireError:
-    return WireError(f"values are nested more than {_DEEPEST} deep; perhaps one holds itself")
+    return WireError(
+        f"values are nested more than {_DEEPEST} levels deep; perhaps one contains itself"
+    )
 
 
 def _is_row(values: Any) -> bool:
-    """Return whether these are numbers of one kind, none of which has to be looked at by itself."""
-    # Boards and observations, in which most of the time would be spent; these loops are not Python's.
+    """Return whether all values are plain numbers of one type, which need no conversion."""
+    # Fast path for boards and observations, where most time would be spent; its loops run in C.
     kinds = set(map(type, values))
     if kinds == {int}:
         return bool(min(values) >= -(1 << 63) and max(values) < 1 << 63)
@@ -87,9 +88,9 @@ def _is_row(values: Any) -> bool:
 def _scalar(value: Any) -> Any:
     if isinstance(value, np.generic):
         if value.dtype.kind not in "biufU" or _is_long(value.dtype):
-            raise WireError(f"expected a number or text, got one of {value.dtype}")
+            raise WireError(f"expected a number or text, got a scalar of {value.dtype}")
         value = value.item()
-    # Subclasses too: members of an IntEnum are numbers that other processes do not know.
+    # Subclasses are converted as well: other processes do not know the members of an IntEnum.
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -104,7 +105,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _is_long(dtype: np.dtype[Any]) -> bool:
-    """Return whether these are long doubles, of which numpy makes no float."""
+    """Return whether a dtype is a long double, which numpy does not convert to float."""
     return dtype.kind == "f" and dtype.itemsize > 8
 
 
@@ -113,21 +114,21 @@ def _text(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise WireError("expected text, got half of a surrogate pair") from None
+            raise WireError("expected text, got a lone surrogate") from None
     return text
 
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise WireError(f"expected keys that are str, got {type(key).__name__}")
+        raise WireError(f"expected keys of type str, got {type(key).__name__}")
     return _text(str(key))
 
 
 def _array(value: np.ndarray[Any, Any], left: list[int]) -> Any:
     if value.dtype.kind not in "biuf" or _is_long(value.dtype):
         raise WireError(f"expected an array of numbers, got one of {value.dtype}")
-    # The lists that it becomes too: there may be millions of them without an element.
+    # Counts the resulting lists as well, since an empty array may have millions of rows.
     _count(left, n_nested(value.shape))
     if value.dtype.kind == "f" and not np.isfinite(value).all():
-        raise WireError("expected finite numbers, got an array with others")
+        raise WireError("expected finite numbers, got an array with NaN or infinity")
     return value.tolist()

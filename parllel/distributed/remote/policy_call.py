@@ -1,4 +1,4 @@
-"""A policy that acts for the observations of episodes."""
+"""Policies as agents of episodes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from parllel.distributed.remote.failure import AgentFailure
 from parllel.distributed.wire.space_json import from_json, to_json
 from parllel.policies.policy import Policy
 
-_MAX_EPISODES = 4096  # that a recurrent policy remembers at a time
+_MAX_EPISODES = 4096  # whose recurrent state is kept at the same time
 
 
 class PolicyCall:
-    """Let a policy act for observations of episodes.
+    """Calls a policy with the observations of episodes.
 
-    An observation of an episode has that of the environment, as JSON, under "observation". With "step" 0 an
-    episode begins. "env_index", an int of at least 0, says whose episode it is; without it the place in the
-    batch does. Of 4,096 episodes that a policy remembers, the one unused for longest makes room for another.
+    An episode's observation contains the environment's observation as JSON under "observation". "step" 0
+    starts an episode. "env_index", an int of at least 0, identifies the episode; by default the position in
+    the batch does. A recurrent policy keeps the state of 4,096 episodes; the least recently used is dropped.
 
     Args:
-        policy: knows its spaces.
+        policy: a policy with known spaces.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if the policy does not know its spaces.
     """
 
     def __init__(self, policy: Policy) -> None:
         if policy.observation_space is None or policy.action_space is None:
             raise ValueError(
-                f"{type(policy).__name__}: expected a policy that knows its spaces, by which observations "
-                "and actions become JSON, got one without"
+                f"{type(policy).__name__}: expected a policy that knows its spaces, which define the JSON of "
+                "observations and actions, got one without"
             )
         self._policy = policy
         self._observation_space, self._action_space = policy.observation_space, policy.action_space
@@ -65,8 +65,11 @@ class PolicyCall:
             answers[place] = to_json(self._action_space, action)
         return answers
 
-    def asked(self, observations: Sequence[Any], errors: TextIO) -> list[Any]:
-        """Return the same; an exception is a failure of all, whose traceback is written to `errors`."""
+    def answers(self, observations: Sequence[Any], errors: TextIO) -> list[Any]:
+        """Like `__call__`, but an exception becomes a failure of the whole batch.
+
+        Its traceback is written to `errors`. KeyboardInterrupt is raised.
+        """
         try:
             return self(observations)
         except KeyboardInterrupt:
@@ -75,10 +78,10 @@ class PolicyCall:
             return [failure_of(error, errors)] * len(observations)
 
     def _read(self, observation: Any, place: int) -> tuple[Any, int, bool]:
-        """Return the observation as the policy gets it, whose it is, and whether an episode begins."""
+        """Return the environment's observation, its env_index, and whether an episode starts."""
         if not isinstance(observation, Mapping) or "observation" not in observation:
             raise ValueError(
-                'expected an object with "observation", the observation of the environment by its space'
+                'expected an object with "observation", the JSON of the environment\'s observation'
             )
         env_index = observation.get("env_index", place)
         if type(env_index) is not int or not 0 <= env_index < math.inf:
@@ -87,10 +90,11 @@ class PolicyCall:
         return value, env_index, observation.get("step", 0) == 0
 
     def _number(self, env_index: int) -> int:
-        """Return the number by which the policy knows an environment."""
+        """Return the number that identifies an environment to the policy."""
         if not self._policy.recurrent:
-            # Without a memory any different numbers do, and none has to be kept.
+            # Without recurrent state any distinct numbers will do.
             return env_index
+        # Popped and inserted again: the first entry is always the least recently used.
         number = self._numbers.pop(env_index, len(self._numbers))
         if number == _MAX_EPISODES:
             _, number = self._numbers.popitem(last=False)

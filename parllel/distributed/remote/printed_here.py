@@ -1,9 +1,9 @@
-"""What functions print in this process, each thread for itself.
+"""Per-thread capture of output in this process::
 
-    a thread in `printed()`    its prints go to a text of its own
+    threads in `printed()`     their output goes to separate texts
     all other threads          print as before
 
-sys.stdout and sys.stderr are replaced from the first thread that begins until the last one ends.
+sys.stdout and sys.stderr are replaced when the first thread enters and restored when the last one leaves.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-# By thread, as functions of several agents run at the same time, and sys.stdout is one for all.
+# Per thread, because functions of several agents run at the same time and share sys.stdout.
 _own = threading.local()
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards the two below, and the replacement itself
 _n_open = 0
 _before: tuple[TextIO, TextIO] = (sys.stdout, sys.stderr)
 
 
 class _Limited(io.StringIO):
-    """A text that drops what exceeds its length."""
+    """Text that drops everything beyond its maximum length."""
 
     def __init__(self, longest: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _Limited(io.StringIO):
 
 
 class _ByThread(io.TextIOBase):
-    """Stand in for sys.stdout (0) or sys.stderr (1)."""
+    """Replacement of sys.stdout (0) or sys.stderr (1) that writes to the current thread's text."""
 
     def __init__(self, place: int, before: TextIO) -> None:
         self._place, self._before = place, before
@@ -60,10 +60,11 @@ class _ByThread(io.TextIOBase):
         return bool(self._text().isatty())
 
     def fileno(self) -> int:
+        # Subprocesses of a function write to the real descriptor, and are not captured.
         return self._before.fileno()
 
     def close(self) -> None:
-        """Do nothing: it belongs to all threads."""
+        """Do nothing, since all threads share it."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -76,14 +77,16 @@ class _ByThread(io.TextIOBase):
 
 @contextmanager
 def printed(longest: int) -> Iterator[tuple[io.StringIO, io.StringIO]]:
-    """Collect what this thread prints to sys.stdout and sys.stderr.
+    """Capture what this thread prints to sys.stdout and sys.stderr.
 
     longest: characters to keep of each.
 
-    It may be used inside itself: the inner block has its own texts.
+    Blocks can be nested; the inner block has separate texts.
     """
     outer = getattr(_own, "texts", None)
     texts = _Limited(longest), _Limited(longest)
+    # The streams are replaced before this thread has texts, and restored after it has lost them: at any
+    # moment another thread finds either the original streams or replacements that pass its output on to them.
     _begin()
     _own.texts = texts
     try:
@@ -96,6 +99,7 @@ def printed(longest: int) -> Iterator[tuple[io.StringIO, io.StringIO]]:
 def _begin() -> None:
     global _n_open, _before
     with _lock:
+        # Only the first of overlapping blocks may save the streams: later ones would save replacements.
         if _n_open == 0:
             _before = (sys.stdout, sys.stderr)
             sys.stdout, sys.stderr = (_ByThread(i, text) for i, text in enumerate(_before))
@@ -106,7 +110,7 @@ def _end() -> None:
     global _n_open
     with _lock:
         _n_open -= 1
-        # Left alone if others have replaced it meanwhile.
+        # Not restored if somebody else has replaced it meanwhile.
         if _n_open == 0:
             if isinstance(sys.stdout, _ByThread):
                 sys.stdout = _before[0]

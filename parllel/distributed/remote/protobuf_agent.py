@@ -1,4 +1,4 @@
-"""An agent on a server, asked over HTTP with protobuf."""
+"""Agents on a server that speaks protobuf over HTTP."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ENDPOINT = "process_turn"
 
 
 class ProtobufAgent(Closeable):
-    """Ask the server at a URL to act, by `process_turn(observation, configuration)`.
+    """Agent on the server at a URL, called by `process_turn(observation, configuration)`. Thread-safe.
+
+    A call returns an action or an AgentFailure. Floats are sent with 32 bits.
 
     Args:
         raw: a dict with "type": "proto" or "proto_config", and the URL as "url" or in "proto_config".
         environment_name: for messages.
-        session: of the server's agents, by name; None for its only one.
+        session: name of one of the server's agents; None for its only one.
 
     Raises:
         ValueError: if there is no URL.
-
-    Each call returns an action or an AgentFailure. Floats travel with 32 bits. Several threads may call it.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class ProtobufAgent(Closeable):
 
     @property
     def url(self) -> str:
-        """The URL without user and password."""
+        """URL without user and password."""
         return self._client.shown
 
     def __call__(self, observation: Any, configuration: Mapping[str, Any]) -> Any:
-        """Return the action for an observation; waits for its time, what is left of overage, and a second."""
+        """Return the action for an observation. Waits for `actTimeout`, the overage left, and one second."""
         return self.answers([observation], configuration)[0][0]
 
     def answers(
         self, observations: list[Any], configuration: Mapping[str, Any]
     ) -> tuple[list[Any], str, str]:
-        """Return an action or AgentFailure for each observation, and what was printed: see `UrlAgent`."""
+        """Return an action or AgentFailure for each observation, and the agent's output, as `UrlAgent`."""
         replies = [self._act(observation, configuration) for observation in observations]
         actions = [r if isinstance(r, AgentFailure) else action_in(r) for r in replies]
         printed = [printed_in(reply) for reply in replies]
@@ -74,7 +74,7 @@ class ProtobufAgent(Closeable):
             return AgentFailure("ERROR", f"{self.url}: {error}")
 
     def close(self) -> None:
-        """Close its connections; may be called twice."""
+        """Close the connections. Idempotent."""
         self._client.close()
 
 
@@ -82,14 +82,14 @@ def url_of(raw: Mapping[str, Any]) -> str:
     """Return the URL of a protobuf specification.
 
     Raises:
-        ValueError: if there is none, or there are two.
+        ValueError: if there is none, or two different ones.
     """
     config = raw.get("proto_config")
     inner = config.get("url") if isinstance(config, Mapping) else None
     given = raw.get("url")
     if given and inner and given != inner:
         raise ValueError(
-            'protobuf agent: expected one URL, got another as "url" than in "proto_config"'
+            'protobuf agent: expected one URL, got different ones as "url" and in "proto_config"'
         )
     url = given or inner
     if not isinstance(url, str) or not url:
@@ -100,12 +100,12 @@ def url_of(raw: Mapping[str, Any]) -> str:
 
 
 def _refusal(reply: HttpResponse) -> str:
-    """Return what a reply with another status than 200 says."""
-    said = None
+    """Describe a reply whose status is not 200."""
+    error = None
     try:
         is_protobuf = reply.content_type == CONTENT_TYPE
         value = read_response(reply.body) if is_protobuf else parse_json(reply.body)
-        said = value.get("error") if isinstance(value, Mapping) else None
+        error = value.get("error") if isinstance(value, Mapping) else None
     except WireError:
         pass
-    return f"answered with status {reply.status}" + ("" if said is None else f": {said}")
+    return f"answered with status {reply.status}" + ("" if error is None else f": {error}")

@@ -1,10 +1,10 @@
-"""A policy that acts on a server.
+"""Policy that acts on a server.
 
 this process                                      the server
-act: rows of N environments --one request-->      the session's agent, in a process of its own
+act: rows of N environments --one request-->      the session's agent, in a separate process
      N actions              <-- one reply ---
-remembers: how many steps the episode             remembers: what a recurrent policy does, by env_index
-           of each environment has
+keeps the number of steps in the episode          keeps the recurrent state by env_index
+of each environment
 """
 
 from __future__ import annotations
@@ -33,41 +33,40 @@ from parllel.errors import ClosedError, ParllelError
 from parllel.policies.policy import Policy
 from parllel.types import State, Tree
 
-# What a server takes by default, less what stands around the rows.
+# A server's default limits, less the part of a request around the rows.
 _MAX_BYTES = (1 << 20) - 4096
 _MAX_ITEMS = Limits().items - 64
-_ITEMS_OF_ROW = 8  # beside the numbers of an observation
+_ITEMS_OF_ROW = 8  # values of a row besides the numbers of its observation
 _TRY_LATER = (429, 503)
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
 
 
 class RemoteError(ParllelError, RuntimeError):
-    """A server of agents could not be reached, refused, or had no actions; names its URL and what it said."""
+    """An agent server is unreachable, refused a request, or returned no action; names URL and reason."""
 
 
 class RemotePolicy(Policy):
-    """Act with the agent of a server, such as a run that `parllel remote serve --agent RUN` serves.
+    """Policy that acts with the agent of a server, such as `parllel remote serve --agent RUN`.
 
-    One request asks for the actions in all environments of a call; what is too much for one is sent as
-    several. Observations and actions are JSON by their spaces, which numbers pass through unchanged. Whether
-    the agent remembers episodes is asked for at the start. What it remembers stays on the server, apart from
-    what it remembers for other clients, and cannot be saved: after `load_state` its episodes begin anew.
-    Seeds are not sent. Threads need a policy each.
+    One request gets the actions for all environments of a call, or several if it would be too large.
+    Observations and actions are sent as JSON according to their spaces, which preserves numbers exactly. The
+    server reports at the start whether the agent is recurrent. Its recurrent state stays on the server,
+    separate from that of other clients, and cannot be saved: after `load_state` its episodes start again.
+    Seeds are not sent. Not thread-safe.
 
     Args:
-        url: of the server, used as it is. Its password, if it has one, is sent and never shown.
-        observation_space, action_space: of one environment, as they were for the agent.
-        session: of the server's agents, by name; None for its only one.
-        token: of the server, sent as Bearer; `parllel.distributed.web.token_file` takes one from a file.
-        timeout_s: for the actions of one call to `act`, and for the first answer.
-        reconnect_s: for how long it tries again if the server cannot be reached, loses the connection, or has
-            too much to do. An agent that remembers episodes is asked again only in the last case, as it may
-            have acted already.
+        url: of the server, used unchanged. A password in it is sent and never shown.
+        observation_space, action_space: of one environment, the same as for the agent.
+        session: name of one of the server's agents; None for its only one.
+        token: of the server, sent as Bearer; `parllel.distributed.web.read_token` reads one from a file.
+        timeout_s: limit for each request, including the first, which asks about the agent.
+        reconnect_s: how long to retry if the server cannot be reached, loses the connection, or is
+            overloaded. A recurrent agent is retried in the last case only, as it may already have acted.
 
     Raises:
         TypeError: without spaces.
-        ValueError: if the URL cannot be one, or a time is below 0.
-        RemoteError: if the server has no agent, or no actions; from `act` too.
+        ValueError: for an invalid URL, or a negative time.
+        RemoteError: if the server has no agent or returns no actions; also raised by `act`.
     """
 
     def __init__(
@@ -85,8 +84,8 @@ class RemotePolicy(Policy):
         self.url = client.shown
         if observation_space is None or action_space is None:
             raise TypeError(
-                f"RemotePolicy: {self.url}: expected the spaces of the environment, by which observations "
-                "and actions become JSON, got None"
+                f"RemotePolicy: {self.url}: expected the spaces of the environment, which define the JSON of "
+                "observations and actions, got None"
             )
         for name, value in (("timeout_s", timeout_s), ("reconnect_s", reconnect_s)):
             if not value >= 0:
@@ -101,67 +100,70 @@ class RemotePolicy(Policy):
             self._headers["Authorization"] = f"Bearer {token}"
         self._begin = json_bytes({"action": "act", **({"session": session} if session else {})})
         self._timeout_s, self._reconnect_s = timeout_s, reconnect_s
-        # Steps of the present episodes, by environment.
+        # Steps of the current episodes, by environment.
         self._steps: dict[int, int] = {}
         self._closed = False
         example = example_of(observation_space)
         self._items = _ITEMS_OF_ROW + sum(np.size(leaf) for _, leaf in buffer_leaves(example))
         try:
-            reply = self._asked([])
+            reply = self._request([])
         except BaseException:
             self.close()
             raise
         self.recurrent = isinstance(reply, Mapping) and reply.get("recurrent") is True
-        # Two clients of one agent number their environments alike; their memories must stay apart.
+        # Clients of one agent use the same environment numbers. A random offset separates their recurrent
+        # states.
         self._offset = secrets.randbits(32) << 20 if self.recurrent else 0
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
         """Return the actions [N, ...] for observations [N, ...].
 
         Raises:
-            ValueError: if the observations do not fit the space, or `env_indices` are not N different ints.
-            RemoteError: if an environment has no action; says why.
+            ValueError: if the observations do not fit the space, or `env_indices` are not N distinct ints.
+            RemoteError: if there is no action for an environment; gives the reason.
             ClosedError: after `close`.
         """
         numbers = [int(number) for number in env_indices]
         n = len(next(leaf_paths(observation))[1])
         if len(set(numbers)) != n or len(numbers) != n:
-            raise ValueError(f"env_indices: expected {n} different ints, got {env_indices!r}")
+            raise ValueError(f"env_indices: expected {n} distinct ints, got {env_indices!r}")
         if n == 0:
             return buffer_map(
                 lambda leaf: np.asarray(leaf)[np.newaxis][:0], example_of(self._space)
             )
         rows = [self._row(observation, i, number) for i, number in enumerate(numbers)]
         actions: list[Any] = []
-        for some in self._requests(rows):
-            found = actions_in(self._asked(some), len(some))
-            actions += [self._action(one, numbers[len(actions) + i]) for i, one in enumerate(found)]
-        # Only now: after an error the same steps may be asked for again.
+        for batch in self._batches(rows):
+            answers = actions_in(self._request(batch), len(batch))
+            actions += [
+                self._action(answer, numbers[len(actions) + i]) for i, answer in enumerate(answers)
+            ]
+        # Counted last, so that after an error the same steps can be requested again.
         for number in numbers:
             self._steps[number] = self._steps.get(number, 0) + 1
         return buffer_map(lambda *leaves: np.stack(leaves), *actions)
 
     def _row(self, observation: Tree, i: int, number: int) -> bytes:
-        one = buffer_map(lambda leaf: np.asarray(leaf)[i], observation)
+        own = buffer_map(lambda leaf: np.asarray(leaf)[i], observation)
         try:
-            value = to_json(self._observed, one)
+            value = to_json(self._observed, own)
         except ValueError as error:
             raise ValueError(f"observation of environment {number}: {error}") from error
         step = self._steps.get(number, 0)
         return json_bytes({"observation": value, "step": step, "env_index": self._offset + number})
 
-    def _requests(self, rows: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the rows of one request after the other."""
+    def _batches(self, rows: list[bytes]) -> Iterator[list[bytes]]:
+        """Divide rows into batches that fit a server's default limits."""
         most = max(1, _MAX_ITEMS // self._items)
-        some: list[bytes] = []
+        batch: list[bytes] = []
         nbytes = 0
         for row in rows:
-            if some and (len(some) == most or nbytes + len(row) > _MAX_BYTES):
-                yield some
-                some, nbytes = [], 0
-            some.append(row)
+            if batch and (len(batch) == most or nbytes + len(row) > _MAX_BYTES):
+                yield batch
+                batch, nbytes = [], 0
+            batch.append(row)
             nbytes += len(row) + 1
-        yield some
+        yield batch
 
     def _action(self, answer: Any, number: int) -> Tree:
         if isinstance(answer, AgentFailure):
@@ -177,8 +179,8 @@ class RemotePolicy(Policy):
 
     # ------------------------------------------------------------------ requests
 
-    def _asked(self, rows: list[bytes]) -> Any:
-        """Return the reply to one request, which may be made several times."""
+    def _request(self, rows: list[bytes]) -> Any:
+        """Return the reply to a request, retrying it for up to `reconnect_s`."""
         body = b'%b,"observations":[%b]}' % (self._begin[:-1], b",".join(rows))
         last = time.monotonic() + self._reconnect_s
         pause_s = _FIRST_PAUSE_S
@@ -189,20 +191,24 @@ class RemotePolicy(Policy):
             except TimeoutError as error:
                 raise RemoteError(str(error)) from None
             except HttpError as error:
-                # An agent with a memory may have taken its step before the connection was lost.
+                # A recurrent agent may have acted, and advanced its state, before the connection was lost: a
+                # second request would make it act twice in one step.
                 again, problem = not (self.recurrent and rows), str(error)
             else:
                 if reply.status == 200:
                     return self._parsed(reply.body)
+                # Turned away before the agent was called, or by a server whose shutdown loses its state
+                # anyway.
                 again = reply.status in _TRY_LATER
-                problem = f"{self.url}: answered with status {reply.status}{_said(reply.body)}"
+                problem = f"{self.url}: answered with status {reply.status}{_error_in(reply.body)}"
+            # No pause that would end after the deadline: the error is then known now.
             if not again or time.monotonic() + pause_s > last:
                 raise RemoteError(problem)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     def _connected(self) -> HttpClient:
-        """Return the client of this process: a fork must not share connections with its parent."""
+        """Return this process's client. A fork gets a new one: it must not share its parent's sockets."""
         if self._closed:
             raise ClosedError(f"RemotePolicy: {self.url}: used after close()")
         if self._pid != os.getpid():
@@ -213,13 +219,13 @@ class RemotePolicy(Policy):
         try:
             reply = parse_json(data)
         except WireError as error:
-            raise RemoteError(f"{self.url}: answered with what is not JSON: {error}") from None
+            raise RemoteError(f"{self.url}: answered with invalid JSON: {error}") from None
         if isinstance(reply, Mapping) and "error" in reply:
             raise RemoteError(f"{self.url}: answered: {reply['error']!s:.1000}")
         if not isinstance(reply, Mapping) or "actions" not in reply:
             raise RemoteError(
-                f'{self.url}: expected "actions", as `parllel remote serve` answers to several '
-                f"observations, got {reply!s:.200}"
+                f'{self.url}: expected a reply with "actions", as from `parllel remote serve`, got '
+                f"{reply!s:.200}"
             )
         return reply
 
@@ -230,7 +236,7 @@ class RemotePolicy(Policy):
         env_indices: Sequence[int] | NDArray[np.intp] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> None:
-        """Begin new episodes with the next actions. Seeds change nothing: what draws is on the server."""
+        """Start new episodes with the next actions. Seeds are ignored: random numbers are the server's."""
         if env_indices is None:
             self._steps.clear()
         else:
@@ -238,17 +244,18 @@ class RemotePolicy(Policy):
                 self._steps.pop(int(number), None)
 
     def state(self) -> State:
-        """Return the steps of the present episodes."""
+        """Return the steps of the current episodes."""
         return {"steps": {str(number): step for number, step in self._steps.items()}}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned; a policy with a memory, which cannot have it back, begins anew."""
+        """Restore a state returned by `state`. Episodes of a recurrent policy start again."""
         steps = {} if self.recurrent else state["steps"]
         self._steps = {int(number): int(step) for number, step in steps.items()}
 
     def close(self) -> None:
-        """Close the connections; may be called twice. The server keeps its agent."""
+        """Close the connections. The server keeps its agent. Idempotent."""
         self._closed = True
+        # In a fork the client is the parent's, whose connections are not ours to close.
         if self._pid == os.getpid():
             self._client.close()
 
@@ -256,15 +263,15 @@ class RemotePolicy(Policy):
 def remote_policy(
     spec: str, *, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
 ) -> RemotePolicy:
-    """Return the policy that a URL means to `policy_of`."""
+    """Build the policy of a URL, for `policy_of`."""
     return RemotePolicy(spec, observation_space, action_space)
 
 
-def _said(data: bytes) -> str:
-    """Return the error in a reply, for a message."""
+def _error_in(data: bytes) -> str:
+    """Return the error in a reply as the end of a message; "" if it has none."""
     try:
         reply = parse_json(data)
     except WireError:
         return ""
-    said = reply.get("error") if isinstance(reply, Mapping) else None
-    return "" if said is None else f": {said!s:.1000}"
+    error = reply.get("error") if isinstance(reply, Mapping) else None
+    return "" if error is None else f": {error!s:.1000}"

@@ -1,4 +1,4 @@
-"""What a server is asked, and what its reply to `act` means."""
+"""Requests to agent servers and the interpretation of their replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parllel.distributed.web.http_client import HttpClient, HttpError, HttpRespo
 _LATE = "DeadlineExceeded"
 _RAISED = "BaseException::"
 _NO_ACTION = 'answered without "action"'
-_EXTRA_S = 1.0  # of a client, for the way there and back
+_EXTRA_S = 1.0  # a client's allowance for the network
 _STATUSES = ("ERROR", "TIMEOUT", "INVALID")
 _MAX_INDEX = 9  # digits
 
@@ -20,7 +20,7 @@ _MAX_INDEX = 9  # digits
 def posted(
     client: HttpClient, body: bytes, headers: Mapping[str, str], seconds: float
 ) -> HttpResponse:
-    """Return the reply to a POST, see `HttpClient.post`; a redirect is an HttpError too."""
+    """Send a POST and return the reply, as `HttpClient.post`. Raises HttpError for a redirect as well."""
     reply = client.post(body, headers, seconds)
     if 300 <= reply.status < 400:
         raise HttpError(
@@ -30,42 +30,42 @@ def posted(
 
 
 def action_in(reply: Any) -> Any:
-    """Return the action that a reply holds, or an AgentFailure.
+    """Return the action in a reply, or an AgentFailure.
 
-    An action "DeadlineExceeded", or one that begins with "BaseException::", is how every server reports a
-    failure; `status` and `reason` beside it say more.
+    All servers report failures by the action "DeadlineExceeded" or one that starts with "BaseException::".
+    `status` and `reason` next to it give details.
     """
     if not isinstance(reply, Mapping):
         return AgentFailure("ERROR", f"answered with {type(reply).__name__} instead of an object")
-    # First: where there is an error, an action beside it would be a default in disguise.
+    # Checked first: an action next to an error could only be a default.
     if "error" in reply:
-        return AgentFailure("ERROR", f"answered: {_said(reply['error'])}")
+        return AgentFailure("ERROR", f"answered: {_text_of(reply['error'])}")
     status = reply.get("status")
-    # Of the type first, here and below: protobuf has arrays, and `==` with one is another array.
+    # By type first, here and below: values from protobuf may be arrays, and `==` with one is an array.
     if status is not None and not isinstance(status, str):
         return AgentFailure(
-            "ERROR", f'answered with a "status" that is no text: {reprlib.repr(status)}'
+            "ERROR", f'answered with a "status" that is not text: {reprlib.repr(status)}'
         )
     if status in _STATUSES:
-        return AgentFailure(status, _said(reply.get("reason", "without a reason")))
+        return AgentFailure(status, _text_of(reply.get("reason", "without a reason")))
     if "action" not in reply:
         return AgentFailure("ERROR", _NO_ACTION)
     return _read(reply["action"])
 
 
 def actions_in(reply: Any, n: int) -> list[Any]:
-    """Return the actions, or AgentFailures, that the reply to a batch holds."""
+    """Return the actions or AgentFailures in the reply to a batch of `n` observations."""
     actions = reply.get("actions") if isinstance(reply, Mapping) else None
     if not isinstance(actions, list) or len(actions) != n:
-        one = action_in(reply)
-        if not isinstance(one, AgentFailure) or one.reason == _NO_ACTION:
-            one = AgentFailure("ERROR", f'answered without {n} "actions"')
-        return [one] * n
+        failure = action_in(reply)
+        if not isinstance(failure, AgentFailure) or failure.reason == _NO_ACTION:
+            failure = AgentFailure("ERROR", f'answered without {n} "actions"')
+        return [failure] * n
     failures = reply.get("failures")
     found = [_read(action) for action in actions]
     for index, failure in failures.items() if isinstance(failures, Mapping) else ():
         place = str(index)
-        # No longer, as Python does not read ints of thousands of digits.
+        # Bounded, since Python refuses to parse ints of thousands of digits.
         known = len(place) <= _MAX_INDEX and place.isdecimal() and int(place) < n
         if known and isinstance(failure, Mapping):
             found[int(place)] = action_in({"action": None, "status": "ERROR", **failure})
@@ -76,19 +76,19 @@ def _read(action: Any) -> Any:
     if not isinstance(action, str):
         return action
     if action == _LATE:
-        return AgentFailure("TIMEOUT", "its server says that it was too late")
+        return AgentFailure("TIMEOUT", "its server reports that it exceeded its time")
     if action.startswith(_RAISED):
         return AgentFailure("ERROR", action.removeprefix(_RAISED) or "raised an exception")
     return action
 
 
-def _said(value: Any) -> str:
-    """Return what a server says as text; it may be of any kind and size."""
+def _text_of(value: Any) -> str:
+    """Return a server's message as text. It may have any type and size."""
     return value if isinstance(value, str) else reprlib.repr(value)
 
 
 def printed_in(reply: Any) -> tuple[str, str]:
-    """Return what the agent has printed, standard output and standard error, as far as the server says it."""
+    """Return the agent's standard output and standard error, as far as the server sends them."""
     log = reply.get("log") if isinstance(reply, Mapping) else None
     texts = [log.get(name) if isinstance(log, Mapping) else None for name in ("stdout", "stderr")]
     out, error = (text if isinstance(text, str) else "" for text in texts)
@@ -96,16 +96,16 @@ def printed_in(reply: Any) -> tuple[str, str]:
 
 
 def patience_s(observations: list[Any], configuration: Mapping[str, Any]) -> float:
-    """Return how long to wait for a reply: the time of all acts, what is left of overage, and a second."""
+    """Return how long a client waits for a reply: the time limit of the acts, and one second."""
     return act_seconds(observations, configuration) + _EXTRA_S
 
 
 def act_seconds(
     observations: list[Any], configuration: Mapping[str, Any], overage_s: float = 0.0
 ) -> float:
-    """Return how long acting for observations may take.
+    """Return the time limit for acting on observations: `actTimeout` for each, and the largest overage.
 
-    overage_s: what may be used up beyond `actTimeout` where observations do not say it.
+    overage_s: overage where an observation has no `remainingOverageTime`.
     """
     left = [
         observation.get("remainingOverageTime", overage_s)

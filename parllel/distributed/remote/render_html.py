@@ -1,8 +1,8 @@
-"""One page, without anything from elsewhere, that plays an episode.
+"""Self-contained HTML page that plays an episode.
 
-What agents printed, their reasons and actions may be hostile: they are in the page as JSON without a `<`,
-which its script sets as text; pictures are images, in which nothing is executed; and the page's own policy
-allows no script but this one, and no request at all.
+Output, reasons and actions of agents may be hostile. The page contains them as JSON without `<`, and its
+script inserts them as text. Pictures are embedded as images, in which no script runs. The page's content
+security policy allows only this script, and no requests.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from parllel.distributed.remote.games.position import Position
 from parllel.distributed.wire.json_text import json_bytes
 from parllel.pictures.png import png_bytes
 
-_LARGEST = 400  # pixels of a side: larger pictures are reduced
-_MAX_BYTES = 48 * 2**20  # of all pictures; beyond it every second one is left out
+_LARGEST = 400  # pixels per side; larger pictures are scaled down
+_MAX_BYTES = 48 * 2**20  # of all pictures; beyond it, every second one is dropped
 
 
 def episode_page(
@@ -33,9 +33,9 @@ def episode_page(
 ) -> str:
     """Return the page of an episode.
 
-    replay: as `Environment.to_json` returns it.
-    logs: of each step and agent.
-    positions: of each step, as `Environment.positions` yields them.
+    replay: from `Environment.to_json`.
+    logs: by step and agent.
+    positions: from `Environment.positions`, one per step.
     """
     pictures, texts = _Pictures(), []
     for game, position in positions:
@@ -51,7 +51,7 @@ def episode_page(
         "logs": [[dict(log) for log in row] for row in logs],
         "pictures": pictures.urls,
         "picture_of": pictures.numbers(),
-        # Without those that are not shown.
+        # Only steps without a picture show text.
         "texts": texts if any(text is not None for text in texts) else [],
     }
     style, script = _part("replay_page.css"), _part("replay_page.js")
@@ -64,24 +64,24 @@ def episode_page(
         ("SCRIPT", script),
     ):
         page = page.replace(f"@{name}@", value)
-    # Last, as it may hold any of the marks.
+    # Inserted last, as the episode may contain any of the placeholders.
     before, _, after = page.partition("@EPISODE@")
     return before + _as_script(data) + after
 
 
 class _Pictures:
-    """The pictures of an episode as URLs, each once, and which of them each step shows."""
+    """Distinct pictures of an episode as data URLs, and the picture shown at each step."""
 
     def __init__(self) -> None:
         self.urls: list[str] = []
-        self.drawn = False  # whether they are of pixels
-        self._shown: list[int] = []  # of each step, -1 for none
+        self.drawn = False  # whether any picture consists of pixels rather than SVG
+        self._shown: list[int] = []  # index of each step's picture, -1 for none
         self._known: dict[bytes, int] = {}
         self._every = 1
         self._n_bytes = 0
 
     def add(self, picture: Picture | None) -> None:
-        """Add the picture of the next step; None shows none."""
+        """Add the picture of the next step, or None."""
         if picture is None:
             self._shown.append(-1)
             return
@@ -101,11 +101,11 @@ class _Pictures:
             self._thin()
 
     def numbers(self) -> list[int]:
-        """Return the number of the picture of each step; -1 for none."""
+        """Return the index of each step's picture, -1 for none."""
         return list(self._shown)
 
     def _thin(self) -> None:
-        """Leave out every second picture; its steps show the one before."""
+        """Drop every second picture; its steps show the one before."""
         self._every *= 2
         kept = [self._shown[step - step % self._every] for step in range(len(self._shown))]
         numbers = {old: new for new, old in enumerate(sorted(set(kept) - {-1}))}
@@ -124,7 +124,7 @@ def _url(picture: Picture) -> str:
 
 
 def _reduced(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return a picture whose sides are at most `_LARGEST`, as means of squares of pixels."""
+    """Scale a picture down to sides of at most `_LARGEST` pixels, by averaging squares."""
     height, width, _ = picture.shape
     k = -(-max(height, width) // _LARGEST)
     if k == 1:
@@ -136,7 +136,7 @@ def _reduced(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _shown(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page shows of an agent."""
+    """Return the part of an agent's state that the page shows."""
     reason = state["info"].get("reason")
     return {
         "status": state["status"],
@@ -154,7 +154,7 @@ def _about(replay: Mapping[str, Any]) -> str:
 
 
 def _names(replay: Mapping[str, Any]) -> list[str]:
-    """Return what to call the agents: by their teams, where they are known."""
+    """Return the agents' names: their teams, where known."""
     n = len(replay["steps"][0])
     teams = replay["info"].get("TeamNames")
     named = isinstance(teams, list) and len(teams) == n
@@ -162,7 +162,7 @@ def _names(replay: Mapping[str, Any]) -> list[str]:
 
 
 def _as_script(data: Mapping[str, Any]) -> str:
-    """Return JSON that ends no script element, whatever is in its strings."""
+    """Return JSON that cannot end its script element, whatever its strings contain."""
     text = json_bytes(data).decode()
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")

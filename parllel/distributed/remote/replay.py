@@ -1,6 +1,6 @@
-"""What a finished or unfinished episode looks like in a file, on a terminal and as a picture.
+"""Replays of episodes: as a file, as text for a terminal and as a picture.
 
-The format of the file is the one of kaggle-environments: `schema_version` 1.
+The file format is that of kaggle-environments, `schema_version` 1.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def replay_of(
     info: Mapping[str, Any],
     steps: Sequence[Row],
 ) -> dict[str, Any]:
-    """Return a replay; its steps are those that were given.
+    """Build a replay, which shares the given steps.
 
-    An episode that was stopped has no rewards: those so far are in its steps.
+    An episode that was stopped has no final rewards; those so far are in its steps.
     """
     last = steps[-1]
     is_stopped = bool(info.get("stopped"))
@@ -54,10 +54,10 @@ def replay_of(
 
 
 def checked_logs(logs: Any, n_steps: int) -> list[list[dict[str, Any]]]:
-    """Return logs from elsewhere: for each step a list of objects, one for each agent that has one.
+    """Check untrusted logs: a list per step, of one object per agent that has a log. Returns a copy.
 
     Raises:
-        ValueError: if they are something else.
+        ValueError: if they have another form.
     """
     if not logs:
         return [[] for _ in range(n_steps)]
@@ -88,11 +88,9 @@ def last_picture(name: str, positions: Iterator[tuple[Game, Position]]) -> NDArr
     """
     picture = None
     for game, position in positions:
-        # Of each, as some draw only where they are.
+        # For every position, because some games can only draw the current one.
         picture = game.picture(position)
     if not isinstance(picture, np.ndarray):
-        what = "none" if picture is None else "SVG, which --render html shows"
-        raise ValueError(
-            f"{name}: expected a game with pictures of pixels, its pictures are {what}"
-        )
+        got = "no picture" if picture is None else "SVG, which --render html shows"
+        raise ValueError(f"{name}: expected a game that draws pixels, got {got}")
     return picture

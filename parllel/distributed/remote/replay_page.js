@@ -1,6 +1,6 @@
 
 "use strict";
-// All text of agents is set as textContent: nothing of it is ever read as HTML.
+// Text from agents is always set as textContent, never parsed as HTML.
 const episode = JSON.parse(document.getElementById("episode").textContent);
 const part = (id) => document.getElementById(id);
 const last = episode.steps.length - 1;
@@ -40,7 +40,7 @@ function showAgents() {
     status.append(element("span", state.status, state.status));
     if (state.reason) status.append(element("div", state.reason, "reason"));
     row.append(status, element("td", number(state.reward, 4)));
-    // Others have an action as well, the default of the schema, which they did not choose.
+    // Inactive agents have an action too: the default of the schema, which they did not choose.
     const acted = now && episode.steps[now - 1][seat].status === "ACTIVE";
     row.append(element("td", acted ? JSON.stringify(state.action) : "–"));
     row.append(element("td", "duration" in log ? number(1000 * log.duration, 1) + " ms" : "–"));
@@ -115,7 +115,7 @@ document.addEventListener("keydown", (event) => {
     keys[event.key]();
   }
 });
-// page.html#12 begins at step 12.
+// page.html#12 starts at step 12.
 const named = () => go(Number(location.hash.slice(1)) || 0);
 window.addEventListener("hashchange", named);
 named();

@@ -1,4 +1,4 @@
-"""An environment from the seat of one agent, for loops that train it."""
+"""Training interface of an environment from the perspective of one agent."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Trainable(RunnableEnv, Protocol):
 
 
 class EnvTrainer(Closeable):
-    """Step an environment by the actions of one agent, while the others act by themselves.
+    """Steps an environment with the actions of one agent while the others act on their own.
 
     Args:
-        environment: that they play in; its steps and logs are those of the episode.
-        agents: one for each seat, None for the one that is trained. Those of specifications are made anew for
+        environment: records the steps and logs of the episode.
+        agents: one per seat, None for the agent being trained. Agents given as specifications are rebuilt for
             each episode.
 
     Raises:
@@ -45,7 +45,7 @@ class EnvTrainer(Closeable):
         free = [number for number, raw in enumerate(agents) if raw is None]
         if len(free) != 1:
             raise ValueError(
-                f"train: expected None for exactly one agent, the one that is trained, got {len(free)} of "
+                f"train: expected None for exactly one agent, the one being trained, got {len(free)} of "
                 f"{len(agents)}"
             )
         self._environment, self._raw = environment, list(agents)
@@ -55,7 +55,7 @@ class EnvTrainer(Closeable):
         self._agents: list[Agent | None] = []
 
     def reset(self) -> Any:
-        """Begin an episode, and return what the agent observes when it is its turn."""
+        """Start an episode and return the agent's first observation, when it is its turn."""
         self.close()
         environment = self._environment
         self._agents = environment.initialize_agents(self._raw)
@@ -66,17 +66,17 @@ class EnvTrainer(Closeable):
         return self._observation()
 
     def step(self, action: Any) -> tuple[Any, float | None, bool, dict[str, Any]]:
-        """Play an action, and let the others act until it is the agent's turn again.
+        """Play an action, then the other agents' actions until it is the agent's turn again.
 
         Returns:
-            What the agent observes then; how its reward has changed, None if it failed; whether its part of
-            the episode is over; and the `info` of its state, such as the reason of a failure.
+            The agent's next observation; the change of its reward, None if it failed; whether its part of the
+            episode is over; and the `info` of its state, such as the reason of a failure.
 
         Raises:
-            WrongStateError: before `reset`, and once its part is over.
+            WrongStateError: before `reset`, and once the agent's part is over.
         """
         if self._runner is None or self._state["status"] != "ACTIVE":
-            raise WrongStateError("train: the episode is over, or has not begun; call reset")
+            raise WrongStateError("train: the episode is over or has not started; call reset")
         self._play(action)
         self._play_on()
         state, before = self._state, self._reward
@@ -85,7 +85,7 @@ class EnvTrainer(Closeable):
         return self._observation(), change, state["status"] != "ACTIVE", dict(state["info"])
 
     def close(self) -> None:
-        """End the agents that it has made. Idempotent."""
+        """Close the agents built for the episode. Idempotent."""
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
@@ -106,6 +106,6 @@ class EnvTrainer(Closeable):
         self._environment.step(actions, logs)
 
     def _play_on(self) -> None:
-        """Let the others act until it is the agent's turn, or its part is over."""
+        """Play the other agents' actions until it is the agent's turn or its part is over."""
         while not self._environment.done and self._state["status"] == "INACTIVE":
             self._play()

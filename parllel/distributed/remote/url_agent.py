@@ -1,4 +1,4 @@
-"""An agent on a server, asked over HTTP with JSON."""
+"""Agents on a server that speaks JSON over HTTP."""
 
 from __future__ import annotations
 
@@ -22,21 +22,19 @@ INITIALIZE_S = 60.0
 
 
 class UrlAgent(Closeable):
-    """Ask the server at a URL to act.
+    """Agent on the server at a URL. Thread-safe; a call returns an action or an AgentFailure.
 
-    It must have an agent: requests name none, so that no server is asked to execute what another machine
-    calls a path. `initialize` gives it one.
+    The server must have an agent already, or get one by `initialize`. Requests to act name none, so that no
+    server executes a path of another machine.
 
     Args:
-        raw: the URL. It is used as given, its query included. The token of the server is its password,
+        raw: the URL, used unchanged, including its query. The server's token is the password in it,
             `http://:token@host:8081/`, which no message shows.
-        environment_name: what the server is told to act in.
-        session: of the server's agents, by name; None for its only one.
+        environment_name: the environment named in requests.
+        session: name of one of the server's agents; None for its only one.
 
     Raises:
-        ValueError: if it is no URL.
-
-    Each call returns an action or an AgentFailure. Several threads may call it.
+        ValueError: for an invalid URL.
     """
 
     def __init__(self, raw: str, environment_name: str, *, session: str | None = None) -> None:
@@ -47,23 +45,23 @@ class UrlAgent(Closeable):
 
     @property
     def url(self) -> str:
-        """The URL without user and password."""
+        """URL without user and password."""
         return self._client.shown
 
     def __call__(self, observation: Any, configuration: Mapping[str, Any]) -> Any:
-        """Return the action for an observation; waits for its time, what is left of overage, and a second."""
+        """Return the action for an observation. Waits for `actTimeout`, the overage left, and one second."""
         return self.answers([observation], configuration)[0][0]
 
     def act_batch(self, observations: list[Any], configuration: Mapping[str, Any]) -> list[Any]:
-        """Return an action or AgentFailure for each observation, by one request."""
+        """Return an action or AgentFailure for each observation, in one request."""
         return self.answers(observations, configuration, batch=True)[0]
 
     def answers(
         self, observations: list[Any], configuration: Mapping[str, Any], *, batch: bool = False
     ) -> tuple[list[Any], str, str]:
-        """Return the same, and what the agent printed if the server sends it: standard output and error.
+        """Like `act_batch`, with the agent's standard output and error, if the server sends them.
 
-        batch: whether to ask in the form for several observations; otherwise there must be one.
+        batch: whether to use the request for several observations; otherwise there must be exactly one.
         """
         if batch:
             reply = self._act({"observations": observations}, observations, configuration)
@@ -82,12 +80,12 @@ class UrlAgent(Closeable):
         *,
         timeout_s: float = INITIALIZE_S,
     ) -> Any:
-        """Let the server make an agent, and return its reply.
+        """Have the server build an agent; return its reply.
 
-        agents: exactly one, as the server knows it: a path there, or a name.
+        agents: exactly one specification, with paths and names of the server's machine.
 
         Raises:
-            HttpError: if it cannot be asked, or refuses; says why.
+            HttpError: if the server cannot be reached or refuses; gives the reason.
             TimeoutError: if it does not answer in time.
         """
         given = dict(configuration or {})
@@ -98,10 +96,10 @@ class UrlAgent(Closeable):
         return reply
 
     def _act(
-        self, asked: dict[str, Any], observations: list[Any], configuration: Mapping[str, Any]
+        self, request: dict[str, Any], observations: list[Any], configuration: Mapping[str, Any]
     ) -> Any:
         try:
-            body = self._body({"action": "act", "configuration": dict(configuration), **asked})
+            body = self._body({"action": "act", "configuration": dict(configuration), **request})
             status, reply = self._reply(body, patience_s(observations, configuration))
         except TimeoutError as error:
             return AgentFailure("TIMEOUT", str(error))
@@ -109,7 +107,7 @@ class UrlAgent(Closeable):
             return AgentFailure("ERROR", str(error))
         except WireError as error:
             return AgentFailure("ERROR", f"{self.url}: {error}")
-        # With any other status there is no action, whatever the body says.
+        # Any other status means that there is no action, whatever the body contains.
         if status != 200:
             return AgentFailure("ERROR", f"{self.url}: {_refusal(status, reply)}")
         return reply
@@ -118,21 +116,21 @@ class UrlAgent(Closeable):
         return json_bytes({**values, "environment": self._environment_name, **self._more})
 
     def _reply(self, body: bytes, seconds: float) -> tuple[int, Any]:
-        """Return the status of a reply, and the values that it holds."""
+        """Send a request; return status and values of the reply."""
         reply = posted(self._client, body, self._headers, seconds)
         try:
             return reply.status, parse_json(reply.body)
         except WireError as error:
             if reply.status != 200:
                 return reply.status, None
-            raise WireError(f"answered with what is not JSON: {error}") from None
+            raise WireError(f"answered with invalid JSON: {error}") from None
 
     def close(self) -> None:
-        """Close its connections; may be called twice."""
+        """Close the connections. Idempotent."""
         self._client.close()
 
 
 def _refusal(status: int, reply: Any) -> str:
-    said = reply.get("error") if isinstance(reply, Mapping) else None
-    text = f": {said}" if said is not None else ""
+    error = reply.get("error") if isinstance(reply, Mapping) else None
+    text = f": {error}" if error is not None else ""
     return f"answered with status {status}{text}"

@@ -1,19 +1,19 @@
-"""A guarded web server: who may connect, how much a request may ask for, and how the server ends::
+"""Guarded web server: limits on connections, requests and WebSockets, and an orderly shutdown::
 
-    socket      address     loopback, or a token is required
-    connection  Connections at most so many; deadlines for headers, bodies, idle and slow readers
-    request     Guard       Host, Origin, token (a browser's as a cookie), requests per second and address
+    socket      address     loopback only, unless there is a token
+    connection  Connections limit on their number; deadlines for headers, bodies, idle clients, slow readers
+    request     Guard       Host, Origin, token (a cookie for browsers), requests per second and address
                 App         path, verb, media type, size; the handler, in a bounded pool of threads
-    WebSocket   WebSocket   after the same checks; limits of size and number, pings, slow readers
+    WebSocket   WebSocket   after the same checks; limits on size and number, pings, slow readers
     process     WebServer   in a thread, or in the foreground until SIGTERM or SIGINT
 
-A handler of a `Route` sees a `Request` and returns JSON values or a `Response`, one of a `SocketRoute` sees a
-`WebSocket`; nothing here knows what it is for.
+The handler of a `Route` receives a `Request` and returns JSON values or a `Response`; the handler of a
+`SocketRoute` receives a `WebSocket`. The server does not depend on what it serves.
 
-Names are imported when they are first asked for: a client needs none of the libraries of a server.
+Names are imported on first use, so a client does not need the server's libraries.
 
 Raises:
-    ImportError: by a name that needs what the extra `remote` installs, if that is missing.
+    ImportError: on access to a name that needs the extra `remote`, if it is not installed.
 """
 
 from __future__ import annotations

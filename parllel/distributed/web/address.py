@@ -1,4 +1,4 @@
-"""Where a server listens, and by which names it may be called."""
+"""Addresses a server listens on, and the host names clients may use for it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ _HOST = re.compile(
 
 
 class HostPort(NamedTuple):
-    """What a Host header or the end of an Origin says; `port` is None if it has none."""
+    """Host and port of a Host header or an Origin; `port` is None if absent."""
 
     host: str
     port: int | None
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is reached from this machine alone: 127.0.0.0/8 and ::1."""
+    """Return whether only this machine can reach an address (127.0.0.0/8 and ::1)."""
     parsed = as_address(address)
     return parsed is not None and parsed.is_loopback
 
 
 def network_address(bound: str) -> str | None:
-    """Return an address at which other machines reach what is bound to one; None if there is none."""
+    """Return the address by which other machines reach a bound address, or None for loopback."""
     address = as_address(bound)
     if address is None or address.is_loopback:
         return None
     if not address.is_unspecified:
         return bound
-    # That of the interface by which packets leave. None is sent: connecting UDP only chooses a route.
+    # Bound to all interfaces: show the one that packets leave by. Connecting a UDP socket only selects a
+    # route; nothing is sent to these documentation addresses.
     for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         if family == socket.AF_INET6 and address.version == 4:
             break
@@ -51,7 +52,7 @@ def network_address(bound: str) -> str | None:
 
 
 def as_address(text: str) -> Address | None:
-    """Return an IP address, an IPv4 one inside IPv6 as itself, or None if the text is none."""
+    """Parse an IP address, unwrapping IPv4-mapped IPv6. Returns None for any other text."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -60,7 +61,8 @@ def as_address(text: str) -> Address | None:
 
 
 def network_of(client: str) -> str:
-    """Return what a client has for itself: its address, or the first 64 bits of one of IPv6."""
+    """Return the key by which a client is counted: its IPv4 address, or the /64 prefix of an IPv6 one."""
+    # One machine commonly owns a whole /64, and could otherwise appear as 2^64 clients.
     if ":" not in client:
         return client
     address = as_address(client)
@@ -68,7 +70,7 @@ def network_of(client: str) -> str:
 
 
 def parse_host(text: str) -> HostPort | None:
-    """Return the parts of `name:port`, lower-case, or None if it is not of that form."""
+    """Parse `name:port` to lower case. Returns None for any other form."""
     found = _HOST.match(text.lower())
     if found is None or (found[1] is not None and as_address(found[1]) is None):
         return None
@@ -76,27 +78,29 @@ def parse_host(text: str) -> HostPort | None:
 
 
 def check_address(settings: ServerSettings) -> None:
-    """Raise as a server would if its address cannot be listened on, before anything is made for it.
+    """Check that the address can be listened on, before anything expensive is built for the server.
 
     Raises:
-        OSError: if it cannot be resolved or bound; the message says what to do.
+        OSError: if the address cannot be resolved or bound; the message says what to do.
     """
+    # Bound and released: another process may still take the port before the server binds it.
     _bound_socket(settings.host, *_resolve(settings.host, settings.port)).close()
 
 
 def listening_socket(settings: ServerSettings) -> socket.socket:
-    """Return a socket that is bound to the settings' address; it is not listening yet.
+    """Return a socket bound to the settings' address, not yet listening.
 
     Raises:
-        ValueError: if the address is beyond loopback and there is no token.
-        OSError: if it cannot be resolved or bound; the message says what to do.
+        ValueError: for an address beyond loopback without a token.
+        OSError: if the address cannot be resolved or bound; the message says what to do.
     """
     host, port = settings.host, settings.port
     family, address = _resolve(host, port)
+    # The resolved address decides, not the name: a name may resolve to anything.
     if settings.token is None and not is_loopback(address[0]):
         raise ValueError(
-            f"{host} can be reached from other machines, so clients must have a token: give one by "
-            "--token-file FILE, or listen on 127.0.0.1"
+            f"{host} can be reached from other machines, so clients need a token. Pass --token-file FILE, "
+            "or listen on 127.0.0.1"
         )
     return _bound_socket(host, family, address)
 
@@ -106,10 +110,10 @@ def _bound_socket(
 ) -> socket.socket:
     port = address[1]
     with limits_explained(f"a socket for {host}:{port}"):
-        # By its number: asyncio switches Nagle's algorithm off (40 ms per reply) for sockets that name TCP.
+        # asyncio disables Nagle's algorithm (40 ms per reply) only on sockets whose protocol is TCP, not 0.
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # Or a server could not be started again for a minute after it has ended.
+        # Without it the port stays taken (TIME_WAIT) for a minute after a server has closed.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
@@ -124,33 +128,33 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
     except (OSError, UnicodeError) as error:
         raise OSError(
             errno.EADDRNOTAVAIL,
-            f"{host!r} cannot be resolved to an address ({error}); give an address of this machine",
+            f"{host!r} cannot be resolved to an address ({error}). Pass an address of this machine",
         ) from None
-    # Clients try IPv4 of `localhost` too, and some try it alone.
+    # Prefer IPv4: every client tries it for `localhost`, and some try nothing else.
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, address  # type: ignore[return-value]
 
 
 def _bind_message(error: OSError, host: str, port: int) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"{host}:{port} is in use; end what listens there, or choose another --port"
+        return f"{host}:{port} is in use. Stop the program that listens there, or choose another --port"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{host}:{port} is for privileged users; choose a --port from 1024 to 65535"
+        return f"{host}:{port} is reserved for privileged users. Choose a --port from 1024 to 65535"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine; give one of its own by --host"
-    return f"{host}:{port} cannot be listened on: {error.strerror}"
+        return f"{host} is not an address of this machine. Pass one of its addresses as --host"
+    return f"cannot listen on {host}:{port}: {error.strerror}"
 
 
 class HostNames:
-    """The names by which clients may call a server.
+    """Host names and addresses that a server accepts in the Host header.
 
-    A page of another site can be made to resolve to this machine, and its scripts would then be same-origin
-    (DNS rebinding); but its name stays in the Host header.
+    This defeats DNS rebinding: a foreign site can make its name resolve to this machine so that its scripts
+    become same-origin, but its name remains in the Host header.
 
     Args:
-        settings: a server of loopback is called by loopback's names and addresses; one of all addresses by
-            any address, as it takes a name to rebind, and by the machine's name; each by `host` and
-            `allowed_hosts`.
+        settings: `host` and `allowed_hosts` are always accepted. A server on loopback also accepts loopback's
+            names and addresses. A server on all addresses accepts any address (rebinding needs a name) and
+            the machine's name.
     """
 
     def __init__(self, settings: ServerSettings) -> None:

@@ -1,15 +1,15 @@
-"""Answer requests: the checks in their order, then a handler.
+"""Request handling: a fixed sequence of checks, then a handler::
 
-headers    the Guard: Host, rate, Origin, token
-token      in the query of a page's address, it becomes a cookie
-path       /health and /ready are answered here, whatever else is going on
-ending     everything else gets a 503
-verb, media type, size    before a byte of the body is taken
-body       as much as is allowed, and no more
-handler    a coroutine function on the event loop, any other function in the pool of threads
+    token      in the query of a page's address: exchanged for a cookie
+    headers    Guard: Host, rate, Origin, token
+    path       /health and /ready are answered here, in any state
+    ending     everything else gets a 503
+    verb, media type, size    before any of the body is read
+    body       up to the size limit
+    handler    coroutine functions run on the event loop, other functions in the pool of threads
 
-Not on Starlette, which would replace a look-up in a dict: its requests cost 1.6 times as much, its import
-70 ms, and its pool of threads refuses none.
+Starlette would replace a dict look-up: its requests cost 1.6 times as much, its import takes 70 ms, and its
+thread pool has no bound on waiting requests.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _CLOSE = (b"connection", b"close")
 
 @dataclass(frozen=True)
 class Route:
-    """What answers at a path.
+    """Handlers of one path.
 
     Attributes:
-        path: as clients send it, after decoding.
-        handlers: by verb; one that is a coroutine function must not block. A handler returns JSON values or a
-            `Response`, and raises a WebError to refuse. HEAD is answered by that of GET.
-        content_types: media types that a body may have; others are refused with 415.
+        path: as clients send it, decoded.
+        handlers: by verb. A handler returns JSON values or a `Response`, and raises WebError to refuse the
+            request. Coroutine functions must not block. The handler of GET also answers HEAD.
+        content_types: media types accepted for a body; others are refused with 415.
     """
 
     path: str
@@ -63,12 +63,12 @@ class Route:
 
     @cached_property
     def allow(self) -> bytes:
-        """The verbs, as the header `Allow` has them."""
+        """The verbs as a value of the `Allow` header."""
         return ", ".join(sorted(self.handlers)).encode()
 
     @cached_property
     def on_loop(self) -> frozenset[str]:
-        """The verbs whose handlers are coroutine functions."""
+        """Verbs whose handlers are coroutine functions."""
         return frozenset(
             verb for verb, handler in self.handlers.items() if inspect.iscoroutinefunction(handler)
         )
@@ -81,19 +81,23 @@ def build_app(
     ready: bool = True,
     sockets: Sequence[SocketRoute] = (),
 ) -> App:
-    """Return an application that answers at some paths, behind all guards; a `WebServer` serves it.
+    """Build an application of guarded routes, to be served by a `WebServer`.
 
-    ready: whether `/ready` says so from the beginning; set `App.ready` later otherwise.
-    sockets: what serves WebSockets.
+    ready: initial answer of `/ready`; if False, set `App.ready` later.
+    sockets: routes of WebSockets.
 
     Raises:
-        ValueError: if two routes have the same path, or one has that of a guard.
-        ImportError: if there are sockets, and websockets is not installed.
+        ValueError: if two routes share a path, or one uses `/health` or `/ready`.
+        ImportError: if there are sockets and websockets is not installed.
     """
-    paths = [*_OPEN_PATHS, *(one.path for one in routes), *(one.path for one in sockets)]
-    twice = {path for path in paths if paths.count(path) > 1}
-    if twice:
-        raise ValueError(f"expected one route for each path, got several for {sorted(twice)}")
+    paths = [
+        *_OPEN_PATHS,
+        *(route.path for route in routes),
+        *(route.path for route in sockets),
+    ]
+    duplicates = {path for path in paths if paths.count(path) > 1}
+    if duplicates:
+        raise ValueError(f"expected one route for each path, got several for {sorted(duplicates)}")
     if sockets and find_spec("websockets") is None:
         raise ImportError(f"WebSockets need websockets: {install_command('operators')}")
     return App(
@@ -105,14 +109,14 @@ def build_app(
 
 
 class App:
-    """The application of `build_app`.
+    """Application built by `build_app`.
 
     Attributes:
         settings: of the server.
-        ready: whether `/ready` says 200.
-        ending: whether requests are refused because the server ends.
-        running: requests that are being answered.
-        sockets: WebSockets that are being served.
+        ready: whether `/ready` answers 200.
+        ending: whether new requests are refused because the server is shutting down.
+        running: the number of requests being answered.
+        sockets: open WebSockets and the tasks of their handlers.
     """
 
     def __init__(
@@ -133,14 +137,15 @@ class App:
         self._pool = HandlerPool(settings.handler_threads, settings.waiting_requests)
 
     async def answer(self, request: Request, read_body: ReadBody) -> Response | None:
-        """Answer one request; never raise. Called in the loop's thread.
+        """Answer one request. Never raises. Called in the loop's thread.
 
-        read_body: waits for the body; returns None if the client has gone.
+        read_body: awaits the body; returns None if the client disconnected.
 
-        Returns: None if the client has gone.
+        Returns: None if the client disconnected.
         """
         begun, method = time.perf_counter(), request.method
-        # Without a lock: all of this, and `WebServer` looking at it, is in the loop's thread.
+        # No lock: the counter is written here and read by `WebServer._finish_running`, both in the loop's
+        # thread.
         self.running += 1
         try:
             reply = await self._answer(request, read_body)
@@ -158,17 +163,20 @@ class App:
         except WebError as error:
             refused = error
         except asyncio.CancelledError:
-            refused = WebError(503, "the server has ended before the reply was made")
+            # Cancelled by `HttpConnection.shutdown` once running requests have had their time.
+            refused = WebError(503, "the server shut down before the reply was ready")
         except BaseException:
-            # With its traceback here, and none for the client, who could learn from it.
+            # The traceback goes to the log only: to a client it would reveal paths, versions and values.
             _LOGGER.exception("%s failed", request.method)
-            refused = WebError(500, "the server made a mistake; its log says which")
+            refused = WebError(500, "internal server error; see the server's log")
         return refusal(refused, request.headers, self.settings)
 
     async def _checked(self, request: Request, read_body: ReadBody) -> Response | None:
-        entered = self._login(request) if request.method == "GET" else None
-        if entered is not None:
-            return entered
+        # First, since a browser that follows the printed link has no cookie yet and would fail the token
+        # check.
+        redirect = self._login(request) if request.method == "GET" else None
+        if redirect is not None:
+            return redirect
         self._guard.check(
             request.headers, request.client, needs_token=request.path not in _OPEN_PATHS
         )
@@ -176,20 +184,21 @@ class App:
             request.method = "GET"
         if request.path in _OPEN_PATHS:
             return self._state(request)
-        # Closed with it: the next request of this client belongs to the server that comes after this one.
+        # The connection is closed as well, so that a retry reaches the server that replaces this one.
         if self.ending:
-            raise WebError(503, "the server is ending", ((b"retry-after", b"1"), _CLOSE))
+            raise WebError(503, "the server is shutting down", ((b"retry-after", b"1"), _CLOSE))
         route = self._routes.get(request.path)
         if request.path in self._socket_handlers:
             upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
-            raise WebError(426, "expected the handshake of a WebSocket at this path", upgrade)
+            raise WebError(426, "expected a WebSocket handshake at this path", upgrade)
         if route is None:
             raise WebError(404, "nothing is served at this path")
         handler = route.handlers.get(request.method)
         if handler is None:
             expected = f"expected {route.allow.decode()} at this path"
             raise WebError(405, expected, ((b"allow", route.allow),))
-        # As announced, and as sent.
+        # Twice: by the announced length before anything is read, and by what arrives, as chunks announce
+        # none.
         self._check_length(int(request.headers.get(b"content-length", b"0")))
         request.content_type = _media_type(request.headers, route.content_types)
         body = await read_body()
@@ -212,6 +221,7 @@ class App:
         if not (self.settings.cookie and token is not None and b"token=" in request.query_string):
             return None
         self._guard.check(request.headers, request.client, needs_token=False)
+        # None for a wrong token: the request then fails the token check like any other, with its 401.
         return login(token, request.headers, request.query_string)
 
     def _state(self, request: Request) -> Response:
@@ -221,24 +231,26 @@ class App:
             return Response.of({"status": "alive"})
         if self.ready and not self.ending:
             return Response.of({"status": "ready"})
+        # 503 while ending, so that a load balancer stops sending requests before the socket closes.
         return Response.of({"status": "ending" if self.ending else "not ready"}, 503)
 
     # ------------------------------------------------------------------ WebSockets
 
     @property
     def has_sockets(self) -> bool:
-        """Whether there is a path at which WebSockets are served."""
+        """Whether any route serves WebSockets."""
         return bool(self._socket_handlers)
 
     def admit_socket(self, request: Request) -> SocketHandler:
-        """Return what serves a WebSocket that asks for a path; called in the loop's thread.
+        """Return the handler for a WebSocket handshake. Called in the loop's thread.
 
         Raises:
-            WebError: if it may not be accepted.
+            WebError: if the WebSocket is refused.
         """
+        # Browsers apply no same-origin policy to WebSockets: the Guard's check of Origin is the only one.
         self._guard.check(request.headers, request.client, needs_token=True)
         if self.ending:
-            raise WebError(503, "the server is ending", ((b"retry-after", b"1"),))
+            raise WebError(503, "the server is shutting down", ((b"retry-after", b"1"),))
         handler = self._socket_handlers.get(request.path)
         if handler is None:
             raise WebError(404, "no WebSocket is served at this path")
@@ -249,7 +261,7 @@ class App:
     def serve_socket(
         self, socket: WebSocket, serving: Coroutine[Any, Any, None], request: Request
     ) -> None:
-        """Run what serves an accepted WebSocket; called in the loop's thread."""
+        """Start the handler of an accepted WebSocket. Called in the loop's thread."""
         if self.settings.access_log:
             _log_access(request, request.method, 101, time.perf_counter())
         task = asyncio.get_running_loop().create_task(serving)
@@ -257,12 +269,12 @@ class App:
         task.add_done_callback(lambda _: self.sockets.pop(socket))
 
     def close_sockets(self) -> None:
-        """Begin to close all WebSockets with 1001; called in the loop's thread."""
+        """Send all WebSockets a close with code 1001. Called in the loop's thread."""
         for socket in list(self.sockets):
-            socket.close(1001, "the server ends")
+            socket.close(1001, "the server is shutting down")
 
     def close(self, timeout_s: float) -> bool:
-        """End the threads of handlers; idempotent.
+        """Stop the handlers' threads. Idempotent.
 
         Returns: False if a handler did not return in time.
         """
@@ -270,7 +282,7 @@ class App:
 
 
 def _handle(handler: Handler, request: Request) -> Response:
-    # In the thread, so that large bodies are parsed and written there and not on the loop.
+    # In the pool's thread, replies included: encoding a large one on the loop would delay every connection.
     return _reply_of(handler(request))
 
 
@@ -280,18 +292,19 @@ def _reply_of(value: Any) -> Response:
     try:
         return Response.of(value)
     except WireError as error:
-        # The client's request was not wrong: not a WireError, which becomes a 400.
+        # A bug of the handler, not of the client: a WireError would become a 400.
         raise TypeError(f"a handler's reply is not JSON: {error}") from error
 
 
 def _media_type(headers: dict[bytes, bytes], allowed: tuple[str, ...]) -> str:
-    """Return the media type of a body, JSON if none is given.
+    """Return the media type of a body; JSON by default.
 
     Raises:
-        WebError: 415, if it is not allowed, is compressed, or is text in another encoding than UTF-8.
+        WebError: 415 for a type that is not allowed, a compressed body, or a charset other than UTF-8.
     """
+    # A few compressed bytes may unpack to any length, so that the size limit would mean nothing.
     if headers.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
-        raise WebError(415, "expected a body that is not compressed")
+        raise WebError(415, "expected an uncompressed body")
     given = headers.get(b"content-type")
     if given is None or given == b"application/json":
         kind = JSON
@@ -303,20 +316,20 @@ def _media_type(headers: dict[bytes, bytes], allowed: tuple[str, ...]) -> str:
             if name.strip() == "charset" and value.strip(' "') not in ("utf-8", "utf8"):
                 raise WebError(415, "expected a body in UTF-8")
     if kind not in allowed:
-        # As printable text: it comes from anyone. curl sends a form unless it is told otherwise.
+        # Escaped and cut, since any client can send anything. The usual cause: curl --data sends a form.
         expected = " or ".join(allowed)
         raise WebError(415, f"Content-Type: expected {expected}, got {kind[:_SHOWN]!a}")
     return kind
 
 
 def _log_access(request: Request, method: str, status: int | None, begun: float) -> None:
-    """Log one line for each request, without queries and headers: those hold secrets.
+    """Log one line per request, without query and headers, which hold secrets.
 
-    status: None if the client has gone.
-    begun: of `time.perf_counter`.
+    status: None if the client disconnected.
+    begun: start of the request by `time.perf_counter`.
     """
     path = request.raw_path.decode("latin-1")
-    # One that names a server may hold a password.
+    # A request for a proxy has a full URL here, which may contain a password.
     shown = path[:_LONGEST] if path.startswith("/") else "-"
     _ACCESS_LOGGER.info(
         "%s %s %s %s %.1f ms",

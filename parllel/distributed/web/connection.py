@@ -1,18 +1,19 @@
-"""One connection: deadlines for what a client sends and reads, and limits on how it sends it.
+"""HTTP connections with a deadline for every phase and limits on what a client may send::
 
     client       sends, reads, or does neither
     transport    data_received, connection_lost: the phase changes here and when a reply is complete
-    task         one for each request: App.answer, which waits for the body in `_read_body`
-    WebServer    check(now), ten times a second, which ends what is too late
+    task         one per request: App.answer, which awaits the body in `_read_body`
+    WebServer    check(now), ten times a second: closes connections past their deadline
 
-    phases   header    since the connection, or the first byte of a request    header_s
-             body      since the end of the headers                           body_s
-             working   until the reply is complete                            the handler's own
-             idle      until the next request                                 idle_s
+    phase     begins with                                     limit
+    header    the connection, or the first byte of a request  header_s
+    body      the end of the headers                          body_s
+    working   the end of the body                             none: up to the handler
+    idle      the end of the reply                            idle_s
 
-On h11 and asyncio alone, as no server has settings for all of these: uvicorn has a limit of idle times and of
-connections, hypercorn one of the time between two reads, and neither ends a client that does not read.
-All of this is in the loop's thread, so that nothing here needs a lock.
+Built on h11 and asyncio because no server offers all of these limits: uvicorn limits idle time and the number
+of connections, hypercorn the time between two reads, and neither drops a client that does not read.
+Everything runs in the loop's thread, so nothing here needs a lock.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("parllel.distributed.web.connection")
 _FREE_CHUNKS = 1024
-_LEAST_CHUNK = 64  # bytes of a part of a body on average, once there are more than those
+_LEAST_CHUNK = 64  # average bytes per part of a body that has more than _FREE_CHUNKS parts
 _MAX_HEADERS = 16_384  # bytes
-_LAST_S = 1.0  # for clients to read what was written before the end
+_LAST_S = 1.0  # for clients to read the last replies before their connections are aborted
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
-# Replies are data for programs: no browser should guess another type, or keep them.
+# Replies are data for programs: browsers must neither guess another media type nor cache them.
 _FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _CLOSE = (b"connection", b"close")
 _END = h11.EndOfMessage()
 
 
 class Connections:
-    """The connections of a server, WebSockets too.
+    """Open connections of a server, WebSockets included.
 
     Args:
-        app: what answers.
+        app: the application that answers requests.
         settings: of the server.
     """
 
@@ -65,42 +66,49 @@ class Connections:
         self._open: set[HttpConnection | SocketConnection] = set()
 
     def __iter__(self) -> Iterator[HttpConnection | SocketConnection]:
-        # Of a copy, as those that end leave.
+        # Over a copy: connections that are closed during the loop remove themselves.
         return iter(list(self._open))
 
     def add(self, connection: HttpConnection | SocketConnection) -> None:
-        """Count a connection from now on."""
+        """Add a connection that was opened."""
         self._open.add(connection)
 
     def discard(self, connection: HttpConnection | SocketConnection) -> None:
-        """Count a connection no longer."""
+        """Remove a connection that was lost, or handed over to a WebSocket."""
         self._open.discard(connection)
 
     def make_room(self) -> None:
-        """End one connection if there are too many, of the client that has the most.
+        """Evict one connection of the client that has the most, if there are too many.
 
-        The one that has been idle longest, or else the one that has been sending a request longest, so that
-        silent connections of one client keep no other out. Those that work on a request are never ended.
+        Evicts the connection that has been idle longest, or else the one that has been sending a request
+        longest, so that one client's silent connections cannot lock out others. Connections whose request is
+        being answered are never evicted.
         """
         if len(self._open) <= self.settings.max_connections:
             return
-        networks = {one: network_of(one.client) for one in self._open}
-        crowd = Counter(networks.values())
-        spare = [one for one in self._open if isinstance(one, HttpConnection) and one.is_evictable]
-        # There is the one that has just been opened, at least.
-        last = max(spare, key=lambda one: (crowd[networks[one]], one.phase == "idle", -one.since))
-        last.give_way()
+        networks = {each: network_of(each.client) for each in self._open}
+        n_open = Counter(networks.values())
+        evictable = [
+            each for each in self._open if isinstance(each, HttpConnection) and each.is_evictable
+        ]
+        # Never empty: it contains at least the connection that has just been opened.
+        evicted = max(
+            evictable, key=lambda each: (n_open[networks[each]], each.phase == "idle", -each.since)
+        )
+        evicted.give_way()
 
     def check(self, now: float) -> None:
-        """End those that are too late; called ten times a second.
+        """Close connections past their deadline. Called ten times a second.
 
-        now: of the event loop's clock.
+        now: by the event loop's clock.
         """
+        # A poll instead of timers: each request would cancel and re-arm its own several times.
         for connection in self:
             connection.check(now)
 
     async def close(self) -> None:
-        """End all of them; requests that are still running get a 503."""
+        """Close all connections; requests that are still running get a 503."""
+        # Politely first (cancelled requests write their 503), then by force for clients that do not read.
         for connection in self:
             connection.shutdown()
         limit = time.monotonic() + _LAST_S
@@ -108,15 +116,15 @@ class Connections:
             await asyncio.sleep(0.01)
         for connection in self:
             connection.abort()
-        # The loop's next round tells them.
+        # `abort` schedules connection_lost for the next round of the loop, which closes the sockets.
         await asyncio.sleep(0)
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection that keeps to the settings' limits.
+    """HTTP/1.1 connection that enforces the server's limits.
 
     Args:
-        connections: of the server, which this one is one of as long as it is open.
+        connections: the server's open connections; contains this one while it is open.
 
     Attributes:
         client: address of the other end, without its port.
@@ -142,20 +150,21 @@ class HttpConnection(asyncio.Protocol):
         }
         self._write_deadline: float | None = None
         self._transport: Any = None
-        self._task: asyncio.Task[None] | None = None  # that answers the request
-        self._is_head = False  # whether the request's verb is HEAD
+        self._task: asyncio.Task[None] | None = None  # answers the current request
+        self._is_head = False  # the request's verb is HEAD: the reply has no body
         self._body = bytearray()
-        self._n_parts = self._n_bytes = 0  # of the body
-        self._is_whole = False  # whether the body is
-        self._news = asyncio.Event()  # of the body, or of the client's end
-        self._gone = False  # whether nobody waits for the reply of the task
-        self._ends = False  # whether it ends with the next reply
-        self._writable = True
+        self._n_parts = self._n_bytes = 0  # of the body, dropped ones included
+        self._is_whole = False  # the last byte of the body has arrived
+        # Wakes `_read_body`: more of the body, or the client disconnected.
+        self._news = asyncio.Event()
+        self._gone = False  # nobody waits for the task's reply any more
+        self._ends = False  # close the connection after the next reply
+        self._writable = True  # the transport's buffer is below its high-water mark
 
     # ------------------------------------------------------------------ for the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, in the place of another if there are too many."""
+        """Register the connection, evicting another if there are too many."""
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.client = str(peer[0]) if peer else ""
@@ -164,31 +173,33 @@ class HttpConnection(asyncio.Protocol):
         self._connections.make_room()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the client."""
-        # What follows a request that said it was the last one is nothing.
+        """Parse bytes from the client."""
+        # Bytes after a request that announced `Connection: close` are ignored.
         if self._transport.is_closing() or self._parser.their_state is h11.MUST_CLOSE:
             return
+        # The idle limit ends with the first byte; sending the headers slowly then runs into header_s.
         if self.phase == "idle":
             self._enter("header")
         self._parser.receive_data(data)
         self._parse()
 
     def eof_received(self) -> bool:
-        """Reply to a whole request even if the client sends no more; end anything else."""
+        """Handle the end of the client's data: a complete request is still answered."""
         self._ends = True
+        # True keeps our side of the connection open for the reply; False makes asyncio close it.
         return self._task is not None and self._is_whole
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the task that nobody waits for its reply."""
+        """Give up the running request: nobody waits for its reply."""
         self._connections.discard(self)
         self._give_up()
 
     def pause_writing(self) -> None:
-        """Begin no other request: the client does not read as fast as it asks."""
+        """Hold back pipelined requests: the client reads more slowly than it asks."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """Go on to the next request."""
+        """Continue with the next request."""
         self._writable = True
         self._next()
 
@@ -204,7 +215,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(error)
 
     def _take(self, event: Any) -> bool:
-        """Return whether there may be more events."""
+        """Handle one event of the parser. Returns whether more may follow."""
         if isinstance(event, h11.Request):
             return self._begin(event)
         if isinstance(event, h11.Data):
@@ -213,13 +224,15 @@ class HttpConnection(asyncio.Protocol):
         if isinstance(event, h11.EndOfMessage):
             self._is_whole = True
             self._news.set()
+            # Without a task the request was answered before its body ended; the body was only drained.
             if self._task is None:
                 self._next()
                 return False
+            # From here on the time is the handler's, who alone knows how long its work takes.
             self._enter("working")
             return self._parser.their_state is not h11.MUST_CLOSE
         if event is h11.PAUSED:
-            # The next request is there already, and waits until this one is answered.
+            # A pipelined request. Stop reading until this one is answered, or a client could fill the memory.
             self._transport.pause_reading()
         return False
 
@@ -243,6 +256,7 @@ class HttpConnection(asyncio.Protocol):
         self._body.clear()
         self._n_parts = self._n_bytes = 0
         self._is_whole = False
+        # The task starts before the body is complete, so that a wrong path or token is refused at once.
         self._enter("body")
         self._task = self._loop.create_task(self._answer(request))
         return True
@@ -250,19 +264,21 @@ class HttpConnection(asyncio.Protocol):
     def _take_part(self, data: bytes) -> None:
         self._n_parts += 1
         self._n_bytes += len(data)
-        # Each costs as much time as a large one.
+        # A part of one byte costs as much time as a large one: a megabyte of them would occupy the loop.
         if self._n_parts > _FREE_CHUNKS and self._n_bytes < self._n_parts * _LEAST_CHUNK:
             raise h11.RemoteProtocolError("a body in parts that are too small")
-        # Or it has been refused, and the rest is thrown away.
+        # Without a task the request has been refused, and the rest of its body is dropped.
         if self._task is not None:
             self._body += data
             self._news.set()
 
     async def _read_body(self) -> bytes | None:
-        """Return the body, or so much of it as is too much; None if the client has gone."""
+        """Return the body, or as much as exceeds the limit; None if the client disconnected."""
+        # Sent only now, after the checks of the headers: a refused client never uploads its body.
         if self._parser.they_are_waiting_for_100_continue:
             self._send(h11.InformationalResponse(status_code=100, headers=[], reason=_REASONS[100]))
         most = self._settings.max_body_bytes
+        # Stops as soon as the limit is exceeded; App.answer then replies 413 without waiting for the rest.
         while not (self._is_whole or self._gone or len(self._body) > most):
             self._news.clear()
             await self._news.wait()
@@ -280,19 +296,22 @@ class HttpConnection(asyncio.Protocol):
             else:
                 await self._reply_in_parts(reply, reply.parts)
         except Exception:
-            # Such as a header of a handler's that is none.
+            # For example an invalid header of a handler. Part of the reply may be out: only a reset is
+            # honest.
             _LOGGER.exception("a reply to %s could not be sent", request.method)
             self._transport.abort()
 
     def _open_socket(self, request: Request, head: h11.Request) -> None:
-        """Hand the transport over to a WebSocket, or refuse as any other request is."""
-        # The library is for those who have WebSockets.
+        """Hand the transport over to a WebSocket, or raise WebError like any refused request."""
+        # Imported here, because only servers with WebSockets need the library.
         from parllel.distributed.web.socket_connection import SocketConnection
 
         if request.method != "GET" or head.http_version != b"1.1" or _has_body(request.headers):
-            raise WebError(400, "expected the handshake of a WebSocket")
+            raise WebError(400, "expected a WebSocket handshake")
         handler = self._app.admit_socket(request)
         socket = SocketConnection(self._settings, self.client, self._connections.discard)
+        # From `accept` on the transport reports to the WebSocket. Nothing awaits in between, so no byte is
+        # lost.
         socket.accept(self._transport, head.target, head.headers)
         self._connections.discard(self)
         self._connections.add(socket)
@@ -314,7 +333,7 @@ class HttpConnection(asyncio.Protocol):
         )
 
     def _reply(self, reply: Response) -> None:
-        """Write a reply, in one packet if it is small."""
+        """Write head and body at once: one packet for a small reply."""
         self._send(self._head(reply), h11.Data(data=b"" if self._is_head else reply.body), _END)
         self._finish()
 
@@ -326,6 +345,7 @@ class HttpConnection(asyncio.Protocol):
                 break
             n_left -= len(part)
             self._send(h11.Data(data=part))
+        # Content-Length was promised: a shorter body can only be told by closing the connection.
         if n_left:
             self._transport.close()
         else:
@@ -336,7 +356,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(b"".join(self._parser.send(event) or b"" for event in events))
 
     def _finish(self) -> None:
-        """Go on to the next request, or end."""
+        """Continue with the next request, or close after the last one."""
         self._task = None
         if self._ends or self._parser.our_state is h11.MUST_CLOSE:
             self._transport.close()
@@ -344,7 +364,11 @@ class HttpConnection(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
-        """Go on to the next request, if this one is over; what is written has to be read first."""
+        """Start the next request once this one is over and the client has read the reply.
+
+        Called after a reply, after the end of a drained body, and when the transport is writable again;
+        whichever comes last goes on.
+        """
         is_over = self._parser.our_state is self._parser.their_state is h11.DONE
         if not is_over or self._transport.is_closing():
             return
@@ -353,13 +377,14 @@ class HttpConnection(asyncio.Protocol):
         if self._writable:
             self._parser.start_next_cycle()
             self._is_head = False
+            # A pipelined request has begun already, so that its headers are due.
             if self._parser.trailing_data[0]:
                 self._enter("header")
             self._transport.resume_reading()
             self._parse()
 
     def _refuse(self, error: WebError) -> None:
-        """Reply without the application, unless a reply has begun, and end the connection."""
+        """Reply without the application, unless a reply has begun, and close the connection."""
         self._give_up()
         if self._parser.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             reply = Response.of({"error": str(error)}, error.status)
@@ -367,7 +392,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.close()
 
     def _give_up(self) -> None:
-        # The application, which may be waiting for more of the body, must not reply any more.
+        # Wakes the task, which may be waiting for more of the body, and discards its reply.
         self._gone = True
         self._news.set()
 
@@ -378,10 +403,12 @@ class HttpConnection(asyncio.Protocol):
         self.since = self._loop.time()
 
     def check(self, now: float) -> None:
-        """End the connection if it is too late; called ten times a second.
+        """Close the connection if a deadline has passed. Called ten times a second.
 
-        now: of the event loop's clock.
+        now: by the event loop's clock.
         """
+        # write_s runs until the buffer is empty, not per packet: a client that reads one byte now and then is
+        # cut off too.
         if self._transport.get_write_buffer_size() == 0:
             self._write_deadline = None
         elif self._write_deadline is None:
@@ -399,26 +426,27 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_evictable(self) -> bool:
-        """Whether it may be ended for another connection."""
+        """Whether the connection may be closed in favour of another."""
         return self.phase != "working" and not self._transport.is_closing()
 
     def give_way(self) -> None:
-        """End it for another connection."""
+        """Close the connection in favour of another."""
         if self.phase == "idle":
             self._transport.abort()
         else:
             self._refuse(WebError(503, "too many connections; try again later"))
 
     def shutdown(self) -> None:
-        """End it, as the server ends: a request that is still running is told so."""
+        """Close the connection because the server shuts down; a running request gets a 503."""
         self._ends = True
         if self._task is None:
             self._transport.close()
         else:
+            # App.answer turns the cancellation into a 503, and `_finish` closes after it.
             self._task.cancel()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once, discarding unsent data."""
         self._transport.abort()
 
 
@@ -428,14 +456,14 @@ def _date(second: int) -> bytes:
 
 
 def _check_head(head: h11.Request) -> None:
-    # h11 limits headers that are not complete; these may come in one piece.
+    # h11 limits only headers that arrive in pieces; complete ones pass it at any length.
     headers = head.headers
     if len(head.target) + sum(len(name) + len(value) for name, value in headers) > _MAX_HEADERS:
         raise h11.RemoteProtocolError("headers that are too long")
     names = [name for name, _ in headers]
     if b"transfer-encoding" in names:
-        # Of two servers in a row, each could go by another one of them, and take the rest of the body for
-        # another request (request smuggling). HTTP/1.0 has no chunks.
+        # Request smuggling: a proxy could follow one of the two headers and this server the other, and then
+        # take the rest of the body for the next request. HTTP/1.0 has no chunks.
         if b"content-length" in names:
             raise WebError(400, "expected Content-Length or Transfer-Encoding, got both")
         if head.http_version < b"1.1":

@@ -1,4 +1,4 @@
-"""Whether a request may be answered at all, by its headers and the client's address."""
+"""Checks that every request must pass: Host, Origin, rate and token."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from parllel.distributed.web.web_error import WebError
 
 _ORIGIN = re.compile(r"(https?)://([^/?#@\s]+)\Z")
 _PORTS = {"http": 80, "https": 443}
-_MAX_KNOWN = 64  # Host headers that were found right
-_MAX_CLIENTS = 10_000  # whose requests are counted
+_MAX_KNOWN = 64  # accepted Host headers that are remembered
+_MAX_CLIENTS = 10_000  # clients whose requests are counted
 _CHALLENGE = ((b"www-authenticate", b'Bearer, Basic realm="parllel"'),)
-# A browser would ask its user for a name and a password.
+# Without Basic, which would make a browser ask its user for a name and a password.
 _NO_FORM = ((b"www-authenticate", b"Bearer"),)
 
 
 class Guard:
-    """Check Host, Origin, the rate and the token of requests, whatever their verb and path.
+    """Checks of Host, Origin, rate and token, the same for every verb and path.
+
+    Used by the event loop's thread only.
 
     Args:
         settings: of the server.
@@ -39,14 +41,16 @@ class Guard:
         self._known: set[bytes] = set()
 
     def check(self, headers: dict[bytes, bytes], client: str, needs_token: bool) -> None:
-        """Pass, or raise the reply.
+        """Check one request.
 
-        headers: lower-case names.
-        needs_token: False for what everybody may ask, such as whether the server is alive.
+        headers: by lower-case name.
+        needs_token: False for what anyone may request, such as the health check.
 
         Raises:
-            WebError: 400, 401, 403, 421 or 429.
+            WebError: 400, 401, 403, 421 or 429, the reply to send.
         """
+        # Host first: until it is known to be ours, Origin cannot be compared with it. The rate comes before
+        # the token, so that guessing tokens is limited too.
         host = headers.get(b"host")
         if host is None:
             raise WebError(400, "a request needs a Host header")
@@ -56,7 +60,7 @@ class Guard:
             self._check_rate(self._rate, client)
         if b"origin" in headers:
             _check_origin(headers[b"origin"], host)
-        # A browser's request without an Origin, such as that of an image.
+        # Browsers send no Origin for an image or a link, but say here which kind of page it is on.
         if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             raise WebError(403, "requests from pages of other sites are refused")
         if needs_token and self._token is not None:
@@ -76,7 +80,7 @@ class Guard:
                 f"this server is not called {parsed.host}; if it is, start it with "
                 f"--allow-host {parsed.host}",
             )
-        # A name may come with any port, so that clients could fill the memory.
+        # Bounded, because a known name with any port passes: clients could fill the memory.
         if len(self._known) < _MAX_KNOWN:
             self._known.add(host)
 
@@ -85,7 +89,7 @@ class Guard:
         wait_s = rate.wait_s(client)
         if wait_s:
             retry = ((b"retry-after", b"%d" % math.ceil(wait_s)),)
-            raise WebError(429, "too many requests of this client in a second", retry)
+            raise WebError(429, "too many requests per second from this client", retry)
 
     @staticmethod
     def _check_token(token: bytes, given: bytes) -> None:
@@ -94,7 +98,7 @@ class Guard:
             value = _password(value)
         elif scheme.lower() != b"bearer":
             value = b""
-        # Takes as long for a token that differs early as for one that differs late.
+        # Constant time: an early exit would reveal how many leading characters are right.
         if not hmac.compare_digest(value.strip(), token):
             raise WebError(
                 401,
@@ -114,13 +118,13 @@ class Guard:
 
 
 class RateLimit:
-    """A bucket of tokens for each client address: one second's worth at most, refilled evenly.
+    """Token bucket per client address, holding one second's worth of requests and refilled evenly.
 
-    The addresses of an IPv6 network of 64 bits, which one machine commonly has for itself, share a bucket. At
-    most 10,000 buckets are kept; the one that was used least recently is dropped.
+    Addresses in the same IPv6 /64, which one machine commonly owns, share a bucket. At most 10,000 buckets
+    are kept; the least recently used one is dropped.
 
     Args:
-        per_s: requests of a client, on average; at least one is always allowed at once.
+        per_s: requests of one client per second, on average. One at a time is always allowed.
     """
 
     def __init__(self, per_s: float) -> None:
@@ -129,12 +133,13 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, client: str) -> float:
-        """Count a request; return 0.0, or how long the client has to wait if it is one too many."""
+        """Count a request. Returns 0.0, or the seconds to wait if it is one too many."""
         now = time.monotonic()
         key = network_of(client)
         left, since = self._buckets.pop(key, (self._size, now))
         left = min(self._size, left + (now - since) * self._per_s)
         wait_s = 0.0 if left >= 1.0 else (1.0 - left) / self._per_s
+        # Inserted anew, at the end: the first entry is always the least recently used.
         self._buckets[key] = (left if wait_s else left - 1.0, now)
         if len(self._buckets) > _MAX_CLIENTS:
             self._buckets.popitem(last=False)
@@ -149,7 +154,10 @@ def _password(encoded: bytes) -> bytes:
 
 
 def _check_origin(origin: bytes, host: bytes) -> None:
-    """Refuse what a page of another origin asks for; the scheme is not known here, as a proxy may add TLS."""
+    """Refuse requests from pages of other origins.
+
+    Compares host and port only: the scheme is unknown here, because a proxy may add TLS.
+    """
     found = _ORIGIN.match(origin.decode("latin-1").lower())
     page = None if found is None else parse_host(found[2])
     own = parse_host(host.decode("latin-1"))

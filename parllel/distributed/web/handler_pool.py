@@ -1,9 +1,10 @@
-"""Threads for handlers that block.
+"""Thread pool for blocking handlers::
 
-event loop   submit: counts it, starts a thread if all are busy, puts it into the queue
-threads      take from the queue, call, and hand the outcome to the loop, which alone counts it as done
+    event loop   submit: counts the call, starts a thread if all are busy, puts the call into the queue
+    threads      take a call from the queue, run it, and hand its result to the loop
+    event loop   _deliver: counts the call as done and sets its future
 
-Threads are daemons: a handler that never returns must not keep the process from ending.
+Threads are daemons: a handler that never returns must not keep the process alive.
 """
 
 from __future__ import annotations
@@ -27,31 +28,34 @@ class _Task(NamedTuple):
 
 
 class HandlerPool:
-    """A bounded pool of threads with a bounded queue, for one event loop.
+    """Bounded thread pool with a bounded queue, for one event loop.
 
     Args:
-        threads: at most; they are started when needed.
-        waiting: calls that may wait for a thread.
+        threads: maximum number; started on demand.
+        waiting: maximum number of calls that wait for a thread.
     """
 
     def __init__(self, threads: int, waiting: int) -> None:
         self._most_threads = threads
         self._most = threads + waiting
-        self._held = 0  # waiting or running; written by the loop's thread alone
+        self._held = 0  # calls waiting or running; written by the loop's thread only, hence no lock
         self._threads: list[threading.Thread] = []
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """Call a function in a thread; await the result. Called in the loop's thread.
+        """Run a function in a thread and return a future of its result. Called in the loop's thread.
 
         Raises:
-            WebError: 503, if threads and queue are full.
+            WebError: 503, if all threads are busy and the queue is full.
         """
+        # A bound instead of an endless queue: a client is better served by 503 and a retry than by a reply
+        # after its own time-out.
         if self._held >= self._most:
             raise WebError(503, "all handlers are busy; try again later", ((b"retry-after", b"1"),))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._held += 1
+        # More calls than threads: this one would have to wait. `_held` counts it already.
         if self._held > len(self._threads) < self._most_threads:
             self._start_thread()
         self._queue.put(_Task(loop, future, function, arguments))
@@ -67,27 +71,30 @@ class HandlerPool:
         while (task := self._queue.get()) is not None:
             result, error = None, None
             try:
+                # Cancelled while it waited: its connection was closed, or the server shut down.
                 if not task.future.cancelled():
                     result = task.function(*task.arguments)
-            # Whatever it is, SystemExit of a user's function included, belongs to the request and not here.
+            # Any exception belongs to the request, SystemExit of a user's function included: the thread lives
+            # on.
             except BaseException as raised:
                 error = raised
-            # A future is the loop's: set here, nothing would wake what awaits it.
+            # Futures are not thread-safe: set here, the loop would not wake up for whoever awaits it.
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 task.loop.call_soon_threadsafe(self._deliver, task.future, result, error)
-            # Or the last request's values would live until the next one comes.
+            # Otherwise an idle thread would keep the last request's body and result alive.
             del task, result, error
 
     def _deliver(
         self, future: asyncio.Future[Any], result: Any, error: BaseException | None
     ) -> None:
+        # Also for a cancelled call: its place is free only now that the thread is done with it.
         self._held -= 1
         if future.cancelled():
             return
         if error is None:
             future.set_result(result)
         else:
-            # A future refuses StopIteration, and a loop would end by SystemExit.
+            # Futures reject StopIteration, and SystemExit would stop the event loop.
             wrapped = error if isinstance(error, Exception) else RuntimeError(repr(error))
             if isinstance(error, StopIteration):
                 wrapped = RuntimeError(repr(error))
@@ -95,12 +102,12 @@ class HandlerPool:
             future.set_exception(wrapped)
 
     def close(self, timeout_s: float) -> bool:
-        """End the threads; idempotent.
+        """Stop the threads. Idempotent.
 
-        Returns: False if a handler did not return in time; its thread ends when that does.
+        Returns: False if a handler did not return in time; its thread stops when the handler returns.
         """
         threads, self._threads = self._threads, []
-        # One for each, after all calls that wait: these are still made.
+        # One sentinel per thread, queued after the waiting calls, which are still run.
         for _ in threads:
             self._queue.put(None)
         limit = time.monotonic() + timeout_s

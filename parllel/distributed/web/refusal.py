@@ -1,4 +1,4 @@
-"""The reply to a request that is refused: a page for a browser, JSON for a program."""
+"""Replies to refused requests: a page for browsers, JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parllel.distributed.web.web_error import WebError
 
 _HTML = "text/html; charset=utf-8"
 _CLOSE = (b"connection", b"close")
-# Nothing but this page's own style, and no page around it.
+# Allows the page's inline style, forbids everything else and embedding in another page.
 _POLICY = (
     b"content-security-policy",
     b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
@@ -38,20 +38,21 @@ h1 {{ font-size: 1.3rem; }}
 """
 _WITH_COOKIE = """<p>This page needs the server's token. Open the address that the server printed:</p>
 <p><code>{origin}/?token=&hellip;</code></p>
-<p>If that is gone: the token is in the file that <code>--token-file</code> named, or in the file
-<code>token</code> of the server's folder. This browser keeps it from then on.</p>"""
+<p>If you no longer have it: the token is in the file given as <code>--token-file</code>, or in the file
+<code>token</code> of the server's folder. This browser remembers it afterwards.</p>"""
 _WITH_PASSWORD = """<p>This server is for programs, which send its token as
 <code>Authorization: Bearer &hellip;</code>. In a browser,
-reload the page and give the token as the password; any name will do.</p>"""
+reload the page and enter the token as the password; any user name works.</p>"""
 
 
 def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettings) -> Response:
-    """Return the reply to a request that is refused.
+    """Return the reply to a refused request.
 
-    headers: of the request, lower-case names.
+    headers: of the request, by lower-case name.
     """
     added = error.headers
-    # A client that waits for a 100 before its body may send the next request in the body's place.
+    # A client refused while it waits for `100 Continue` may send its body or its next request: which of the
+    # two the next bytes are cannot be told, so the connection closes.
     if b"expect" in headers and _CLOSE not in added:
         added = (*added, _CLOSE)
     message = str(error).encode("utf-8", "replace").decode()
@@ -63,7 +64,7 @@ def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettin
 
 
 def _wants_page(accept: bytes) -> bool:
-    """Return whether a request is for a page: browsers name HTML first, programs ask for JSON or anything."""
+    """Return whether the client is a browser: browsers list HTML first, programs JSON or `*/*`."""
     first = accept.partition(b",")[0].partition(b";")[0]
     return first.strip().lower() == b"text/html"
 
@@ -72,7 +73,7 @@ def _page(status: int, message: str, headers: dict[bytes, bytes], settings: Serv
     if status != HTTPStatus.UNAUTHORIZED:
         title = HTTPStatus(status).phrase
         return _PAGE.format(title=escape(title), text=f"<p>{escape(message)}</p>")
-    # The Host has been checked before the token.
+    # The Guard has already checked this Host, since it checks the token last.
     origin = "http://" + headers.get(b"host", b"").decode("latin-1")
     text = _WITH_COOKIE if settings.cookie else _WITH_PASSWORD
     return _PAGE.format(title="Token needed", text=text.format(origin=escape(origin)))

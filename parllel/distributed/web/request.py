@@ -1,4 +1,4 @@
-"""A request as a handler sees it, and its reply."""
+"""Requests that handlers receive and responses that they return."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _MAX_FIELDS = 100  # of a query
 
 @dataclass(frozen=True)
 class Response:
-    """A status, bytes and their media type.
+    """Reply to a request: status, body and media type.
 
     Attributes:
-        headers: to add, lower-case names and values as bytes.
-        parts: of the body, each sent when it comes; if they end before the body does, so does the connection.
+        headers: added to the reply, lower-case names and values as bytes.
+        parts: sent one by one instead of `body`, whose length is announced; if they end before that length,
+            the connection is closed.
     """
 
     body: bytes
@@ -33,27 +34,27 @@ class Response:
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> Response:
-        """Return JSON values as a reply.
+        """Build a response from JSON values.
 
         Raises:
-            WireError: if JSON does not have a value.
+            WireError: if a value has no JSON form.
         """
         return cls(json_bytes(value), status)
 
 
 @dataclass
 class Request:
-    """A request; a handler gets it once it has passed all checks.
+    """Request that has passed all checks.
 
     Attributes:
-        method: "GET" for HEAD too.
+        method: "GET" for HEAD as well.
         path: decoded, without the query.
         client: address of the other end of the connection, without its port.
-        limits: of JSON in the body.
-        headers: by lower-case name; of several, the last one.
-        raw_path: as it was sent, without the query.
+        limits: applied to JSON in the body.
+        headers: by lower-case name; the last one if a name is repeated.
+        raw_path: as sent, without the query.
         content_type: of the body, lower-case and without parameters; "application/json" if none was sent.
-        body: b"" without one.
+        body: b"" if the request has none.
     """
 
     method: str
@@ -67,16 +68,16 @@ class Request:
     body: bytes = b""
 
     def header(self, name: str) -> str | None:
-        """Return the value of a header, or None; of several, the last one."""
+        """Return the value of a header, or None. The last one if it is repeated."""
         value = self.headers.get(name.lower().encode("latin-1"))
         return None if value is None else value.decode("latin-1")
 
     @cached_property
     def query(self) -> dict[str, str]:
-        """The fields of the query.
+        """Fields of the query string.
 
         Raises:
-            WebError: 400, if there are more than 100, one occurs twice, or one is not UTF-8.
+            WebError: 400 for more than 100 fields, a repeated field, or one that is not UTF-8.
         """
         try:
             pairs = parse_qsl(
@@ -93,9 +94,9 @@ class Request:
         return fields
 
     def json(self) -> Any:
-        """Return the values of the body.
+        """Parse the body as JSON.
 
         Raises:
-            WireError: which becomes a 400, if it is not JSON or exceeds a limit.
+            WireError: for invalid JSON, or beyond a limit. The server answers it with a 400.
         """
         return parse_json(self.body, self.limits)

@@ -1,4 +1,4 @@
-"""What a server allows, and how long it waits."""
+"""Limits and time-outs of a web server."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _COUNTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What a server allows, and how long it waits.
+    """Limits and time-outs of a web server. Times are in seconds.
 
     Attributes:
-        host: address or name to listen on; beyond loopback, a token is required.
-        port: 0 takes a free one.
-        token: what clients send as Bearer, or as the password of Basic; None asks for nothing.
-        cookie: whether a browser that opens a page with `?token=...` gets the token as a cookie, which is
-            then as good as a Bearer; its name has the port, as all ports of a host share their cookies.
-        allowed_hosts: names by which clients may call this server, beside its own address.
-        max_body_bytes: of a request.
-        max_message_bytes: of a WebSocket's message.
-        limits: of JSON in a request.
-        header_s: from the first byte of a request, or the connection, to the end of the headers.
+        host: address or name to listen on. Beyond loopback, a token is required.
+        port: 0 picks a free one.
+        token: required from clients as Bearer token or Basic password; None lets everyone in.
+        cookie: whether a browser that opens a page with `?token=...` gets the token as a cookie, accepted in
+            place of a Bearer token. Its name contains the port, as all ports of a host share cookies.
+        allowed_hosts: names accepted in the Host header, besides the server's own address.
+        max_body_bytes: size of a request's body.
+        max_message_bytes: size of a WebSocket message.
+        limits: on JSON in a request.
+        header_s: from the opening of the connection, or a request's first byte, to the end of the headers.
         body_s: from there to the end of the body.
         idle_s: between two requests of a connection.
         write_s: for a client to read a reply.
-        end_s: for running requests, once the server is to end.
+        end_s: for running requests to finish when the server shuts down.
         ping_s: between pings of a WebSocket, and for the answer to one.
-        max_connections: at the same time; beyond them, the client that has the most loses the one that has
-            been idle, or else sending a request, for longest.
-        max_sockets: WebSockets among them; beyond them the reply is 503.
-        requests_per_s: of one client address, on average over a second; None sets no limit.
-        handler_threads: requests that are handled at the same time.
-        waiting_requests: that wait for a thread; beyond them the reply is 503.
-        access_log: whether each request is logged, by the logger `parllel.distributed.web.access`.
+        max_connections: open at the same time. Beyond it, the client with the most connections loses the one
+            that has been idle longest, or else the one that has been sending a request longest.
+        max_sockets: open WebSockets; beyond it, a handshake gets a 503.
+        requests_per_s: of one client address, averaged over a second; None means no limit.
+        handler_threads: requests handled at the same time.
+        waiting_requests: requests waiting for a thread; beyond it, a request gets a 503.
+        access_log: whether the logger `parllel.distributed.web.access` logs each request.
 
     Raises:
-        ValueError, TypeError: name the setting that is wrong.
+        ValueError, TypeError: for an invalid setting, which the message names.
     """
 
     host: str = "127.0.0.1"
@@ -94,7 +94,7 @@ class ServerSettings:
             raise ValueError(f"requests_per_s: expected a number above 0 or None, got {rate!r}")
 
     def public(self) -> dict[str, object]:
-        """Return all settings but the token, for a log or a record of the run."""
+        """Return all settings except the token, for a log or a run's record."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.repr}
 
 

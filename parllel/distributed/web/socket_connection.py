@@ -1,18 +1,17 @@
-"""A connection that has become a WebSocket.
+"""WebSocket connections, taken over from an HTTP connection::
 
-    client       frames, pongs, an end, or silence
-    transport    data_received: frames are joined to messages, which wait in `_messages`; until they are
-                 taken, no more is read
+    client       sends frames, pongs, a close, or nothing
+    transport    data_received: joins frames to messages in `_messages`; reading stops until they are taken
     handler      receive takes from `_messages`; send waits while the client does not read
-    WebServer    check(now), ten times a second: pings, and ends what is too late
+    WebServer    check(now), ten times a second: sends pings and closes connections past a deadline
 
     deadlines    ping_s     for a sign of life after a ping
                  write_s    for the client to read what was sent
                  _CLOSE_S   for its answer to a close
 
-On the part of websockets that does no input and output: its own connections are made by its own server alone,
-and have no limit of parts, nor of the time that a client takes to read.
-All of this is in the loop's thread, so that nothing here needs a lock.
+Built on the sans-I/O part of websockets: its connections need its own server, and limit neither the number of
+parts of a message nor the time a client takes to read.
+Everything runs in the loop's thread, so nothing here needs a lock.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ _LOGGER = logging.getLogger("parllel.distributed.web.socket")
 _LOGGER.setLevel(logging.ERROR)
 _CLOSE_S = 2.0
 _MAX_PARTS = 1024  # of a message
-_PING_BYTES = 8  # of those that `confirm` sends; others have none
+_PING_BYTES = 8  # payload of the pings of `confirm`; keepalive pings have none
 _MAX_REASON = 120  # bytes; a close frame has room for 123
 
 
 class SocketConnection(asyncio.Protocol):
-    """A WebSocket on a transport that was an HTTP connection's.
+    """WebSocket on the transport of a former HTTP connection.
 
     Args:
         settings: of the server.
         client: address of the other end, without its port.
-        lost: called with this once it is no longer open.
+        lost: called with this connection once it is no longer open.
     """
 
     def __init__(
@@ -56,65 +55,72 @@ class SocketConnection(asyncio.Protocol):
         self._settings = settings
         self._tell_lost = lost
         self._loop = asyncio.get_running_loop()
-        # Without compression: pictures have theirs, and small messages could unfold to large ones.
+        # No compression: images have their own, and a small message could unpack to a huge one.
         self._protocol = ServerProtocol(max_size=settings.max_message_bytes, logger=_LOGGER)
         self._transport: Any = None
         self._messages: deque[str | bytes] = deque()
-        self._changed = asyncio.Event()  # a message, or the end
-        self._n_asked = self._n_confirmed = 0
-        self._confirmed = asyncio.Event()  # a pong, or the end
+        self._changed = asyncio.Event()  # wakes `receive`: a message, or the end
+        self._n_asked = self._n_confirmed = (
+            0  # number of the last ping sent, and of the last one answered
+        )
+        self._confirmed = asyncio.Event()  # wakes `confirm`: a pong, or the end
         self._writable = asyncio.Event()
         self._writable.set()
         self._parts: list[bytes | bytearray | memoryview] = []
         self._is_text = False
-        self._reads = True
-        self._failed = False
-        self._lost = False
-        self._task: asyncio.Task[None] | None = None
+        self._reads = True  # whether the transport reads; it pauses while messages wait
+        self._failed = False  # the client broke the protocol or a limit; its frames are ignored
+        self._lost = False  # the transport is closed
+        self._task: asyncio.Task[None] | None = None  # runs the handler
         self._ping_at = self._loop.time() + settings.ping_s
-        self._silent_at: float | None = None  # if nothing is heard before
+        self._silent_at: float | None = None  # deadline for any byte from the client after a ping
         self._write_deadline: float | None = None
         self._close_deadline: float | None = None
 
     # ------------------------------------------------------------------ beginning
 
     def accept(self, transport: Any, target: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Answer the handshake, and take the transport over.
+        """Answer the handshake and take over the transport.
 
         Raises:
-            WebError: if it is no handshake; the transport is still the caller's.
+            WebError: for an invalid handshake; the transport then remains the caller's.
         """
+        # h11 has parsed these bytes already; the protocol of websockets wants to see them itself.
         lines = [b"GET " + target + b" HTTP/1.1", *(b": ".join(pair) for pair in headers), b"", b""]
         self._protocol.receive_data(b"\r\n".join(lines))
-        requests = [one for one in self._protocol.events_received() if isinstance(one, Request)]
+        events = self._protocol.events_received()
+        requests = [event for event in events if isinstance(event, Request)]
         if not requests:
-            raise WebError(400, "expected the handshake of a WebSocket")
+            raise WebError(400, "expected a WebSocket handshake")
         response = self._protocol.accept(requests[0])
         if response.status_code != 101:
+            # Headers that tell the client what would be accepted, such as the version of the protocol.
             added = tuple(
                 (name.lower().encode(), response.headers[name].encode())
                 for name in ("Upgrade", "Sec-WebSocket-Version")
                 if name in response.headers
             )
-            raise WebError(response.status_code, "expected the handshake of a WebSocket", added)
+            raise WebError(response.status_code, "expected a WebSocket handshake", added)
         self._transport = transport
         self._protocol.send_response(response)
         self._flush()
+        # Only after the reply is written: nothing can fail any more and leave the transport without an owner.
         transport.set_protocol(self)
 
     async def serve(self, handler: SocketHandler) -> None:
-        """Have it handled, and close it at the end; never raise."""
+        """Run the handler, then close the WebSocket. Never raises."""
         self._task = asyncio.current_task()
         try:
             await handler(self)
         except SocketClosedError:
             pass
         except asyncio.CancelledError:
-            self.close(CloseCode.GOING_AWAY, "the server ends")
+            # By `connection_lost`, when this close does nothing, or as the event loop shuts down.
+            self.close(CloseCode.GOING_AWAY, "the server is shutting down")
         except BaseException:
-            # With its traceback here, and none for the client, who could learn from it.
+            # The traceback goes to the log only: to a client it would reveal paths, versions and values.
             _LOGGER.exception("the handler of a WebSocket failed")
-            self.close(CloseCode.INTERNAL_ERROR, "the server made a mistake; its log says which")
+            self.close(CloseCode.INTERNAL_ERROR, "internal server error; see the server's log")
         else:
             self.close()
 
@@ -122,6 +128,7 @@ class SocketConnection(asyncio.Protocol):
 
     async def receive(self) -> str | bytes:
         """Return the next message."""
+        # Messages that arrived before the end are still delivered: the check for the end is inside the loop.
         while not self._messages:
             self._raise_if_closed()
             self._read(True)
@@ -130,7 +137,8 @@ class SocketConnection(asyncio.Protocol):
         return self._messages.popleft()
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message, once those before it have mostly been taken by the client."""
+        """Send a message once the client has read most of the earlier ones."""
+        # Set at the end as well, so that this never waits for a client that is gone.
         await self._writable.wait()
         self._raise_if_closed()
         if isinstance(message, str):
@@ -140,15 +148,16 @@ class SocketConnection(asyncio.Protocol):
         self._flush()
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Begin to close it; does nothing if that has begun."""
+        """Start closing the WebSocket. Idempotent."""
         if self._protocol.state is OPEN and not self._lost:
-            said = reason.encode()[:_MAX_REASON].decode("utf-8", "ignore")
-            self._protocol.send_close(code, said)
+            # Cut by bytes; "ignore" drops a character that the cut divides.
+            cut = reason.encode()[:_MAX_REASON].decode("utf-8", "ignore")
+            self._protocol.send_close(code, cut)
             self._flush()
             self._end_of_messages()
 
     async def __aiter__(self) -> AsyncIterator[str | bytes]:
-        """Iterate over messages until it is closed."""
+        """Iterate over messages until the WebSocket is closed."""
         while True:
             try:
                 message = await self.receive()
@@ -164,7 +173,8 @@ class SocketConnection(asyncio.Protocol):
             )
 
     async def confirm(self) -> None:
-        """Wait until the client has taken all that was sent before."""
+        """Wait until the client has read everything sent before."""
+        # The numbered ping is sent after those messages, so its pong proves that they were read.
         self._n_asked += 1
         number = self._n_asked
         self._raise_if_closed()
@@ -178,7 +188,8 @@ class SocketConnection(asyncio.Protocol):
     # ------------------------------------------------------------------ for the transport
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the client."""
+        """Parse bytes from the client."""
+        # Any byte is a sign of life, not only the pong: a pong may arrive after a large message.
         self._silent_at = None
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
@@ -198,7 +209,7 @@ class SocketConnection(asyncio.Protocol):
         elif frame.opcode is not Opcode.CONT:
             return
         self._parts.append(frame.data)
-        # Parts may be empty, so that the limit of a message's bytes does not limit them.
+        # Parts may be empty, so the limit on a message's bytes does not bound their number.
         if len(self._parts) > _MAX_PARTS:
             self._fail(CloseCode.POLICY_VIOLATION, "a message in too many parts")
         elif frame.fin:
@@ -212,11 +223,12 @@ class SocketConnection(asyncio.Protocol):
             self._fail(CloseCode.INVALID_DATA, "expected text in UTF-8")
             return
         self._changed.set()
+        # `receive` resumes it when `_messages` is empty, so that TCP slows the client down to the handler.
         self._read(False)
 
     def _take_pong(self, data: bytes) -> None:
         number = int.from_bytes(data, "big")
-        # A client may send pongs that answer nothing.
+        # Unsolicited pongs are legal, and keepalive pings are answered without a payload.
         if len(data) == _PING_BYTES and number <= self._n_asked:
             self._n_confirmed = max(self._n_confirmed, number)
             self._confirmed.set()
@@ -226,7 +238,7 @@ class SocketConnection(asyncio.Protocol):
         self._protocol.fail(code, reason)
 
     def _read(self, reads: bool) -> None:
-        """Have the transport read on, or not: what a handler does not take must not fill the memory."""
+        """Resume or pause reading, so that messages nobody takes cannot fill the memory."""
         if reads is not self._reads and not self._transport.is_closing():
             self._reads = reads
             if reads:
@@ -239,50 +251,51 @@ class SocketConnection(asyncio.Protocol):
             if data:
                 self._transport.write(data)
             else:
-                # Half of it, and the client's bytes are still read: a connection that is closed with some
-                # unread is reset, and the client may not get the reason.
+                # b"" asks for the end of our side. Only that half is closed and the client's bytes are still
+                # read: closing with unread bytes resets the connection, and the client may lose the reason.
                 self._transport.write_eof()
         if self._protocol.state is not OPEN and self._close_deadline is None:
             self._close_deadline = self._loop.time() + _CLOSE_S
-            # Its answer may be what is to be read next.
+            # The client's answer to the close is still to be read.
             self._read(True)
 
     def _end_of_messages(self) -> None:
         self._changed.set()
         self._confirmed.set()
-        # `send` may wait for a client that has closed, and will read no more.
+        # Wakes a `send` that waits for a client which will not read any more; it raises SocketClosedError.
         self._writable.set()
 
     def eof_received(self) -> None:
-        """Take that the client sends no more."""
+        """Handle the end of the client's data."""
         self._protocol.receive_eof()
         self._flush()
         self._end_of_messages()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the handler: the client has gone."""
+        """Cancel the handler: the client is gone."""
         self._lost = True
         self._tell_lost(self)
         self._end_of_messages()
-        # It may wait for something else than this WebSocket.
+        # The events wake a handler that waits on this WebSocket; it may be waiting for something else.
         if self._task is not None:
             self._task.cancel()
 
     def pause_writing(self) -> None:
-        """Have `send` wait: the client does not read as fast as messages come."""
+        """Make `send` wait: the client reads more slowly than messages are sent."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Have `send` go on."""
+        """Wake `send`."""
         self._writable.set()
 
     # ------------------------------------------------------------------ for the server
 
     def check(self, now: float) -> None:
-        """Send a ping if it is time, and end what is too late; called ten times a second.
+        """Send a ping when due, and close the connection past a deadline. Called ten times a second.
 
-        now: of the event loop's clock.
+        now: by the event loop's clock.
         """
+        # write_s runs until the buffer is empty: a client that reads a byte now and then is cut off too.
         if self._transport.get_write_buffer_size() == 0:
             self._write_deadline = None
         elif self._write_deadline is None:
@@ -291,17 +304,19 @@ class SocketConnection(asyncio.Protocol):
         if any(deadline is not None and now > deadline for deadline in deadlines):
             self._transport.abort()
         elif self._protocol.state is OPEN and now >= self._ping_at and self._reads:
-            # While nothing is read, nothing can be heard.
+            # No ping while reading is paused: its pong could not be read, and a slow handler would cost the
+            # client its connection.
             self._ping_at = now + self._settings.ping_s
             self._silent_at = now + self._settings.ping_s
             self._protocol.send_ping(b"")
             self._flush()
 
     def shutdown(self) -> None:
-        """Close it, as the server ends."""
-        self.close(CloseCode.GOING_AWAY, "the server ends")
+        """Close the WebSocket because the server shuts down."""
+        self.close(CloseCode.GOING_AWAY, "the server is shutting down")
+        # Closes once the buffer is written, without waiting for the client's answer.
         self._transport.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once, discarding unsent data."""
         self._transport.abort()

@@ -1,7 +1,7 @@
-"""A token as a cookie, for browsers: a page that is opened with `?token=...` gets it.
+"""Login for browsers: a page opened with `?token=...` gets the token as a cookie.
 
-browser   GET /?token=T              a link, as the server printed it
-server    303 to /, Set-Cookie       hidden from scripts, and not sent along with requests of other sites
+browser   GET /?token=T              the link that the server printed
+server    303 to /, Set-Cookie       hidden from scripts, not sent with requests from other sites
 browser   GET /, REST, WebSocket     with the cookie
 """
 
@@ -13,13 +13,13 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from parllel.distributed.web.address import parse_host
 from parllel.distributed.web.request import Response
 
-_MAX_FIELDS = 10  # of a query that holds a token
+_MAX_FIELDS = 10  # in a query with a token
 
 
 def cookie_of(headers: dict[bytes, bytes]) -> bytes:
-    """Return the token in the cookies of a request, b"" if there is none.
+    """Return the token from a request's cookies, or b"".
 
-    headers: lower-case names; its Host has been checked.
+    headers: by lower-case name; the Host must have been checked.
     """
     name = _name(headers).encode()
     for part in headers.get(b"cookie", b"").split(b";"):
@@ -30,9 +30,9 @@ def cookie_of(headers: dict[bytes, bytes]) -> bytes:
 
 
 def login(token: str, headers: dict[bytes, bytes], query: bytes) -> Response | None:
-    """Return the reply that sets the cookie, or None if the query does not have the token.
+    """Return the reply that sets the cookie, or None if the query does not contain the token.
 
-    headers: lower-case names; its Host has been checked.
+    headers: by lower-case name; the Host must have been checked.
     """
     if b"token=" not in query:
         return None
@@ -41,15 +41,18 @@ def login(token: str, headers: dict[bytes, bytes], query: bytes) -> Response | N
     except ValueError:
         return None
     given = next((value for key, value in fields if key == "token"), "")
+    # Constant time, like the Guard's comparison: an early exit would reveal a prefix.
     if not hmac.compare_digest(given.encode(), token.encode()):
         return None
     cookie = f"{_name(headers)}={quote(token, safe='')}; Path=/; HttpOnly; SameSite=Strict"
-    # To one fixed path: the request's own could lead to another server (`//name/`).
+    # A redirect takes the token out of the address bar. Always to `/`: the request's own path could lead to
+    # another server (`//name/`).
     added = ((b"location", b"/"), (b"set-cookie", cookie.encode()))
     return Response(b"", 303, "text/plain", added)
 
 
 def _name(headers: dict[bytes, bytes]) -> str:
-    # With the port by which the browser calls it: all ports of a host share their cookies.
+    # Named after the port that the browser uses, since all ports of a host share cookies and two servers
+    # would overwrite each other's.
     host = parse_host(headers[b"host"].decode("latin-1"))
     return f"parllel_{80 if host is None or host.port is None else host.port}"

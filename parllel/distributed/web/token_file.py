@@ -1,35 +1,37 @@
-"""Take a token from a file or the environment, where other users of the machine cannot read it."""
+"""Server tokens from a file or the environment, where other users of the machine cannot read them."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-_SHORTEST, _LONGEST = 16, 1024
+_SHORTEST, _LONGEST = 16, 1024  # characters
 VARIABLE = "PARLLEL_TOKEN"
 
 
 def read_token(path: str | os.PathLike[str] | None = None, variable: str = VARIABLE) -> str | None:
-    """Return the first line of a file or, without one, the value of an environment variable.
+    """Read a token from the first line of a file or, without a path, from an environment variable.
 
-    path: a file, or a pipe such as a shell's `<(...)`. None looks at the variable, which is then removed from
-        the environment of this process, so that the programs it starts do not have it.
+    path: a file, or a pipe such as a shell's `<(...)`. If None, the variable is read and removed from this
+        process's environment, so that child processes do not inherit it.
 
     Returns: None if neither is given.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if other users can read or change it, or it has no usable token. No message has the token.
+        ValueError: if other users can read or change the file, or the token is unusable. Messages never
+            contain the token.
     """
     if path is None:
         token = os.environ.pop(variable, None)
         return None if token is None else check_token(token.strip(), f"${variable}")
-    # The descriptor is asked rather than the path, which could lead elsewhere a moment later.
+    # Checked through the open descriptor: the path could point to another file a moment later.
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
             raise ValueError(f"{path}: expected a file with a token in its first line")
         _check_mode(path, stat.S_IMODE(status.st_mode))
+        # Bounded, as a pipe may never end its line.
         line = file.readline(_LONGEST + 2).strip()
     try:
         text = line.decode("ascii")
@@ -39,17 +41,17 @@ def read_token(path: str | os.PathLike[str] | None = None, variable: str = VARIA
 
 
 def check_token(token: str, source: str) -> str:
-    """Return a token that can be sent in a header and not be guessed.
+    """Check that a token can be sent in a header and is hard to guess; return it.
 
     Raises:
-        ValueError: names the source, and never the token.
+        TypeError, ValueError: for an unusable token. The message names the source, never the token.
     """
     if not isinstance(token, str):
         raise TypeError(f"{source}: expected a token as a str, got {type(token).__name__}")
     if not _SHORTEST <= len(token) <= _LONGEST:
         raise ValueError(
-            f"{source}: expected a token of {_SHORTEST} to {_LONGEST:,} characters, got {len(token):,}; "
-            "python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
+            f"{source}: expected a token of {_SHORTEST} to {_LONGEST:,} characters, got {len(token):,}. "
+            "Create one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
     if not all("!" <= sign <= "~" for sign in token):
         raise ValueError(f"{source}: expected a token of visible ASCII characters")
@@ -59,6 +61,6 @@ def check_token(token: str, source: str) -> str:
 def _check_mode(path: str | os.PathLike[str], mode: int) -> None:
     if mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise ValueError(
-            f"{path}: other users can read or change this token (mode {mode:04o}); "
-            f"run: chmod go-rwx {path}"
+            f"{path}: other users can read or change this token (mode {mode:04o}). "
+            f"Run: chmod go-rwx {path}"
         )

@@ -1,4 +1,4 @@
-"""The reply to a request that is refused, as an exception."""
+"""Refused requests as exceptions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from parllel.errors import ParllelError
 
 
 class WebError(ParllelError):
-    """Raised by a handler: the reply has this status and `{"error": message}`.
+    """Refusal of a request. The reply has this status and the body `{"error": message}`.
 
     Attributes:
         status: 400 to 599.
-        headers: to add to the reply, as bytes.
+        headers: added to the reply, as bytes.
     """
 
     def __init__(

@@ -1,11 +1,12 @@
-"""Serve an application: in a thread of this process, or in the foreground until a signal.
+"""Web server of an application, in a thread or in the foreground until a signal.
 
-main thread     start, close                 or run, whose signal handlers only ask for the end
+main thread     start and close, or run, whose signal handlers only request the shutdown
 server thread   the event loop: connections, deadlines, the application
-handlers        threads of the application
+handlers        threads of the application's pool
 
-The end comes in steps: new requests get a 503, WebSockets a close with 1001; running requests are waited for,
-up to a limit; then the listening socket, the connections and the threads are closed.
+shutdown        1  new requests get a 503, WebSockets a close with 1001
+                2  running requests finish, for at most end_s; a second signal skips this step
+                3  the listening socket, the connections and the handlers' threads are closed
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Closeable
 
 _START_S = 30.0
-_CLOSE_S = 5.0  # for what remains once running requests have had their time
-_TICK_S = 0.1  # between looks at deadlines
-_BACKLOG = 2048  # connections that the system holds until they are accepted
+_CLOSE_S = 5.0  # for the rest of the shutdown, after running requests have had end_s
+_TICK_S = 0.1  # between checks of deadlines
+_BACKLOG = 2048  # connections that the system queues until they are accepted
 
 
 class WebServer(Closeable):
-    """A server that is bound to its address at once, and answers after `start()` or in `run()`.
+    """HTTP server. Binds its address on construction and serves after `start()` or during `run()`.
 
     Args:
-        app: of `build_app`.
-        settings: those of the application, unless given.
+        app: from `build_app`.
+        settings: default to the application's.
 
     Raises:
-        ValueError: if the address is beyond loopback and there is no token.
+        ValueError: for an address beyond loopback without a token.
         OSError: if the address cannot be resolved or bound; the message says what to do.
     """
 
@@ -52,40 +53,40 @@ class WebServer(Closeable):
         self._address = self._socket.getsockname()[:2]
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._serving = threading.Event()
-        self._end: asyncio.Event | None = None
-        self._asked = False
-        self._done = threading.Event()
-        self._error: BaseException | None = None
-        self._forced = False
+        self._serving = threading.Event()  # accepts requests, or failed to start
+        self._end: asyncio.Event | None = None  # set in the loop to begin the shutdown
+        self._end_requested = False  # a shutdown was requested, perhaps before there was a loop
+        self._done = threading.Event()  # `run` has left its loop
+        self._error: BaseException | None = None  # that ended the server thread
+        self._forced = False  # a second signal: do not wait for running requests
         self._closed = False
 
     @property
     def url(self) -> str:
-        """Where clients reach it from this machine, without a slash at the end."""
+        """URL for clients on this machine, without a trailing slash."""
         host, port = self._address
-        # All addresses, which is none to connect to.
+        # The wildcard addresses are for listening only.
         return _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
     @property
     def is_local(self) -> bool:
-        """Whether it is reached from this machine alone."""
+        """Whether only this machine can reach the server."""
         return is_loopback(self._address[0])
 
     @property
     def network_url(self) -> str | None:
-        """Where other machines reach it; None if they do not, or if this machine has no such address."""
+        """URL for other machines, or None if they cannot reach the server."""
         host, port = self._address
         found = network_address(host)
         return None if found is None else _url(found, port)
 
     def announce(self, ending: str = "") -> None:
-        """Print the URL, and whom else it lets in where other machines reach it.
+        """Print the server's URL, and a warning if other machines can reach it.
 
-        The first line is for programs as well, on standard output: "serving on URL". Standard error has the
-        rest.
+        The line "serving on URL" goes to standard output, where programs can read it; the rest goes to
+        standard error.
 
-        ending: of each URL, such as a query.
+        ending: appended to each URL, such as a query.
         """
         print(f"serving on {self.url}{ending}", flush=True)
         if self.is_local:
@@ -94,25 +95,27 @@ class WebServer(Closeable):
         if elsewhere is not None and elsewhere != self.url:
             print(f"from other machines: {elsewhere}{ending}", file=sys.stderr)
         print(
-            f"warning: at {self.settings.host} every machine that reaches this one can connect. Nothing is "
-            "encrypted, so the token can be read on its way, and whoever has it can use this server. Listen "
-            "on 127.0.0.1 and come through ssh, or put a proxy before it that encrypts",
+            f"warning: at {self.settings.host} every machine that can reach this one can connect. Traffic is "
+            "not encrypted: anyone on the path can read the token, and anyone with the token can use the "
+            "server. Listen on 127.0.0.1 and use an ssh tunnel, or add a proxy with TLS",
             file=sys.stderr,
             flush=True,
         )
 
     def start(self) -> WebServer:
-        """Serve in a thread; return when requests are accepted.
+        """Serve in a thread. Returns once requests are accepted.
 
         Raises:
-            WrongStateError: if it has been started or closed before.
+            WrongStateError: if the server was started before.
+            ClosedError: if it was closed.
+            RuntimeError: if the server thread fails to start.
         """
         self._check_new()
         self._thread = threading.Thread(
             target=self._run_in_thread, name="parllel-web-server", daemon=True
         )
         self._thread.start()
-        # Set after an error too, so that this does not wait for a server that will not come.
+        # A server thread that fails sets the event too, so that its error is raised here at once.
         if not self._serving.wait(_START_S) or self._error is not None:
             error = self._error
             self.close()
@@ -120,11 +123,15 @@ class WebServer(Closeable):
         return self
 
     def run(self, started: Callable[[], object] = lambda: None) -> None:
-        """Serve in this thread until SIGTERM, SIGINT or `close()`, then end in order and return.
+        """Serve in this thread until SIGTERM, SIGINT or `close()`, then shut down and return.
 
-        A second signal does not wait for running requests.
+        A second signal skips the wait for running requests. Outside the main thread, signals are not handled.
 
-        started: called when requests are accepted.
+        started: called once requests are accepted, in this thread.
+
+        Raises:
+            WrongStateError: if the server was started before.
+            ClosedError: if it was closed.
         """
         self._check_new()
         self._started = started
@@ -132,20 +139,23 @@ class WebServer(Closeable):
             with self._ended_by_signals():
                 asyncio.run(self._serve())
         finally:
-            # First, as `close` waits for it, here as in other threads.
+            # Before `close`, which waits for it, in this thread as in others.
             self._done.set()
             self.close()
 
     def close(self) -> None:
-        """End in order, and wait for it; idempotent. Safe to call from any thread but the server's own."""
+        """Shut down and wait for the end. Idempotent. Safe in any thread except the server's own."""
         self._ask_to_end()
+        # Bounded: a handler of the event loop that blocks must not block its owner too.
         limit_s = self.settings.end_s + _CLOSE_S
         if self._thread is not None:
             self._thread.join(limit_s)
         elif self._loop is not None:
             self._done.wait(limit_s)
         self._closed = True
+        # The loop has closed it, unless the server was never started or did not stop in time.
         self._socket.close()
+        # Handlers that still run keep their daemon threads, whose replies nobody awaits.
         self.app.close(0.5 if self._forced else 1.0)
 
     def __enter__(self) -> WebServer:
@@ -159,9 +169,9 @@ class WebServer(Closeable):
 
     def _check_new(self) -> None:
         if self._closed:
-            raise ClosedError(f"the server at {self.url} has been closed; make another")
+            raise ClosedError(f"the server at {self.url} has been closed; create a new one")
         if self._loop is not None or self._thread is not None:
-            raise WrongStateError(f"the server at {self.url} has been started already")
+            raise WrongStateError(f"the server at {self.url} has already been started")
 
     def _run_in_thread(self) -> None:
         try:
@@ -169,14 +179,16 @@ class WebServer(Closeable):
         except BaseException as error:
             self._error = error
         finally:
+            # After `_error` is written: `start` reads it once this is set.
             self._serving.set()
 
     async def _serve(self) -> None:
-        # The event before the loop, by which `_ask_to_end` finds it.
+        # The event before the loop: whoever sees the loop also finds the event.
         self._end = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        # After them: another thread sets it before it looks for the loop, so that one of both sees the other.
-        if self._asked:
+        # Read after both are written. `_ask_to_end` writes it before it reads them, so whichever thread comes
+        # second sees the other's write, and no request to shut down is lost.
+        if self._end_requested:
             self._end.set()
         connections = Connections(self.app, self.settings)
         listening = await self._loop.create_server(
@@ -185,12 +197,14 @@ class WebServer(Closeable):
         try:
             self._serving.set()
             self._started()
+            # One wait serves as the clock for deadlines and as the wake-up for the shutdown.
             while not self._end.is_set():
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._end.wait(), _TICK_S)
                 connections.check(self._loop.time())
             await self._finish_running(connections)
         finally:
+            # The listening socket first, so that no connection is accepted after the others are closed.
             listening.close()
             await connections.close()
 
@@ -198,7 +212,8 @@ class WebServer(Closeable):
         self.app.ending = True
         self.app.close_sockets()
         limit = time.monotonic() + self.settings.end_s
-        # Looked at again and again, as a signal handler sets `_forced`, and can wake nothing but the loop.
+        # Polled: a signal handler sets `_forced`, and it can wake the loop but not a future in it.
+        # Connections are still checked, so a client that does not read its reply cannot delay the end.
         while (
             (self.app.running or self.app.sockets) and not self._forced and time.monotonic() < limit
         ):
@@ -206,21 +221,25 @@ class WebServer(Closeable):
             connections.check(asyncio.get_running_loop().time())
 
     def _ask_to_end(self) -> None:
-        self._asked = True
+        self._end_requested = True
         loop, end = self._loop, self._end
-        # Of the loop's thread too, for a signal: only this wakes a loop that waits for sockets.
+        # Also from a signal handler, which runs in the loop's own thread: nothing else wakes a loop that
+        # waits for sockets.
         if loop is not None and end is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with contextlib.suppress(RuntimeError):  # the loop has already ended
                 loop.call_soon_threadsafe(end.set)
 
     @contextlib.contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """Let the first SIGTERM or SIGINT ask for the end, and the second not wait."""
+        """Shut down on the first SIGTERM or SIGINT; skip the wait for requests on the second."""
 
         def ask(number: int, frame: FrameType | None) -> None:
+            # `ending` is set once the loop has begun to shut down, so a signal repeated at once is still the
+            # first.
             self._forced = self._forced or self.app.ending
             self._ask_to_end()
 
+        # Python allows signal handlers in the main thread only.
         before: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -229,6 +248,7 @@ class WebServer(Closeable):
             yield
         finally:
             for number, handler in before.items():
+                # None means that the handler was not installed by Python, and cannot be put back.
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 

@@ -1,4 +1,4 @@
-"""A WebSocket as its handler sees it."""
+"""WebSocket interface for handlers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from parllel.errors import ParllelError
 
 
 class SocketClosedError(ParllelError):
-    """The WebSocket has been closed, by either side.
+    """The WebSocket has been closed by either side.
 
     Attributes:
-        code: of RFC 6455, section 7.4.
-        reason: what the side that closed it said.
+        code: close code of RFC 6455, section 7.4.
+        reason: text given by the side that closed it.
     """
 
     def __init__(self, code: int, reason: str) -> None:
@@ -24,7 +24,7 @@ class SocketClosedError(ParllelError):
 
 
 class WebSocket(Protocol):
-    """An accepted WebSocket, which belongs to the event loop's thread.
+    """Accepted WebSocket. Use it in the event loop's thread only.
 
     Attributes:
         client: address of the other end of the connection, without its port.
@@ -36,31 +36,32 @@ class WebSocket(Protocol):
         """Return the next message.
 
         Raises:
-            SocketClosedError: if there is none, and will be none.
+            SocketClosedError: if the WebSocket is closed and no message is left.
         """
 
     async def send(self, message: str | bytes) -> None:
-        """Send a message, once those before it have mostly been taken by the client.
+        """Send a message once the client has read most of the earlier ones.
 
         Raises:
-            SocketClosedError: if it has been closed, also while this waits.
+            SocketClosedError: if the WebSocket is closed, also during the wait.
         """
 
     async def confirm(self) -> None:
-        """Wait until the client has taken all that was sent before, which it says by answering a ping.
+        """Wait until the client has read everything sent before, as confirmed by its answer to a ping.
 
-        `send` alone waits for the buffers between, which may hold what a slow client takes minutes to read.
-        Another task has to receive meanwhile: while messages wait, nothing is read, and so no answer.
+        `send` only waits for room in the buffers between, which may hold what a slow client takes minutes to
+        read. Another task must call `receive` meanwhile: reading pauses while messages wait, and the answer
+        would not be read.
 
         Raises:
-            SocketClosedError: if it has been closed, also while this waits.
+            SocketClosedError: if the WebSocket is closed, also during the wait.
         """
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Begin to close it; does nothing if that has begun. What waits to be sent is sent before."""
+        """Start closing the WebSocket, after pending messages are sent. Idempotent."""
 
     def __aiter__(self) -> AsyncIterator[str | bytes]:
-        """Iterate over messages until it is closed."""
+        """Iterate over messages until the WebSocket is closed."""
 
 
 SocketHandler = Callable[[WebSocket], Awaitable[None]]
@@ -68,12 +69,12 @@ SocketHandler = Callable[[WebSocket], Awaitable[None]]
 
 @dataclass(frozen=True)
 class SocketRoute:
-    """What serves WebSockets at a path.
+    """Handler of WebSockets at one path.
 
     Attributes:
-        path: as clients send it, after decoding.
-        handler: a coroutine function, on the event loop; the WebSocket is closed when it returns, and it is
-            cancelled when the client has gone.
+        path: as clients send it, decoded.
+        handler: coroutine function, run on the event loop. The WebSocket is closed when it returns; it is
+            cancelled when the client disconnects.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Trees to bytes and JSON and back, without pickle.
+"""Serialisation of trees to bytes and JSON, without pickle.
 
 Raises:
     ImportError: if msgspec is not installed.

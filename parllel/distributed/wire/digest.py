@@ -1,4 +1,4 @@
-"""One string for a tree, to compare trees that are far from each other."""
+"""Digests of trees, to compare trees on different machines."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from parllel.distributed.wire.pack import pack, refuse_surrogates
 from parllel.distributed.wire.wire_error import WireError
 from parllel.types import Tree
 
-# Another form of the same trees would have to begin differently.
+# Hashed first. A different serialisation of trees must use a different prefix.
 _FORM = b"parllel tree 1;"
 _NAN = struct.pack("<d", float("nan"))
 
 
 def digest(tree: Tree) -> str:
-    """Return 64 hexadecimal digits (SHA-256) that are equal for equal trees, and differ for others.
+    """Return the SHA-256 of a tree as 64 hexadecimal digits, equal for equal trees.
 
-    The order of keys in a dict does not count, nor do the layout and the byte order of an array, nor the bits
-    by which NaNs of one dtype differ. All else does: dtypes and shapes, -0.0 and 0.0, 1 and 1.0 and True,
-    lists and tuples, dicts and nodes, numpy scalars and arrays of no dimension, and the order of a node's
-    fields, as nodes can be unpacked. The digits are the same in every process, on every machine, and by
-    every version of Python.
+    The order of a dict's keys, the memory layout and byte order of an array, and the payload bits of NaNs
+    are ignored. Everything else counts: dtypes and shapes; -0.0 and 0.0; 1, 1.0 and True; list and tuple;
+    dict and node; numpy scalar and 0-d array; and the order of a node's fields, since nodes can be unpacked.
+    The result is the same in every process, on every machine and in every version of Python.
 
     Raises:
-        WireError: if the tree cannot be sent.
+        WireError: if the tree cannot be encoded.
     """
     state = hashlib.sha256(_FORM)
     try:
@@ -40,12 +39,12 @@ def digest(tree: Tree) -> str:
     except UnicodeEncodeError:
         refuse_surrogates(tree)
     except RecursionError:
-        raise WireError("no room is left on the stack for the lists inside each other") from None
+        raise WireError("values are nested too deeply for the Python stack") from None
     return state.hexdigest()
 
 
 def _add(value: Any, update: Callable[[Any], None]) -> None:
-    """Add a packed value: a letter for its type and its length, so that no two values give the same bytes."""
+    """Hash a packed value: type letter, length, content, so that no two values give the same bytes."""
     kind = type(value)
     if kind is str or kind is bytes or kind is int or value is None or kind is bool:
         update(_leaf(value))
@@ -61,7 +60,7 @@ def _add(value: Any, update: Callable[[Any], None]) -> None:
             update(key)
             _add(item, update)
     elif kind is Raw:
-        raise WireError("what encode_part returned has no digest; give digest the tree itself")
+        raise WireError("expected a tree, got the result of encode_part; pass the tree itself")
     else:
         assert kind is Ext
         _add_extension(value, update)

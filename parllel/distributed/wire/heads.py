@@ -1,4 +1,7 @@
-"""The heads of a message: what stands before the bytes of each value, and says how many there are."""
+"""Checks of a message's size by the heads of its values, before any value is created.
+
+A head is the type byte of a MessagePack value and the length after it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from parllel.distributed.wire.wire_error import WireError
 
 
 class _Head(NamedTuple):
-    """What the first byte of a value says.
+    """Meaning of a value's first byte.
 
     Attributes:
-        width: bytes of the number that follows; 0 if the first byte holds the number itself.
-        number: that number, for a width of 0.
-        per: values for each 1 of the number: 0 of a leaf, whose bytes the number counts; 2 of a dict.
-        extra: bytes that the number does not count.
+        width: size in bytes of the length that follows; 0 if the first byte contains the length.
+        number: that length, for a width of 0.
+        per: values per unit of length: 0 for a leaf, whose length is in bytes; 1 for a list; 2 for a dict.
+        extra: bytes that the length does not include.
     """
 
     width: int
@@ -25,7 +28,7 @@ class _Head(NamedTuple):
 
 
 def _heads() -> list[_Head | None]:
-    """Return the head of each first byte: https://github.com/msgpack/msgpack/blob/master/spec.md."""
+    """Return the head for each first byte (https://github.com/msgpack/msgpack/blob/master/spec.md)."""
     heads: list[_Head | None] = [_Head(0)] * 256
     for byte in range(16):
         heads[0x80 + byte] = _Head(0, byte, per=2)
@@ -49,25 +52,25 @@ def _heads() -> list[_Head | None]:
 
 
 _HEADS = _heads()
-# What begins a str or an int. Other keys would be refused too, but only when the dict has been made, which
-# takes the square of their number in time if their hashes are equal.
+# First bytes of a str or an int. Other keys are refused in any case, but only after the dict has been built,
+# which takes quadratic time if their hashes are equal.
 _KEYS = frozenset(
     (*range(0x80), *range(0xA0, 0xC0), *range(0xCC, 0xD4), *range(0xD9, 0xDC), *range(0xE0, 256))
 )
 
 
 def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None:
-    """Check how many values a message has, and how deeply they are nested, without making one.
+    """Check the number and nesting of a message's values without creating any.
 
-    start: where the value begins that all others belong to.
+    start: offset of the outermost value.
 
     Raises:
-        WireError: if a limit is exceeded, or the message ends too early.
+        WireError: beyond a limit, or if the message is truncated.
     """
     position, end = start, len(message)
-    left = items = 1  # values that are still to come in the innermost list
-    outer: list[tuple[int, bool]] = []
-    is_dict = False  # the innermost list
+    left = items = 1  # values still to come in the innermost container, and values altogether
+    outer: list[tuple[int, bool]] = []  # `left` and `is_dict` of the containers around it
+    is_dict = False  # whether the innermost container is a dict
     while True:
         while not left:
             if not outer:
@@ -77,10 +80,10 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
         if position >= end:
             raise _cut_short(end)
         if is_dict and left % 2 and message[position] not in _KEYS:
-            raise WireError(f"byte {position} begins a key that is neither str nor int of 64 bits")
+            raise WireError(f"byte {position} starts a key that is neither a str nor a 64-bit int")
         head = _HEADS[message[position]]
         if head is None:
-            raise WireError(f"byte {position} is {message[position]:#x}, which begins no value")
+            raise WireError(f"byte {position} is {message[position]:#x}, which starts no value")
         position += 1
         width, number, per, extra = head
         if width:
@@ -99,7 +102,7 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
             )
         if number:
             items += number * per
-            # Each value takes a byte at least, so this finds lengths that were made up.
+            # Each value takes at least one byte, so this exposes forged lengths before memory is taken.
             if number * per > end - position:
                 raise _cut_short(end)
             if items > limits.items:

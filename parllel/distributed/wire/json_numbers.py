@@ -1,4 +1,4 @@
-"""Numbers and arrays as JSON values, by a dtype and a shape."""
+"""Conversion of numbers and arrays to and from JSON values, given dtype and shape."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from parllel.distributed.wire.wire_error import WireError, shown
 
-# As parllel.logging spells them; `float` and JavaScript's `Number` read them.
+# The spelling of parllel.logging, readable by Python's `float` and JavaScript's `Number`.
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def numbers_to_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
-    """Return a number, or nested lists, that `numbers_from_json` makes the same array of.
+    """Return a number or nested lists, from which `numbers_from_json` restores the same array.
 
-    Floats become the shortest decimals that stand for them in their dtype.
+    Floats become the shortest decimals that identify them in their dtype.
 
     Raises:
-        WireError: if the shape is another one, the kinds of numbers are, or the dtype cannot hold a number.
+        WireError: for another shape or kind of numbers, or a number that does not fit the dtype.
     """
     try:
         array = np.asarray(value)
@@ -38,7 +38,7 @@ def numbers_to_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
         short = array.astype(np.float64)
         if dtype.itemsize < 8:
             text = array.astype(np.str_).astype(np.float64)
-            # Not so if numpy is set to print fewer digits.
+            # Verified, because numpy may be configured to print fewer digits.
             if ((text.astype(dtype) == array) | ~finite).all():
                 short = text
     if finite.all():
@@ -50,10 +50,10 @@ def numbers_to_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
 
 
 def numbers_from_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array, made of a number or nested lists.
+    """Build an array from a number or nested lists.
 
     Raises:
-        WireError: if a list has another length, or the dtype cannot hold a number; names its indices.
+        WireError: for a list of another length or a number that does not fit the dtype; names its indices.
     """
     flat = _flat(value, shape)
     if dtype.kind == "f":
@@ -73,7 +73,7 @@ def numbers_from_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) 
 
 
 def element_error(expected: str, got: Any, i: int, shape: tuple[int, ...]) -> WireError:
-    """Return an error at the indices of element `i`, in C order, of an array."""
+    """Build the error for element `i` of an array, in C order, with its indices as path."""
     error = WireError(f"expected {expected}, got {described(got)}")
     for index in reversed(np.unravel_index(i, shape)) if shape else ():
         error.under(int(index))
@@ -81,7 +81,7 @@ def element_error(expected: str, got: Any, i: int, shape: tuple[int, ...]) -> Wi
 
 
 def described(value: Any) -> str:
-    """Return what a JSON value is, in the words of JSON."""
+    """Describe a JSON value in JSON's terms."""
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, dict):
@@ -94,7 +94,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array in the dtype of a space; integers stay what they are, floats are rounded."""
+    """Cast an array to a space's dtype. Integers must be exact, floats are rounded."""
     kinds = {"f": "fiu", "b": "b"}.get(dtype.kind, "iu")
     if array.dtype.kind not in kinds:
         raise WireError(f"expected {dtype}, got {array.dtype}")
@@ -103,12 +103,12 @@ def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     lost = np.isfinite(array) & ~np.isfinite(cast) if dtype.kind == "f" else array != cast
     if lost.any():
         i = int(np.flatnonzero(lost)[0])
-        raise element_error(f"what {dtype} can hold", array.reshape(-1)[i].item(), i, array.shape)
+        raise element_error(f"a value of {dtype}", array.reshape(-1)[i].item(), i, array.shape)
     return cast
 
 
 def _flat(value: Any, shape: tuple[int, ...]) -> list[Any]:
-    """Return the elements of nested lists."""
+    """Flatten nested lists, checking every length."""
     level = [value]
     for axis, length in enumerate(shape):
         for i, item in enumerate(level):
@@ -125,7 +125,7 @@ def _check_types(flat: list[Any], kinds: set[type], expected: str, shape: tuple[
 
 
 def _floats(flat: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    expected = f'a number that {dtype} can hold, "NaN", "Infinity" or "-Infinity"'
+    expected = f'a number that fits {dtype}, "NaN", "Infinity" or "-Infinity"'
     numbers = flat
     if str in set(map(type, flat)):
         numbers = [_SPELLED.get(item, item) if type(item) is str else item for item in flat]
@@ -137,7 +137,7 @@ def _floats(flat: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> ND
         raise element_error(expected, flat[first], first, shape) from None
     with np.errstate(over="ignore"):
         array = wide.astype(dtype)
-    # Infinity is a value only if it was spelled; as a number it is one that the dtype cannot hold.
+    # Infinity is valid only where it was spelled out; elsewhere a number was too large for the dtype.
     if not np.isfinite(array).all():
         for i in np.flatnonzero(~np.isfinite(array)).tolist():
             if type(flat[i]) is not str:

@@ -1,7 +1,7 @@
-"""JSON as text, under the rules that all servers of this package keep.
+"""Strict JSON text, as all servers of this package read and write it.
 
-RFC 8259, and nothing that other readers may understand differently: no NaN, no key twice, no half of a
-surrogate pair, no number beyond float64.
+RFC 8259 without anything that readers interpret differently: no NaN, duplicate keys, lone surrogates or
+numbers beyond float64.
 """
 
 from __future__ import annotations
@@ -16,44 +16,46 @@ from parllel.distributed.wire.limits import DEEPEST, Limits
 from parllel.distributed.wire.wire_error import WireError, shown
 
 _DEFAULT = Limits()
-_MAX_DIGITS = 1000  # of an int: Python takes the square of their number in time
-# A string without escapes, or the rest of the text if it does not end: it matches wherever it begins, so time
-# is linear.
+_MAX_DIGITS = 1000  # of an int, as Python parses them in quadratic time
+# A string without escapes, or the rest of the text if unterminated. Matching wherever a string starts keeps
+# the time linear.
 _STRING = re.compile(r'"[^"]*(?:"|\Z)')
 _BRACKET = re.compile(r"[\[\]{}]")
 _SURROGATE = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return JSON values as UTF-8 without spaces.
+    """Serialise JSON values as compact UTF-8.
 
-    value: None, bool, int, float, str, and lists, tuples and dicts with keys that are str of these. `to_json`
-        makes such values of others.
+    value: None, bool, int, float, str, and lists, tuples and dicts (with str keys) of these. `to_json` turns
+        values of a space into such values.
 
     Raises:
-        WireError: names the path of a value that is none of these, such as a NaN.
+        WireError: for any other value, such as NaN; names its path.
     """
     _check(value, DEEPEST)
     return _encoder.encode(value).encode()
 
 
 def parse_json(text: bytes | bytearray | memoryview | str, limits: Limits = _DEFAULT) -> Any:
-    """Return the values of JSON text, from whoever it may come.
+    """Parse JSON text from an untrusted source. Limits are checked before values are created.
 
-    text: UTF-8 if it is bytes. Limits are checked before values are made.
+    text: UTF-8 if it is bytes.
 
     Raises:
-        WireError: if it is not JSON, has a key twice in an object, NaN or Infinity, half of a surrogate pair,
-            an int of more than 1,000 digits, a number beyond float64, or exceeds a limit.
+        WireError: if it is not JSON, contains a duplicate key, NaN or Infinity, a lone surrogate, an int of
+            more than 1,000 digits or a number beyond float64, or exceeds a limit.
     """
     try:
         data = text.encode() if isinstance(text, str) else text
         if len(data) > limits.nbytes:
-            raise WireError(f"{len(data)} bytes, of {limits.nbytes} allowed (Limits.nbytes)")
+            raise WireError(
+                f"expected at most {limits.nbytes} bytes (Limits.nbytes), got {len(data)}"
+            )
         text = text if isinstance(text, str) else str(text, "utf-8")
         _check_limits(text, limits)
         value = _decoder.decode(text)
-        # Python reads half of a pair, but no text that holds it can be written again.
+        # Python accepts a lone surrogate, but text that contains one cannot be encoded again.
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeError as error:
@@ -61,14 +63,14 @@ def parse_json(text: bytes | bytearray | memoryview | str, limits: Limits = _DEF
     except json.JSONDecodeError as error:
         raise WireError(f"expected JSON: {error}") from None
     except RecursionError:
-        raise WireError("no room is left on the stack for the lists inside each other") from None
+        raise WireError("values are nested too deeply for the Python stack") from None
     return value
 
 
 def _check_limits(text: str, limits: Limits) -> None:
-    """Check how many values there are, and how deeply they are nested, by the signs between them."""
-    # The parser of Python counts neither, and would exceed the stack before it says so.
-    # Escapes go first: a pattern that steps over them would take 90 bytes of memory for each.
+    """Check the number and nesting of values by counting the punctuation outside of strings."""
+    # Python's parser counts neither, and would overflow the stack first.
+    # Escapes are removed first: a pattern that skips them takes 90 bytes of memory for each.
     signs = _STRING.sub("", text.replace("\\\\", "").replace('\\"', ""))
     opening = signs.count("[") + signs.count("{")
     if 1 + opening + signs.count(",") + signs.count(":") > limits.items:
@@ -85,31 +87,31 @@ def _check_limits(text: str, limits: Limits) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        twice = [key for key, number in Counter(key for key, _ in pairs).items() if number > 1]
-        raise WireError(f"the key {shown(twice[0])} occurs twice in an object")
-    return made
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        duplicates = [key for key, n in Counter(key for key, _ in pairs).items() if n > 1]
+        raise WireError(f"the key {shown(duplicates[0])} occurs twice in an object")
+    return members
 
 
 def _constant(name: str) -> NoReturn:
-    raise WireError(f'expected JSON, which has no {name}; send it as a string, "{name}"')
+    raise WireError(f'expected JSON, which has no {name}; send the string "{name}"')
 
 
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise WireError(f"expected numbers that float64 holds, got {digits[:40]}")
+        raise WireError(f"expected a number that fits float64, got {digits[:40]}")
     return value
 
 
 def _int(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise WireError(f"expected ints of at most {_MAX_DIGITS} digits, got {len(digits)}")
+        raise WireError(f"expected an int of at most {_MAX_DIGITS} digits, got {len(digits)}")
     return int(digits)
 
 
-# Made once: `json.dumps` and `json.loads` make one for each call.
+# Created once: `json.dumps` and `json.loads` with options create one per call.
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
@@ -117,7 +119,7 @@ _decoder = json.JSONDecoder(
 
 
 def _check(value: Any, depth: int) -> None:
-    """Raise a WireError for what JSON does not have, and what would be changed on its way."""
+    """Raise WireError for values that JSON lacks, and for those it would silently change."""
     kind = type(value)
     if kind is str:
         _check_text(value)
@@ -128,7 +130,9 @@ def _check(value: Any, depth: int) -> None:
             )
     elif kind is dict or kind is list or kind is tuple:
         if depth < 1:
-            raise WireError(f"values are nested more than {DEEPEST} deep; perhaps one holds itself")
+            raise WireError(
+                f"values are nested more than {DEEPEST} levels deep; perhaps one contains itself"
+            )
         for key, item in value.items() if kind is dict else enumerate(value):
             if kind is dict:
                 _check_key(key)
@@ -139,13 +143,13 @@ def _check(value: Any, depth: int) -> None:
     elif value is not None and kind is not bool and kind is not int:
         raise WireError(
             "expected None, bool, int, float, str, list, tuple or dict, got "
-            f"{kind.__module__}.{kind.__qualname__}; to_json makes JSON of values of a space"
+            f"{kind.__module__}.{kind.__qualname__}; to_json converts values of a space"
         )
 
 
 def _check_key(key: Any) -> None:
     if type(key) is not str:
-        raise WireError(f"expected keys that are str, got {shown(key)}")
+        raise WireError(f"expected keys of type str, got {shown(key)}")
     _check_text(key)
 
 
@@ -154,6 +158,4 @@ def _check_text(text: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise WireError(
-                f"expected text, got half of a surrogate pair in {shown(text)}"
-            ) from None
+            raise WireError(f"expected text, got a lone surrogate in {shown(text)}") from None

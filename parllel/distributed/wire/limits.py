@@ -1,4 +1,4 @@
-"""How much a message may ask for."""
+"""Limits on the size of a message and its values."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, fields
 
 from parllel.distributed.wire.wire_error import WireError, shown
 
-# Beyond it, values could be nested more deeply than Python calls can be.
+# Deeper nesting could exceed Python's recursion limit.
 DEEPEST = 64
-# Of an array without elements, whose message has the same few bytes for any shape.
+# For arrays without elements, whose messages are equally short for every shape.
 _MAX_ROWS, _MAX_MISSING = 1 << 20, 1 << 31
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a message may hold; checked before memory is taken for its values.
+    """Limits on a message, checked before memory is allocated for its values.
 
-    A value takes at most 300 bytes beside those that the message has for it, so `items` bounds the memory for
-    many small ones.
+    A value takes at most 300 bytes in addition to its bytes in the message, so `items` bounds the memory
+    taken by many small values.
 
     Attributes:
-        nbytes: of the message.
-        depth: of lists, tuples, dicts and nodes inside each other, at most 64. An array that has not exactly
-            one dimension counts as one of them.
-        items: values and keys, those that hold others included.
+        nbytes: size of the message.
+        depth: nesting of lists, tuples, dicts and nodes, at most 64. An array counts as one level unless it
+            has exactly one dimension.
+        items: number of values and keys, containers included.
 
     Raises:
-        ValueError: if one is less than 1, or depth is more than 64.
+        ValueError: if a limit is less than 1, or depth exceeds 64.
     """
 
     nbytes: int = 1 << 28
@@ -45,7 +45,7 @@ class Limits:
 
 
 def n_nested(shape: Sequence[int]) -> int:
-    """Return how many elements, and lists of them, the nested lists of an array of this shape have."""
+    """Return the number of items in the nested lists of an array of this shape, lists and elements."""
     total, n = 0, 1
     for length in shape:
         n *= length
@@ -56,16 +56,16 @@ def n_nested(shape: Sequence[int]) -> int:
 
 
 def check_empty_shape(shape: Sequence[int]) -> None:
-    """Check the shape of an array without elements, which takes a few bytes whatever its lengths are.
+    """Check the shape of an array without elements, which takes a few bytes for any shape.
 
-    shape: of lengths of at least 0, one of which is 0.
+    shape: non-negative lengths, at least one of which is 0.
 
     Raises:
-        WireError: for more than 2**20 rows of nothing, or if the lengths beside 0 multiply to over 2**31.
+        WireError: for more than 2**20 empty rows, or nonzero lengths whose product exceeds 2**31.
     """
-    # Nothing is stored for such rows, but each is an object to whoever goes through them, or makes lists.
+    # Empty rows take no memory in the array, but iteration and `tolist` create an object for each.
     if n_nested(shape) > _MAX_ROWS or math.prod(length or 1 for length in shape) > _MAX_MISSING:
         raise WireError(
-            f"an array of shape {shown(tuple(shape))} without elements: expected at most {_MAX_ROWS} rows, "
-            f"and lengths beside 0 whose product is at most {_MAX_MISSING}"
+            f"empty array of shape {shown(tuple(shape))}: expected at most {_MAX_ROWS} rows, and nonzero "
+            f"lengths whose product is at most {_MAX_MISSING}"
         )

@@ -1,4 +1,4 @@
-"""Trees to bytes and back."""
+"""Encoding of trees as MessagePack messages."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from parllel.distributed.wire.wire_error import WireError
 from parllel.types import Tree
 
 _DEFAULT = Limits()
-# In a message of up to this size nothing can take much, so its heads are not looked at first.
+# Messages up to this size cannot take much memory, so their heads are not checked first.
 _SMALL = 4096
 _encoder = Encoder()
 _decoder = Decoder(ext_hook=extension)
 
 
 def encode(tree: Tree) -> bytes:
-    """Return a message that `decode` makes the same tree of, by any version of Python and on any machine.
+    """Encode a tree as a message, which `decode` restores on any machine and in any version of Python.
 
-    tree: None, bool, int of any size, float, str, bytes, bytearray, list, tuple, dict with keys that are
-        str or int of 64 bits, NamedTuple, and numbers and arrays of numpy and parllel. A NamedArrayTuple
-        arrives as a NamedTuple, an Array by value as a numpy array, and any array in C order.
+    tree: None, bool, int of any size, float, str, bytes, bytearray, list, tuple, dict with str or 64-bit int
+        keys, NamedTuple, and scalars and arrays of numpy and parllel. A NamedArrayTuple is decoded as a
+        NamedTuple, an Array as a numpy array with its values, and every array in C order.
 
     Raises:
-        WireError: names the path of a value that is none of these, such as `info.renderer`: an object, a
-            subclass, a set, an array of objects or records, a longdouble, half of a surrogate pair.
+        WireError: for any other value: an object, a subclass, a set, an array of objects or records, a
+            longdouble, a lone surrogate. Names its path, such as `info.renderer`.
     """
     try:
         return _encoder.encode([VERSION, pack(tree)])
@@ -40,12 +40,12 @@ def encode(tree: Tree) -> bytes:
 
 
 def encode_part(tree: Tree, *, inside: int = 0) -> Raw:
-    """Return a tree as it is now, checked and in bytes, to stand in a list or dict of a tree for `encode`.
+    """Encode a tree now, to be placed in a list or dict of a tree that is encoded later.
 
-    So a message is put together from values that were made, and may be changed again, at different times.
-    What `decode` returns holds the tree itself.
+    Use it to assemble a message from values that exist, and may change, at different times. `decode` returns
+    the tree in its place.
 
-    inside: how many lists, tuples, dicts and nodes will be around it.
+    inside: the number of lists, tuples, dicts and nodes that will enclose it.
 
     Raises:
         WireError: as `encode`.
@@ -59,23 +59,25 @@ def encode_part(tree: Tree, *, inside: int = 0) -> Raw:
 def _refuse(tree: Tree, error: Exception) -> NoReturn:
     if isinstance(error, UnicodeEncodeError):
         refuse_surrogates(tree)
-    raise WireError("no room is left on the stack for the lists inside each other") from None
+    raise WireError("values are nested too deeply for the Python stack") from None
 
 
 def decode(message: bytes | bytearray | memoryview, limits: Limits = _DEFAULT) -> Tree:
-    """Return the tree of a message, from whoever it may come.
+    """Decode a message from an untrusted source.
 
-    Arrays own their memory and can be written to; nothing refers to the message afterwards.
+    Arrays are writable and own their memory; nothing refers to the message afterwards.
 
     Raises:
-        TypeError: if the message is neither bytes nor anything like them.
-        WireError: if the message is damaged, of another version, or exceeds a limit.
+        TypeError: if the message is not bytes-like.
+        WireError: if the message is damaged, has another version, or exceeds a limit.
     """
-    # msgspec would read memory of any format; lengths are to mean bytes.
+    # msgspec reads buffers of any format, of which `len` might not count bytes.
     if type(message) is not bytes:
         message = memoryview(message).cast("B")
     if len(message) > limits.nbytes:
-        raise WireError(f"{len(message)} bytes, of {limits.nbytes} allowed (Limits.nbytes)")
+        raise WireError(
+            f"expected at most {limits.nbytes} bytes (Limits.nbytes), got {len(message)}"
+        )
     if message[:2] != PREFIX:
         raise WireError(
             f"expected a message of version {VERSION}, which begins with {PREFIX!r}, "
@@ -86,7 +88,7 @@ def decode(message: bytes | bytearray | memoryview, limits: Limits = _DEFAULT) -
     try:
         return finish(_decoder.decode(message)[1], limits.depth)
     except (DecodeError, UnicodeDecodeError, TypeError) as error:
-        # Versions of msgspec before 0.22 raise a TypeError for a list or an array as a key.
+        # msgspec before 0.22 raises TypeError for a list or an array as a key.
         raise WireError(str(error)) from None
     except RecursionError:
-        raise WireError("no room is left on the stack for the lists inside each other") from None
+        raise WireError("values are nested too deeply for the Python stack") from None

@@ -1,7 +1,7 @@
-"""Trees as what MessagePack has types for.
+"""Conversion of trees to MessagePack's own types and extension types::
 
-    a tree                            what msgspec is given
-    ------                            ---------------------
+    tree                              packed for msgspec
+    ----                              ------------------
     None bool int float str bytes     the same
     list, dict                        list, dict
     tuple                             [TUPLE, item, ...]
@@ -9,9 +9,9 @@
     array of one dimension            its elements, as bytes with the code of their dtype
     other array, parllel's Array      [ARRAY, length, ..., elements]
     numpy scalar, bytearray, long int bytes with a code
-    what encode_part returned         the same, to be copied
+    result of encode_part             the same, copied into the message
 
-So a list never begins with one of these marks, and whatever comes back is what was sent.
+No list of the tree starts with one of the marks (TUPLE, NODE, ARRAY), so unpacking is unambiguous.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ from parllel.distributed.wire.wire_error import WireError, shown
 from parllel.types import Tree
 
 _TUPLE, _NODE, _ARRAY = Ext(TUPLE, b""), Ext(NODE, b""), Ext(ARRAY, b"")
-# From this size on, a view costs less than the copy that it saves.
+# From this size in bytes, creating a view costs less than copying.
 _LARGE = 4096
-# Of str only half of a surrogate pair cannot be sent, which msgspec finds by itself.
+# Sent unchanged. The only str that cannot be sent has a lone surrogate, which msgspec detects.
 _PLAIN = frozenset({type(None), bool, float, bytes, str})
 
 
 def pack(value: Tree, depth: int = DEEPEST) -> Any:
-    """Return a tree in MessagePack's own types and extension types.
+    """Convert a tree to MessagePack's types and extension types.
 
-    depth: how many lists may still be opened.
+    depth: levels of nesting still allowed.
 
     Raises:
-        WireError: names the path of a value that cannot be sent.
+        WireError: for a value that cannot be sent; names its path.
     """
-    # By the type itself: a subclass, even of int or dict, would arrive as something else.
+    # By exact type: a subclass, even of int or dict, would be decoded as its base class.
     kind = type(value)
     return value if kind in _PLAIN else _PACKERS[kind](value, depth)
 
 
 def refuse_surrogates(tree: Tree) -> NoReturn:
-    """Raise the error for a tree in which a str cannot be encoded.
+    """Raise the error for a tree with a str that cannot be encoded.
 
     Raises:
         WireError: names the path of the str.
     """
     _find_surrogate(tree)
-    raise AssertionError("no str of this tree holds half of a surrogate pair")
+    raise AssertionError("no str of this tree contains a lone surrogate")
 
 
 def _find_surrogate(value: Any) -> None:
@@ -80,7 +80,7 @@ def _find_surrogate(value: Any) -> None:
             value.encode()
         except UnicodeEncodeError as error:
             raise WireError(
-                f"expected text, got half of a surrogate pair at {error.start} of {shown(value)}; "
+                f"expected text, got a lone surrogate at {error.start} of {shown(value)}; "
                 "send bytes: value.encode(errors='surrogatepass')"
             ) from None
     elif type(value) in (dict, list, tuple):
@@ -95,7 +95,7 @@ def _find_surrogate(value: Any) -> None:
 def _pack_int(value: int, depth: int) -> Any:
     if LEAST_INT <= value <= GREATEST_INT:
         return value
-    # One bit more, for the sign; of a negative number the bits of its complement count.
+    # Bits of the value, or of a negative value's complement, and one for the sign.
     bits = (value if value >= 0 else ~value).bit_length() + 1
     return Ext(LONG_INT, value.to_bytes((bits + 7) // 8, "big", signed=True))
 
@@ -107,7 +107,7 @@ def _pack_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         if type(key) is not str:
             _check_key(key)
         kind = type(item)
-        # Without a call for what messages hold most, which halves the time for a small one.
+        # No call for the most frequent types: halves the time for a small message.
         if kind in _PLAIN or (kind is int and LEAST_INT <= item <= GREATEST_INT):
             packed[key] = item
         else:
@@ -121,7 +121,7 @@ def _pack_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
 def _check_key(key: Any) -> None:
     if type(key) is not int or not LEAST_INT <= key <= GREATEST_INT:
         raise WireError(
-            f"expected keys that are str or int of 64 bits, got {shown(key)} ({_named(type(key))})"
+            f"expected keys of type str or 64-bit int, got {shown(key)} ({_named(type(key))})"
         )
 
 
@@ -147,7 +147,7 @@ def _pack_items(packed: list[Any], items: Iterable[Any], depth: int) -> list[Any
 
 def _pack_node(value: NamedTuple, depth: int) -> list[Any]:
     packed: list[Any] = [_NODE]
-    # As a dict, whose packer finds where a fault is.
+    # Packed as a dict, which puts a field's name into the path of an error.
     for name, item in _pack_dict(value._asdict(), depth).items():
         packed += (name, item)
     return packed
@@ -183,26 +183,28 @@ def _pack_other(value: Any, depth: int) -> Any:
     if isinstance(value, Array):
         return _pack_array(np.asarray(value), depth)
     if isinstance(value, np.generic) and value.dtype in CODES:
-        # A type of another name, such as that of `long long`, comes back as the one of its size.
+        # An alias type, such as that of `long long`, is decoded as the standard type of its size.
         return Ext(CODES[value.dtype] + SCALAR, value.tobytes())
     if isinstance(value, np.generic):
         raise WireError(_bad_dtype(value.dtype))
     raise WireError(
         "expected None, bool, int, float, str, bytes, bytearray, list, tuple, dict, NamedTuple, or a number "
-        f"or array of numpy or parllel, got {_named(type(value))}; convert it, since no class travels"
+        f"or array of numpy or parllel, got {_named(type(value))}; convert it, since classes are not sent"
     )
 
 
 def _bad_dtype(dtype: np.dtype[Any]) -> str:
-    text = f"expected a dtype of numbers of at most 64 bits for each part, got {dtype}"
+    text = f"expected a numeric dtype of at most 64 bits for each part, got {dtype}"
     if dtype.kind in "fc":
         return f"{text}, which is not the same on every machine; use astype to send fewer bits"
-    return f"{text}; send lists, str or bytes instead, or one array for each field"
+    return f"{text}; send lists, str or bytes instead, or one array per field"
 
 
 def _check_depth(depth: int) -> None:
     if depth < 1:
-        raise WireError(f"values are nested more than {DEEPEST} deep; perhaps one holds itself")
+        raise WireError(
+            f"values are nested more than {DEEPEST} levels deep; perhaps one contains itself"
+        )
 
 
 def _named(kind: type) -> str:
@@ -210,7 +212,7 @@ def _named(kind: type) -> str:
 
 
 class _Packers(dict[type, Callable[[Any, int], Any]]):
-    """A function for each type; that for subclasses and strangers stands for all that are missing."""
+    """Pack function of each type; `_pack_other` for subclasses and unknown types."""
 
     def __missing__(self, kind: type) -> Callable[[Any, int], Any]:
         return _pack_other

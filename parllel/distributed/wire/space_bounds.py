@@ -1,4 +1,4 @@
-"""Whether a value of the right form is within a gymnasium space; if not, where it is outside."""
+"""Bounds of gymnasium spaces: where a well-formed value is out of bounds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from parllel.distributed.wire.wire_error import WireError, shown
 
 @singledispatch
 def check_bounds(space: Any, value: Any) -> None:
-    """Check a value that `from_json` has made.
+    """Check a value returned by `from_json` against a space's bounds.
 
     Raises:
-        WireError: names the path of the first part that is outside.
+        WireError: names the path of the first part that is out of bounds.
+        TypeError: for a space of an unknown type.
     """
-    raise TypeError(f"no bounds are known of {type(space).__name__}")
+    raise TypeError(f"no bounds are known for {type(space).__name__}")
 
 
 @check_bounds.register
@@ -46,7 +47,7 @@ def _(space: spaces.MultiBinary, value: Any) -> None:
 
 
 def _check_numbers(value: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> None:
-    outside = ~((value >= low) & (value <= high))  # so NaN is outside
+    outside = ~((value >= low) & (value <= high))  # negated, so that NaN is outside
     if outside.any():
         i = int(np.flatnonzero(outside)[0])
         least, greatest, got = (array.reshape(-1)[i].item() for array in (low, high, value))
@@ -61,7 +62,7 @@ def _(space: spaces.Text, value: Any) -> None:
         )
     strange = set(value) - set(space.character_set)
     if strange:
-        raise WireError(f"expected other characters than {shown(sorted(strange))}")
+        raise WireError(f"expected characters of the space, got {shown(sorted(strange))}")
 
 
 @check_bounds.register

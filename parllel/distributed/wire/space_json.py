@@ -1,4 +1,4 @@
-"""Values of a gymnasium space as JSON, and back: as the space has them, or as environments take actions."""
+"""Conversion of gymnasium space values to and from JSON."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from parllel.types import Tree
 
 
 def to_json(space: gym.Space[Any], value: Tree) -> Any:
-    """Return a value of a space as JSON values, of which `from_json` makes the same value.
+    """Convert a value of a space to JSON values, from which `from_json` restores it.
 
-    Numbers and arrays become numbers and nested lists, values of a Dict space objects, those of Tuple,
-    Sequence and OneOf spaces lists. Floats are rounded to the dtype of the space, and have the least digits
-    that stand for them there; those that are not finite become "NaN", "Infinity" and "-Infinity".
+    Arrays become nested lists, values of a Dict space objects, values of Tuple, Sequence and OneOf spaces
+    lists. Floats are rounded to the space's dtype and written with the fewest digits that identify them;
+    non-finite ones become "NaN", "Infinity" and "-Infinity". Bounds are not checked.
 
-    space: Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict, Tuple, OneOf, Sequence (not stacked), or one
-        made of these. Bounds are not checked.
+    space: Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict, Tuple, OneOf, Sequence (not stacked), or a
+        combination of these.
 
     Raises:
-        WireError: names the path of what is no value of the space: `position[3]: expected ..., got ...`.
+        WireError: for a value that does not fit the space: `position[3]: expected ..., got ...`.
     """
     return _to_json(space, value)
 
 
 def from_json(space: gym.Space[Any], values: Any, *, check_bounds: bool = False) -> Tree:
-    """Return the value of a space that JSON values stand for; its arrays are new.
+    """Convert JSON values to a value of a space. Its arrays are new.
 
-    check_bounds: whether to refuse what `space.contains` refuses, too: numbers out of the bounds of a Box,
-        NaN, actions that do not exist, texts that are too long.
+    check_bounds: whether to refuse out-of-bounds values as `space.contains` does: numbers outside a Box, NaN,
+        actions that do not exist, texts that are too long.
 
     Raises:
-        WireError: names the path of what is no value of the space: `position[3]: expected ..., got ...`.
+        WireError: for values that do not fit the space: `position[3]: expected ..., got ...`.
     """
     value = _from_json(space, values)
     if check_bounds:
@@ -61,8 +61,8 @@ def _from_json(space: Any, values: Any) -> Any:
 
 def _no_json(space: Any) -> WireError:
     return WireError(
-        f"{type(space).__name__} has no JSON; expected a Box, Discrete, MultiDiscrete, MultiBinary, Text, "
-        "Dict, Tuple, OneOf, or Sequence that is not stacked"
+        f"{type(space).__name__} has no JSON form; expected a Box, Discrete, MultiDiscrete, MultiBinary, "
+        "Text, Dict, Tuple, OneOf, or Sequence that is not stacked"
     )
 
 
@@ -92,14 +92,14 @@ def _(space: spaces.Text, value: Any) -> Any:
     if not isinstance(value, str):
         raise WireError(f"expected a string, got {described(value)}")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise WireError(f"expected text, got half of a surrogate pair in {shown(value)}")
+        raise WireError(f"expected text, got a lone surrogate in {shown(value)}")
     return str(value)
 
 
 @_to_json.register
 def _(space: spaces.Dict, value: Any) -> Any:
     if isinstance(value, NamedTuple):
-        value = value._asdict()  # buffers have nodes in place of dicts
+        value = value._asdict()  # buffers use nodes in place of dicts
     return _each_key(_to_json, space, value)
 
 
@@ -110,9 +110,11 @@ def _(space: spaces.Dict, values: Any) -> Any:
 
 def _each_key(convert: Any, space: spaces.Dict, value: Any) -> dict[str, Any]:
     names = list(space.spaces)
-    strangers = [name for name in names if not isinstance(name, str)]
-    if strangers:
-        raise WireError(f"the keys of JSON are strings; the Dict space has {shown(strangers)}")
+    not_strings = [name for name in names if not isinstance(name, str)]
+    if not_strings:
+        raise WireError(
+            f"expected a Dict space with keys of type str, as JSON requires, got {shown(not_strings)}"
+        )
     if not isinstance(value, Mapping) or set(value) != set(names):
         raise WireError(f"expected an object with the keys {names}, got {described(value)}")
     converted = {}
@@ -176,7 +178,7 @@ def _(space: spaces.OneOf[Any], values: Any) -> Any:
 
 
 def _chosen(space: spaces.OneOf[Any], value: Any) -> list[gym.Space[Any]]:
-    """Return the spaces of the two parts of a value: the number of a space, and what is in that space."""
+    """Return the spaces of a value's two items: the index of the chosen space, and a value of that space."""
     n = len(space.spaces)
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise WireError(f"expected a list of 2, got {described(value)}")
@@ -190,30 +192,30 @@ def _chosen(space: spaces.OneOf[Any], value: Any) -> list[gym.Space[Any]]:
 
 
 def action_from_json(space: gym.Space[Any], values: Any, *, clip: bool = False) -> Tree:
-    """Return the action of a space that JSON values stand for, as cages would hand it to an environment.
+    """Convert JSON values to an action in the form that cages pass to an environment.
 
-    As `from_json`, with a Python int for Discrete; arrays are new.
+    Like `from_json` with a check of bounds, except that Discrete gives a Python int. Arrays are new.
 
-    clip: whether numbers outside of a Box become its bounds, as cages do with what an agent chooses: a
-        Gaussian policy exceeds every bound now and then. People are refused, as they can be asked again.
+    clip: whether to clip numbers to the bounds of a Box, as cages do: a Gaussian policy exceeds any bound at
+        times. Leave it False for people, who can be asked again.
 
     Raises:
-        WireError: names the path of what is not in the space: `force[1]: expected ..., got ...`.
+        WireError: for values that are not in the space: `force[1]: expected ..., got ...`.
     """
-    action = _given(space, from_json(space, values), clip)
+    action = _action(space, from_json(space, values), clip)
     check_bounds(space, action)
     return action
 
 
-def _given(space: gym.Space[Any], value: Any, clip: bool) -> Tree:
+def _action(space: gym.Space[Any], value: Any, clip: bool) -> Tree:
     if isinstance(space, spaces.Discrete):
         return int(value)
     if isinstance(space, spaces.Dict):
-        return {name: _given(part, value[name], clip) for name, part in space.spaces.items()}
+        return {name: _action(part, value[name], clip) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_given(part, v, clip) for part, v in zip(space.spaces, value, strict=True))
+        return tuple(_action(part, v, clip) for part, v in zip(space.spaces, value, strict=True))
     if clip and isinstance(space, spaces.Box):
-        # In place: numpy makes scalars of arrays without dimensions. NaN stays NaN, and is refused.
+        # In place, since numpy returns scalars for 0-d arrays. NaN stays NaN, which the bounds refuse.
         np.minimum(value, space.high, out=value)
         np.maximum(value, space.low, out=value)
     return value

@@ -1,4 +1,4 @@
-"""What msgspec returns, as the tree that was sent; `pack` shows both."""
+"""Conversion of what msgspec decodes to the original tree, the inverse of `pack`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _TOO_DEEP = "values are nested more deeply than Limits.depth allows"
 
 
 class _Mark:
-    """The first item of a list that stands for something else: makes that of the other items.
+    """First item of a list that encodes a tuple, node or array; builds it from the other items.
 
-    When msgspec asks what a mark stands for, it has not read the other items; so there is a second pass.
+    msgspec decodes the mark before it has read the other items, so building takes a second pass.
     """
 
     __slots__ = ("build",)
@@ -45,10 +45,10 @@ class _Mark:
 
 
 def extension(code: int, payload: memoryview) -> Any:
-    """Return what an extension type stands for, with memory of its own.
+    """Decode an extension type. The result does not refer to the payload.
 
     Raises:
-        WireError: if there is no such code, or the payload does not fit it.
+        WireError: for an unknown code, or a payload that does not fit it.
     """
     dtype = DTYPES.get(code)
     if dtype is not None:
@@ -56,7 +56,7 @@ def extension(code: int, payload: memoryview) -> Any:
     mark = _MARKS.get(code)
     if mark is not None:
         if payload:
-            raise WireError(f"extension {code} has no payload, got {len(payload)} bytes")
+            raise WireError(f"extension {code}: expected no payload, got {len(payload)} bytes")
         return mark
     dtype = DTYPES.get(code - SCALAR)
     if dtype is not None:
@@ -67,17 +67,16 @@ def extension(code: int, payload: memoryview) -> Any:
         return int.from_bytes(payload, "big", signed=True)
     if code == BYTEARRAY:
         return bytearray(payload)
-    raise WireError(f"extension {code} is not of this format")
+    raise WireError(f"extension {code} is not part of this format")
 
 
 def finish(value: Any, depth: int) -> Tree:
-    """Return the tree of what was decoded, which it changes.
+    """Build the tree from decoded values, in place.
 
-    depth: how deeply lists may be nested.
+    depth: levels of nesting allowed.
 
     Raises:
-        WireError: if they are nested more deeply, a mark stands where it means nothing, or a key is neither
-            str nor int.
+        WireError: for deeper nesting, a misplaced mark, or a key that is neither str nor int.
     """
     finisher = _FINISHERS.get(type(value))
     return value if finisher is None else finisher(value, depth)
@@ -86,10 +85,10 @@ def finish(value: Any, depth: int) -> Tree:
 def _elements(dtype: np.dtype[Any], payload: memoryview) -> NDArray[Any]:
     try:
         if dtype is _FLAGS:
-            # Any byte may come, but numpy computes with 0 and 1.
+            # Any byte may arrive, but numpy's bool arithmetic is only right for 0 and 1.
             flags: NDArray[Any] = np.frombuffer(payload, np.uint8) != 0
             return flags
-        # A copy can be written to, lies at a proper address, and does not keep the message.
+        # A copy is writable, aligned, and does not keep the message alive.
         elements: NDArray[Any] = np.frombuffer(payload, dtype).copy()
         return elements
     except ValueError:
@@ -102,9 +101,9 @@ def _finish_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
     if depth < 1:
         raise WireError(_TOO_DEEP)
     for key, item in value.items():
-        # msgspec takes for a key whatever can be one: None, a float, even a mark.
+        # msgspec accepts any hashable key: None, a float, even a mark.
         if type(key) is not str and not (type(key) is int and LEAST_INT <= key <= GREATEST_INT):
-            raise WireError(f"expected keys that are str or int of 64 bits, got {shown(key)}")
+            raise WireError(f"expected keys of type str or 64-bit int, got {shown(key)}")
         finisher = _FINISHERS.get(type(item))
         if finisher is not None:
             value[key] = finisher(item, depth - 1)
@@ -120,7 +119,7 @@ def _finish_list(value: list[Any], depth: int) -> Any:
 
 
 def _finish_items(items: list[Any], depth: int) -> list[Any]:
-    # Lists of numbers and names are long, and most of what is looked at.
+    # Fast path: most items are in long lists of numbers or names, which need no second pass.
     if _KINDS.isdisjoint(map(type, items)):
         return items
     for i, item in enumerate(items):
@@ -137,7 +136,7 @@ def _build_tuple(items: list[Any], depth: int) -> tuple[Any, ...]:
 def _build_node(items: list[Any], depth: int) -> NamedTuple:
     names, values = items[1::2], items[2::2]
     if len(names) != len(values) or not all(type(name) is str for name in names):
-        raise WireError("expected names and values of a node in turn")
+        raise WireError("expected alternating names and values of a node")
     if len(set(names)) < len(names):
         raise WireError(f"a name occurs twice in the node of {shown(names)}")
     return NamedTuple(**dict(zip(names, _finish_items(values, depth), strict=True)))
@@ -147,7 +146,7 @@ def _build_array(items: list[Any], depth: int) -> NDArray[Any]:
     shape, elements = items[1:-1], items[-1]
     if type(elements) is not np.ndarray:
         raise WireError(f"expected the elements of an array last, got {shown(elements)}")
-    # To numpy, -1 would mean what is left, and True 1.
+    # numpy would infer -1 from the other lengths, and read True as 1.
     if any(type(n) is not int or n < 0 for n in shape):
         raise WireError(f"expected lengths of at least 0, got {shown(shape)}")
     if not elements.size and 0 in shape:
@@ -161,12 +160,12 @@ def _build_array(items: list[Any], depth: int) -> NDArray[Any]:
 
 
 def _misplaced(value: Any, depth: int) -> Any:
-    what = value if isinstance(value, _Mark) else "a time stamp"
-    raise WireError(f"{what} stands where a value was expected")
+    got = value if isinstance(value, _Mark) else "a timestamp"
+    raise WireError(f"expected a value, got {got}")
 
 
 _MARKS = {TUPLE: _Mark(_build_tuple), NODE: _Mark(_build_node), ARRAY: _Mark(_build_array)}
-# What msgspec makes that is no leaf; it reads time stamps by itself.
+# Types created by msgspec that need a second pass. It decodes timestamps without asking.
 _FINISHERS: dict[type, Callable[[Any, int], Any]] = {
     dict: _finish_dict,
     list: _finish_list,

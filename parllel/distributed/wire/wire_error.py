@@ -1,4 +1,4 @@
-"""The one exception of this package."""
+"""The exception for values that cannot be sent or read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LONGEST = 80  # bits of an int that is shown, and characters of a key in a path
 
 
 class WireError(ParllelError, ValueError):
-    """A value cannot be sent, or what came is no value.
+    """A value cannot be sent, or a received message is invalid.
 
     Attributes:
-        path: of the part that is wrong, as one would write it: `observation.position[3]`; "" is the root.
+        path: of the invalid part, as an expression: `observation.position[3]`; "" is the root.
     """
 
     def __init__(self, what: str) -> None:
@@ -22,7 +22,7 @@ class WireError(ParllelError, ValueError):
         self.path = ""
 
     def under(self, key: Any) -> WireError:
-        """Return this error after putting a key of a dict, or an index, before its path."""
+        """Prepend a key or an index to the path, and return this error."""
         step = key if isinstance(key, str) and key.isidentifier() else f"[{shown(key)}]"
         dot = "." if self.path and not self.path.startswith("[") else ""
         self.path = f"{step[:_LONGEST]}{dot}{self.path}"
@@ -33,7 +33,7 @@ class WireError(ParllelError, ValueError):
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: what was sent by others may be of any length."""
+    """Return a shortened repr for a message, since received values may be of any length."""
     if isinstance(value, int) and value.bit_length() > _LONGEST:
-        return f"an int of {value.bit_length()} bits"  # Python refuses to print very long ones
+        return f"an int of {value.bit_length()} bits"  # Python refuses to print very long ints
     return reprlib.repr(value)

@@ -134,9 +134,9 @@ def do(agent, what, **more):
         (
             "set",
             "INVALID",
-            "returned what is no action: expected JSON values or arrays, got builtins.set",
+            "returned an invalid action: expected JSON values or arrays, got builtins.set",
         ),
-        ("recursive", "INVALID", "nested more than 64 deep; perhaps one holds itself"),
+        ("recursive", "INVALID", "nested more than 64 levels deep; perhaps one contains itself"),
         ("nan", "INVALID", "expected a finite number, got nan"),
         ("object", "INVALID", "[1].a: expected JSON values or arrays, got builtins.object"),
         ("huge", "INVALID", "returned more than 16777216 bytes"),
@@ -159,9 +159,9 @@ def test_the_process_goes_on_after(agent, what, status, reason):
         ("segfault", "its process was killed by SIGSEGV"),
         ("kill", "its process was killed by SIGKILL"),
         ("close all", "its process "),
-        ("garbage", "its process did not answer as it should"),
-        ("giant", "its process did not answer as it should: a message of 2147483647 bytes"),
-        ("forged", "its process did not answer as it should"),
+        ("garbage", "its process sent an invalid answer"),
+        ("giant", "its process sent an invalid answer: a message of 2147483647 bytes"),
+        ("forged", "its process sent an invalid answer"),
     ],
 )
 def test_a_new_process_acts_after(agent, what, reason):

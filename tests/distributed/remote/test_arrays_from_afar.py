@@ -58,7 +58,7 @@ def test_an_array_in_a_foreign_reply_costs_its_own_agent_the_action(reply):
 @pytest.mark.parametrize(
     ("reply", "status", "reason"),
     [
-        ({"action": np.str_("DeadlineExceeded")}, "TIMEOUT", "its server says"),
+        ({"action": np.str_("DeadlineExceeded")}, "TIMEOUT", "its server reports"),
         ({"action": 1, "status": np.array([1, 2])}, "ERROR", '"status"'),
         ({"action": 1, "status": np.array(["ERROR", "ERROR"])}, "ERROR", '"status"'),
         ({"error": np.zeros((3, 4))}, "ERROR", "answered: "),
@@ -124,7 +124,7 @@ def test_an_array_is_as_deep_as_its_dimensions():
     for _ in range(34):
         value = [value]
     assert plain(value)
-    with pytest.raises(WireError, match="nested more than 64 deep"):
+    with pytest.raises(WireError, match="nested more than 64 levels deep"):
         plain([value])
 
 
@@ -143,9 +143,9 @@ def test_a_long_double_is_no_number_of_json():
     [
         (npy_of((20_000_000, 0)), r"shape \(20000000, 0\)"),
         (npy_of((0, 1 << 62)), "shape"),
-        (npy_of((1,) * 33, "<f8", b"8" * 8), "a shape that is none"),
-        (npy_of((-1, 0)), "a shape that is none"),
-        (npy_of((True, 0)), "a shape that is none"),
+        (npy_of((1,) * 33, "<f8", b"8" * 8), "an invalid shape"),
+        (npy_of((-1, 0)), "an invalid shape"),
+        (npy_of((True, 0)), "an invalid shape"),
         (npy_of((1,), "|V8", b"8" * 8), "expected an array of numbers or text"),
         (npy_of((1,), [("a", "<f8")], b"8" * 8), "expected an array of numbers or text"),
         (npy_of((1,), "|O", b"8" * 8), "expected an array of numbers or text"),
@@ -207,7 +207,7 @@ def test_an_agent_in_a_process_that_returns_arrays_fails_alone(tmp_path):
         assert [agent.act({"kind": kind})[0] for kind in (0, 1, 2)] == [1, 1, [[], []]]
         failure, _ = agent.act({"kind": 3})
         assert failure == AgentFailure(
-            "INVALID", "returned what is no action: expected at most 1000000 values"
+            "INVALID", "returned an invalid action: expected at most 1000000 values"
         )
 
 

@@ -88,7 +88,7 @@ def test_none_and_an_agent_are_not_specifications():
         (
             {"url": "http://a:1", "proto_config": {"url": "http://b:1"}},
             ValueError,
-            'one URL, got another as "url" than in "proto_config"',
+            'one URL, got different ones as "url" and in "proto_config"',
         ),
         ("http://", ValueError, "URL: expected http:// or https:// and a host, got http://"),
         ("http://user:secret@host:port/", ValueError, "got one that cannot be read"),
@@ -129,7 +129,9 @@ def test_what_acts_in_this_process():
     "function", [lambda a, b, c: 1, lambda o, *, key: 1], ids=["three", "keyword"]
 )
 def test_a_function_that_needs_more_is_refused(function):
-    with pytest.raises(ValueError, match=r"none, one or two arguments, \(observation, conf"):
+    with pytest.raises(
+        ValueError, match=r"a function of at most two arguments, \(observation, conf"
+    ):
         Agent(function, context())
 
 
@@ -158,7 +160,7 @@ def test_arguments_are_copies():
     assert not given["array"].any()
     assert environment.configuration["actTimeout"] == 30
     assert kept[0].list[0].a == 1
-    with pytest.raises(AttributeError, match="there is no 'missing'; there are"):
+    with pytest.raises(AttributeError, match="no key 'missing'; expected one of"):
         kept[0].missing  # noqa: B018
 
 

@@ -188,7 +188,7 @@ def test_an_episode_goes_on_from_any_state():
         ),
         (
             [[{"observation": {"sticks": 1, "step": 0}}] * 2, [{"observation": {}}] * 3],
-            "with as many agents in each",
+            "all with the same number of agents",
         ),
     ],
 )
@@ -207,7 +207,7 @@ def test_only_modes_that_there_are():
     with make("nim") as env:
         with pytest.raises(ValueError, match="expected json, ansi, html or rgb_array, got 'png'"):
             env.render("png")
-        with pytest.raises(ValueError, match="nim: expected a game with pictures of pixels"):
+        with pytest.raises(ValueError, match="nim: expected a game that draws pixels"):
             env.render("rgb_array")
 
 

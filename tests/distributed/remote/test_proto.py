@@ -90,9 +90,9 @@ def test_details():
     [
         ({"a": [1, {2}]}, r"^a\[1\]: expected None, bool, .*, got builtins.set"),
         (2**63, "expected an int of 64 bits, got one of 65"),
-        (1e39, "expected a float that 32 bits hold, got 1e[+]39"),
-        ({1: 2}, r"^\[1\]: expected keys that are str, got int"),
-        ("\ud800", "half of a surrogate pair"),
+        (1e39, "expected a float that fits float32, got 1e[+]39"),
+        ({1: 2}, r"^\[1\]: expected keys of type str, got int"),
+        ("\ud800", "a lone surrogate"),
         (np.array([object()]), "expected an array of numbers or text, got one of object"),
         (np.zeros(1, [("a", int)]), "expected an array of numbers or text"),
     ],
@@ -105,16 +105,18 @@ def test_refusals(value, said):
 def test_a_list_that_holds_itself_is_refused():
     made = []
     made.append(made)
-    with pytest.raises(WireError, match="nested more than 30 deep; perhaps one holds itself"):
+    with pytest.raises(
+        WireError, match="nested more than 30 levels deep; perhaps one contains itself"
+    ):
         response_bytes(made)
 
 
 def test_frames_are_refused_in_one_sentence():
     payload = to_payload(1)
     payload.pandas_frame = b"PAR1"
-    with pytest.raises(WireError, match="a frame of pandas cannot be read here; send its columns"):
+    with pytest.raises(WireError, match="got a frame of pandas; send its columns"):
         from_payload(payload)
-    with pytest.raises(WireError, match="a payload without a value"):
+    with pytest.raises(WireError, match="expected a payload with a value"):
         read_response(b"")
 
 
@@ -134,7 +136,7 @@ def test_damaged_messages_raise_one_kind_of_error(value, data):
 
 
 def test_memory_is_bounded():
-    with pytest.raises(WireError, match="of 10 allowed"):
+    with pytest.raises(WireError, match="expected at most 10 bytes"):
         read_response(response_bytes("x" * 100), Limits(nbytes=10))
     with pytest.raises(WireError, match="more values than Limits"):
         read_response(response_bytes([0] * 100), Limits(items=100))

@@ -41,8 +41,8 @@ def test_what_is_asked():
         (reply(response_bytes({"error": "no agent"})), "answered: no agent"),
         (reply(response_bytes({"action": "BaseException::boom"})), "boom"),
         (reply(response_bytes([1])), "answered with list instead of an object"),
-        (reply(b"\xff\xff"), "expected a message of protobuf"),
-        (reply(b""), "a payload without a value"),
+        (reply(b"\xff\xff"), "expected a protobuf message"),
+        (reply(b""), "expected a payload with a value"),
         (reply('{"error": "--allow"}', status="403 No"), "answered with status 403: --allow"),
         (
             reply(response_bytes({"error": "why"}), status="400 No", kind=KIND),

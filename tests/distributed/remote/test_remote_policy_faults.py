@@ -62,9 +62,9 @@ def free_port():
         (WebError(403, "no such agent"), r"answered with status 403: no such agent$"),
         (WebError(503, "busy"), r"answered with status 503: busy$"),
         (text_reply("<html>", 502), r"answered with status 502$"),
-        (text_reply("<html>"), r"answered with what is not JSON: "),
-        (text_reply("[1]"), r'expected "actions", as .* got \[1\]$'),
-        ({"action": 1}, r"""expected "actions", .* got \{'action': 1\}$"""),
+        (text_reply("<html>"), r"answered with invalid JSON: "),
+        (text_reply("[1]"), r'a reply with "actions", as .* got \[1\]$'),
+        ({"action": 1}, r"""a reply with "actions", .* got \{'action': 1\}$"""),
         ({"error": "No agent"}, r"answered: No agent$"),
         ({"actions": [1, 2]}, r'environment 4: ERROR: answered without 3 "actions"$'),
         ({"actions": [1, 2, 7]}, r"expected an action of Discrete\(4\) for environment 7: .*7"),
@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(served, connect):
     with pytest.raises(ValueError, match=r"observation of environment 0: .*shape"):
         policy.act(np.ones((3, 5), np.float32), range(3))
     for numbers in ([0, 1], [0, 1, 1], range(4)):
-        with pytest.raises(ValueError, match="env_indices: expected 3 different ints"):
+        with pytest.raises(ValueError, match="env_indices: expected 3 distinct ints"):
             policy.act(SEEN, numbers)
     assert served.rows == []
     policy.close()

@@ -61,7 +61,7 @@ def test_what_is_asked():
         ({"action": "BaseException"}, "BaseException"),
         (
             {"action": "DeadlineExceeded"},
-            AgentFailure("TIMEOUT", "its server says that it was too late"),
+            AgentFailure("TIMEOUT", "its server reports that it exceeded its time"),
         ),
         ({"action": "BaseException::boom"}, AgentFailure("ERROR", "boom")),
         (
@@ -87,7 +87,7 @@ def test_what_replies_mean(body, expected):
             reply("", status="302 Found", head="Location: http://127.0.0.1:1/\r\n"),
             "answered with a redirect (302), which is not followed",
         ),
-        (reply("no"), "answered with what is not JSON: expected JSON"),
+        (reply("no"), "answered with invalid JSON: expected JSON"),
         (reply('{"action": NaN}'), "expected JSON, which has no NaN"),
         (reply('{"action": 1, "action": 2}'), "the key 'action' occurs twice"),
         (reply("[" * 1000), "nested more deeply"),
@@ -219,4 +219,4 @@ def test_closing_while_a_request_is_made_leaves_no_connection():
         closed.set()
         assert acting.result(30) == 1
         failure = agent(OBSERVATION, CONFIGURATION)
-        assert failure == AgentFailure("ERROR", f"{server.url}: used after it was closed")
+        assert failure == AgentFailure("ERROR", f"{server.url}: used after close()")

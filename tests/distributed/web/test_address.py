@@ -41,7 +41,7 @@ def test_loopback_is_127_and_1(address, expected):
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_beyond_loopback_a_token_is_required(host):
     expected = (
-        f"^{host} can be reached from other machines, so clients must have a token: give one by "
+        f"^{host} can be reached from other machines, so clients need a token. Pass "
         "--token-file FILE, or listen on 127.0.0.1$"
     )
     with pytest.raises(ValueError, match=expected):
@@ -83,7 +83,7 @@ def test_a_server_of_all_addresses_has_urls_for_this_machine_and_others(
         assert said.out == f"serving on {started.url}/?token=x\n"
         warning = said.err.splitlines()[-1]
         assert warning.startswith(
-            f"warning: at {host} every machine that reaches this one can connect."
+            f"warning: at {host} every machine that can reach this one can connect."
         )
         assert "http://0.0.0.0" not in said.out + said.err
         if started.network_url is None:
@@ -104,7 +104,10 @@ def test_a_server_of_this_machine_warns_of_nothing(capsys):
 def test_a_port_in_use_is_named():
     with server() as first:
         port = int(first.url.rsplit(":", 1)[1])
-        expected = f"127.0.0.1:{port} is in use; end what listens there, or choose another --port"
+        expected = (
+            f"127.0.0.1:{port} is in use. Stop the program that listens there, "
+            "or choose another --port"
+        )
         with pytest.raises(OSError, match=expected) as caught:
             server(port=port)
         assert caught.value.errno == errno.EADDRINUSE
@@ -120,7 +123,9 @@ def test_a_name_that_means_nothing_is_named():
 
 
 def test_an_address_of_another_machine_is_named():
-    with pytest.raises(OSError, match=r"192\.0\.2\.1 is no address of this machine; give one of"):
+    with pytest.raises(
+        OSError, match=r"192\.0\.2\.1 is not an address of this machine. Pass one of"
+    ):
         server(host="192.0.2.1", token=TOKEN)
 
 
@@ -131,5 +136,7 @@ def test_a_privileged_port_is_named(monkeypatch, code):
 
     # As root, and in containers, there are none.
     monkeypatch.setattr(socket.socket, "bind", refuse)
-    with pytest.raises(OSError, match=r"127\.0\.0\.1:80 is for privileged users; choose a --port"):
+    with pytest.raises(
+        OSError, match=r"127\.0\.0\.1:80 is reserved for privileged users. Choose a --port"
+    ):
         server(port=80)

@@ -172,7 +172,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(serve, client):
     assert [reply.status_code for reply in replies[:3]] == [200] * 3
     assert len(refused) >= 3
     assert refused[0].headers["retry-after"] == "1"
-    assert refused[0].json() == {"error": "too many requests of this client in a second"}
+    assert refused[0].json() == {"error": "too many requests per second from this client"}
 
 
 def test_each_client_has_a_rate_of_its_own(monkeypatch):

@@ -33,8 +33,8 @@ def test_the_first_line_is_the_token(token_file, mode):
 def test_a_file_that_others_can_read_or_change_is_refused(token_file, mode):
     path = token_file(TOKEN, mode)
     expected = (
-        rf"token: other users can read or change this token \(mode {mode:04o}\); "
-        rf"run: chmod go-rwx {re.escape(str(path))}$"
+        rf"token: other users can read or change this token \(mode {mode:04o}\)\. "
+        rf"Run: chmod go-rwx {re.escape(str(path))}$"
     )
     with pytest.raises(ValueError, match=expected):
         read_token(path)
@@ -43,7 +43,10 @@ def test_a_file_that_others_can_read_or_change_is_refused(token_file, mode):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "expected a token of 16 to 1,024 characters, got 0; python -c 'import secrets"),
+        (
+            "",
+            "expected a token of 16 to 1,024 characters, got 0. Create one with: python -c 'import secrets",
+        ),
         ("short", "expected a token of 16 to 1,024 characters, got 5"),
         ("x" * 5000, "expected a token of 16 to 1,024 characters, got 1,026"),
         (f"two words {TOKEN}", "expected a token of visible ASCII characters"),

@@ -22,12 +22,14 @@ SCRIPT = Path(__file__).parent / "serve_script.py"
 def test_it_ends_once_and_for_all(serve, client):
     server = serve()
     assert repr(server) == f"WebServer({server.url}, serving)"
-    with pytest.raises(WrongStateError, match=r"the server at http://127\.0\.0\.1:\d+ has been st"):
+    with pytest.raises(
+        WrongStateError, match=r"the server at http://127\.0\.0\.1:\d+ has already been st"
+    ):
         server.start()
     server.close()
     server.close()
     assert repr(server) == f"WebServer({server.url}, closed)"
-    with pytest.raises(ClosedError, match="has been closed; make another"):
+    with pytest.raises(ClosedError, match="has been closed; create a new one"):
         server.start()
     with pytest.raises(httpx2.ConnectError):
         client(server).get("/health")
@@ -58,7 +60,7 @@ def test_the_last_requests_are_answered(serve, client):
     reply = late.get("/ready")
     assert (reply.status_code, reply.json()) == (503, {"status": "ending"})
     reply = late.post("/", json=1)
-    assert (reply.status_code, reply.json()) == (503, {"error": "the server is ending"})
+    assert (reply.status_code, reply.json()) == (503, {"error": "the server is shutting down"})
     assert reply.headers["connection"] == "close"
     server.gate.set()
     closing.join()
@@ -75,7 +77,7 @@ def test_a_handler_that_does_not_return_is_waited_for_so_long(serve):
             while not server.app.running:
                 time.sleep(0.01)
             server.close()
-            expected = {"error": "the server has ended before the reply was made"}
+            expected = {"error": "the server shut down before the reply was ready"}
             assert connection.reply() == (503, expected)
             assert connection.is_closed()
     finally:

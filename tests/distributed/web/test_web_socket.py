@@ -128,7 +128,7 @@ def test_a_mistake_of_a_handler_stays_on_the_server(serve_sockets, caplog):
     server = serve_sockets()
     with opened(server) as socket:
         socket.send("fail")
-        assert closed_with(socket) == (1011, "the server made a mistake; its log says which")
+        assert closed_with(socket) == (1011, "internal server error; see the server's log")
     assert "a mistake" in caplog.text
     with opened(server) as socket:
         socket.send("1")
@@ -156,9 +156,9 @@ def test_it_is_guarded_as_requests_are(serve_sockets, headers, status):
 @pytest.mark.parametrize(
     ("path", "headers", "expected"),
     [
-        (b"/ws", (), (426, "expected the handshake of a WebSocket at this path")),
+        (b"/ws", (), (426, "expected a WebSocket handshake at this path")),
         (b"/", HANDSHAKE, (404, "no WebSocket is served at this path")),
-        (b"/ws", HANDSHAKE[:2], (400, "expected the handshake of a WebSocket")),
+        (b"/ws", HANDSHAKE[:2], (400, "expected a WebSocket handshake")),
         (b"/ws", (*HANDSHAKE[:2], b"Sec-WebSocket-Version: 8"), (400, None)),
         (b"/ws", (*HANDSHAKE, b"Content-Length: 3"), (400, None)),
         (b"/ws", (*HANDSHAKE, b"Host: evil.example"), (400, None)),
@@ -301,7 +301,7 @@ def test_the_end_of_the_server_closes_it_with_1001(serve_sockets):
         server.close()
         for reader in readers:
             reader.join(20)
-    assert ends == [(1001, "the server ends")] * 2
+    assert ends == [(1001, "the server is shutting down")] * 2
 
 
 def test_a_client_that_leaves_ends_the_handler(serve_sockets, caplog):

@@ -1,3 +1,3 @@
-"""Games: what they are, those that are shipped, and environments of other libraries as games."""
+"""The Game interface, the built-in games, and adapters for environments of other libraries."""
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""Four in a row, or any other number, on a board of any size.
+"""Connect four, or any other number, on a board of any size.
 
-A board is a list of cells, row by row from the top, 0 where it is empty.
+A board is a list of cells, row by row from the top; 0 is empty.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from parllel.distributed.remote.games.game import Game
 from parllel.distributed.remote.games.position import Position
 
 _COLORS = ("#ffffff", "#1c7ed6", "#e8590c")
-_LARGEST = 2_500  # cells of a board: a replay holds it once for each of them
-_MOVES = 4  # that negamax looks ahead at most
-_POSITIONS = 5000  # that it looks at, about: fewer moves on wide boards
+_LARGEST = 2_500  # cells of a board; a full game's replay contains the board once per cell
+_MOVES = 4  # maximum depth of negamax
+_POSITIONS = 5000  # approximate number of positions it searches, so that wide boards get less depth
 _WIN = 1000.0
 
 
 class ConnectX(Game):
-    """Two agents drop checkers into columns, one after the other; the first with enough in a row wins."""
+    """Two agents take turns dropping checkers into columns; the first with enough in a row wins."""
 
     specification: Mapping[str, Any] = {
         "name": "connectx",
@@ -43,7 +43,7 @@ class ConnectX(Game):
                 "default": 6,
             },
             "inarow": {
-                "description": "How many checkers in a row win.",
+                "description": "Number of checkers in a row that wins.",
                 "type": "integer",
                 "minimum": 1,
                 "default": 4,
@@ -91,7 +91,7 @@ class ConnectX(Game):
         seat = position.seats[mover]
         columns, rows = self.configuration["columns"], self.configuration["rows"]
         board, column, mark = position.shared["board"], seat.action, seat.observation["mark"]
-        # 1.0 is an integer to a JSON schema.
+        # A JSON schema accepts 1.0 as an integer.
         if type(column) is not int or not 0 <= column < columns:
             position.refuse(mover, f"expected a column from 0 to {columns - 1}, got {column!r}")
             return
@@ -108,7 +108,7 @@ class ConnectX(Game):
             position.turn(1 - mover)
 
     def check(self, position: Position) -> None:
-        """Refuse boards of another size, and two seats that act at once."""
+        """Check the board's size, the marks, and that at most one agent acts."""
         cells = self.configuration["rows"] * self.configuration["columns"]
         board = position.shared["board"]
         if len(board) != cells or any(type(cell) is not int for cell in board):
@@ -141,7 +141,7 @@ class ConnectX(Game):
 
 
 def lowest_free(board: list[int], column: int, columns: int, rows: int) -> int:
-    """Return the row in which a checker would come to lie; -1 if the column is full."""
+    """Return the row in which a checker would land; -1 if the column is full."""
     for row in range(rows - 1, -1, -1):
         if not board[row * columns + column]:
             return row
@@ -149,7 +149,7 @@ def lowest_free(board: list[int], column: int, columns: int, rows: int) -> int:
 
 
 def wins(board: list[int], row: int, column: int, columns: int, rows: int, inarow: int) -> bool:
-    """Return whether the checker in this cell is one of `inarow` in a line."""
+    """Return whether the checker in this cell is part of `inarow` in a line."""
     mark = board[row * columns + column]
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         length = 1
@@ -164,13 +164,13 @@ def wins(board: list[int], row: int, column: int, columns: int, rows: int, inaro
 
 
 def random_column(observation: Any, configuration: Any) -> int:
-    """Choose a column that is not full."""
+    """Choose a random column that is not full."""
     board = observation["board"]
     return random.choice([c for c in range(configuration["columns"]) if not board[c]])
 
 
 def negamax(observation: Any, configuration: Any) -> int:
-    """Choose the best column as far as it sees, four moves ahead; one of the best at random."""
+    """Choose the best column by a search of up to four moves, breaking ties at random."""
     columns, rows = configuration["columns"], configuration["rows"]
     return best_column(
         list(observation["board"]), observation["mark"], columns, rows, configuration["inarow"]
@@ -178,9 +178,9 @@ def negamax(observation: Any, configuration: Any) -> int:
 
 
 def best_column(board: list[int], mark: int, columns: int, rows: int, inarow: int) -> int:
-    """Return the best column for the checkers `mark`, one of the best at random.
+    """Return the best column for the player `mark`, breaking ties at random.
 
-    board: changed while it searches, and as it was afterwards.
+    board: modified during the search and restored afterwards.
     """
     moves = _MOVES
     while moves > 1 and columns**moves > _POSITIONS:
@@ -188,7 +188,7 @@ def best_column(board: list[int], mark: int, columns: int, rows: int, inarow: in
     search = _Search(board, columns, rows, inarow)
     best, chosen = -2 * _WIN, [0]
     for column in search.free():
-        # A window that keeps equals apart from those that are worse.
+        # The window is one point wider than usual, so that equal scores are exact and ties are recognised.
         score = search.after(column, mark, moves, -2 * _WIN, -best + 1)
         if score > best:
             best, chosen = score, [column]
@@ -198,20 +198,20 @@ def best_column(board: list[int], mark: int, columns: int, rows: int, inarow: in
 
 
 class _Search:
-    """Negamax with alpha-beta pruning (Knuth and Moore 1975): what is good for one is bad for the other."""
+    """Negamax search with alpha-beta pruning (Knuth and Moore 1975)."""
 
     def __init__(self, board: list[int], columns: int, rows: int, inarow: int) -> None:
         self._board, self._columns, self._rows, self._inarow = board, columns, rows, inarow
 
     def free(self) -> list[int]:
-        """Return the columns that are not full, those in the middle first."""
+        """Return the columns that are not full, the middle ones first: good moves first prune more."""
         columns = [c for c in range(self._columns) if not self._board[c]]
         return sorted(columns, key=lambda c: abs(2 * c - self._columns + 1))
 
     def after(self, column: int, mark: int, moves: int, alpha: float, beta: float) -> float:
-        """Return what a move is worth to the one who makes it: sooner wins are worth more.
+        """Return the value of a move for the player who makes it. Earlier wins are worth more.
 
-        alpha, beta: from the view of the other, who is to move next.
+        alpha, beta: window from the perspective of the opponent, who moves next.
         """
         row = lowest_free(self._board, column, self._columns, self._rows)
         cell = row * self._columns + column
@@ -227,7 +227,7 @@ class _Search:
                 alpha = max(alpha, best)
                 if alpha >= beta:
                     break
-            # Nothing to reply with: the board is full.
+            # No reply was possible: the board is full, a tie.
             return 0.0 if best == -2 * _WIN else -best
         finally:
             self._board[cell] = 0

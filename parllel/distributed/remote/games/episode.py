@@ -1,4 +1,4 @@
-"""One episode: the position of a game, and what actions, failures and time make of it."""
+"""Episode of a game: its position, updated by actions, failures and time."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from parllel.distributed.remote.games.specification import Specification
 from parllel.distributed.remote.plain_values import plain
 from parllel.errors import WrongStateError, add_note
 
-# The states of all agents after one step, as a replay holds them.
+# States of all agents after one step, in the format of a replay.
 Row: TypeAlias = "list[dict[str, Any]]"
 
 
 class GameEpisode:
-    """Let a game change its position, step by step.
+    """Advances the position of a game step by step.
 
     Args:
-        game: whose configuration is set.
+        game: with its configuration set.
         specification: of this game.
 
     Attributes:
-        game: the argument.
-        position: where the game stands; None before the start, and after an error in the game.
+        game: as given.
+        position: current position; None before the start, and after an error in the game.
     """
 
     def __init__(self, game: Game, specification: Specification) -> None:
@@ -35,27 +35,29 @@ class GameEpisode:
         self._specification = specification
 
     def start(self, n_agents: int, seed: int) -> Row:
-        """Begin, and return the first state."""
-        self.position = None  # until the game has made the first one
+        """Start the episode and return the first state."""
+        self.position = None  # stays None if the game raises
         self.game.seed = seed
         position = self._specification.position(n_agents, self.game.configuration)
         self.game.start(position)
         return self._now(position)
 
     def load(self, steps: Sequence[Any], seed: Callable[[], int]) -> list[Row]:
-        """Go on after these steps, and return them with defaults for what they lack.
+        """Continue after these steps. Returns them with defaults for missing fields.
 
-        seed: returns that of the episode, for a game that has to be played again.
+        seed: returns the episode's seed, for a game that has to be replayed.
 
         Raises:
-            ValueError: if they are not of this game, or come out otherwise when they are played again.
+            ValueError: if they are not of this game, or differ when they are replayed.
         """
         name = self._specification.name
         rows = [self._specification.check_row(row, number) for number, row in enumerate(steps)]
         if len({len(row) for row in rows}) != 1:
-            raise ValueError(f"{name}: steps: expected some, with as many agents in each")
+            raise ValueError(
+                f"{name}: steps: expected at least one, all with the same number of agents"
+            )
         for state in itertools.chain.from_iterable(rows):
-            # One that was written by hand has no times.
+            # Steps written by hand have no times.
             all_s = self.game.configuration["agentTimeout"]
             state["observation"].setdefault("remainingOverageTime", all_s)
         if self.game.observed:
@@ -70,7 +72,7 @@ class GameEpisode:
         return rows
 
     def _checked(self, row: Row) -> Position:
-        """Return the position that a state from elsewhere is the whole of."""
+        """Return the position of an untrusted state, which must contain all of it."""
         shared = self._specification.shared
         missing = sorted(shared - set(row[0]["observation"]))
         if missing:
@@ -78,27 +80,29 @@ class GameEpisode:
         try:
             position = Position.of_row(row, shared)
             self.game.check(position)
-        # Of any kind, as the state of a stranger may be anything.
+        # Any exception: the game's check runs on untrusted values.
         except Exception as error:
-            raise ValueError(f"no position of {self._specification.name}: {error}") from error
+            raise ValueError(
+                f"expected a position of {self._specification.name}: {error}"
+            ) from error
         return position
 
     def advance(self, actions: Sequence[Any], durations_s: Sequence[float] = ()) -> Row:
-        """Make one step, and return the state after it.
+        """Advance by one step and return the state after it.
 
-        actions: of each agent; see `Environment.step`.
-        durations_s: how long each took for it.
+        actions: one per agent; see `Environment.step`.
+        durations_s: time that each agent took, in seconds.
 
         Raises:
             WrongStateError: after an error of the game.
-            Exception: what the game raises.
+            Exception: raised by the game.
         """
         position = self.position
         if position is None:
             raise WrongStateError(
                 f"{self._specification.name}: the game raised an error; call reset"
             )
-        self.position = None  # until the game has made the next one
+        self.position = None  # stays None if the game raises, as the position may be half changed
         try:
             self._charge(position, durations_s)
             self._advance(position, actions)
@@ -108,10 +112,10 @@ class GameEpisode:
             raise
 
     def again(self, rows: Sequence[Row], seed: int) -> Iterator[Position]:
-        """Play the actions of these states again from the start; yield the position after each.
+        """Replay the actions of these states from the start and yield the position after each.
 
         Raises:
-            ValueError: if something else comes out.
+            ValueError: if a resulting state differs from the given one.
         """
         now = self.start(len(rows[0]), seed)
         for number, row in enumerate(rows):
@@ -121,15 +125,15 @@ class GameEpisode:
             position = self.position
             assert position is not None
             for seat, state, made in zip(position.seats, row, now, strict=True):
-                # The only thing that is not the game's.
+                # Measured time is the only field that a replay cannot reproduce.
                 left_s = state["observation"].get("remainingOverageTime")
                 seat.observation["remainingOverageTime"] = left_s
                 made["observation"]["remainingOverageTime"] = left_s
                 if any(made[part] != state[part] for part in ("observation", "reward", "status")):
                     raise ValueError(
-                        f"{self._specification.name}: steps[{number}] came out otherwise when its actions "
-                        "were played again: it was played with another seed, configuration or "
-                        "version, or is not determined by its seed"
+                        f"{self._specification.name}: steps[{number}] differs when its actions are replayed: "
+                        "the episode was played with another seed, configuration or version, or is not "
+                        "determined by its seed"
                     )
             yield position
 
@@ -139,7 +143,7 @@ class GameEpisode:
         return row
 
     def _charge(self, position: Position, durations_s: Sequence[float]) -> None:
-        """Take time beyond actTimeout from what the agents have left."""
+        """Deduct time beyond actTimeout from the agents' remaining overage."""
         for seat, duration_s in zip(position.seats, durations_s, strict=False):
             late_s = duration_s - self.game.configuration["actTimeout"]
             if late_s > 0:
@@ -147,20 +151,20 @@ class GameEpisode:
                 seat.observation["remainingOverageTime"] = round(left_s, 6)
 
     def _advance(self, position: Position, actions: Sequence[Any]) -> None:
-        """Let the game change the position, and end it if that was its last step."""
+        """Apply the actions to the position, and end the episode after its last step."""
         acting = position.active
         position.shared["step"] = position.step + 1
         for number, seat in enumerate(position.seats):
             if number not in acting and seat.status not in FAILED:
                 seat.action, seat.info = self._specification.default_action(number), {}
             elif number not in acting:
-                # The reason stays, as it says why the agent is not there.
+                # A failed agent keeps the reason of its failure.
                 seat.action = None
                 seat.info = {k: v for k, v in seat.info.items() if k == "reason"}
         failed = [n for n in acting if not self._take(position, n, actions[n])]
         if failed:
             self.game.drop(position, failed)
-        # Of those who have acted: after a drop others may be active, which act next.
+        # Only agents that have acted: `drop` may have passed the turn to others, which act in the next step.
         acted = [n for n in position.active if n in acting]
         if acted:
             self.game.step(position)
@@ -171,7 +175,7 @@ class GameEpisode:
             position.end()
 
     def _take(self, position: Position, number: int, action: Any) -> bool:
-        """Give an action to its seat; return False, with the seat marked, if it is none."""
+        """Store an action in its seat. Returns False, with the seat marked as failed, if it is invalid."""
         seat = position.seats[number]
         seat.info = {}
         failure = action if isinstance(action, AgentFailure) else None
@@ -194,8 +198,8 @@ class GameEpisode:
 
 
 def _action(state: Mapping[str, Any]) -> Any:
-    """Return what an agent did in a step, from the state after it."""
-    # A refused move keeps its action, which the game refuses again.
+    """Reconstruct an agent's action or failure from the state after it."""
+    # A move that the game refused keeps its action, which the game will refuse again.
     if state["status"] in FAILED and state["action"] is None:
         return AgentFailure(state["status"], str(state["info"].get("reason", "")))
     return state["action"]

@@ -1,4 +1,4 @@
-"""What a game is: its specification, built-in agents, and how its position changes."""
+"""Interface of a game: its specification, its built-in agents and its rules."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Picture: TypeAlias = "str | NDArray[np.uint8]"
 
 
 class Game(Closeable):
-    """One game of one `Environment`; derive from it, and hand the class to `register`.
+    """Game of one `Environment`. Derive from it and pass the class to `register`.
 
     Attributes:
-        specification: a dict, see `docs/remote.md`. What all games have is added to it: `episodeSteps`,
+        specification: a dict, see `docs/remote.md`. Fields that all games share are added: `episodeSteps`,
             `actTimeout`, `runTimeout`, `agentTimeout`, `maxLogLength` and `seed` of the configuration, and
             `step` and `remainingOverageTime` of the observation.
-        checks_schema: whether actions are checked by the schema; else `check_action` alone does it.
-        agents: built-in agents by name, functions of (observation, configuration). Of a class an instance is
-            made for each agent, which can remember.
-        observed: whether observations are the whole state of the game, so that it can go on from any of
-            them. Otherwise a replay is loaded by playing its actions again, from its seed.
-        configuration: set before `start`; JSON values, with all defaults; not to be changed.
-        seed: set before `start`; of this episode, from which a game draws all its randomness; kept in the
+        checks_schema: whether actions are validated by the schema; if False, only by `check_action`.
+        agents: built-in agents by name, functions of (observation, configuration). A class is instantiated
+            for each agent and may keep state.
+        observed: whether observations contain the whole state of the game, so that it can continue from any
+            of them. Otherwise a replay is loaded by replaying its actions with its seed.
+        configuration: set before `start`; JSON values with all defaults. Read-only.
+        seed: set before `start`; the episode's seed, source of all the game's randomness. Stored in the
             replay's `info` if the game is not `observed`.
-        pictures: set before `start`; whether `picture` will be asked for; of a game that is `observed` it may
-            be at any time.
+        pictures: set before `start`; whether `picture` will be called. An `observed` game may be asked at any
+            time.
     """
 
     specification: Mapping[str, Any]
@@ -44,20 +44,20 @@ class Game(Closeable):
     pictures: bool = False
 
     def start(self, position: Position) -> None:
-        """Fill in the first position. Its seats have the defaults of the specification."""
+        """Set up the first position, whose seats have the specification's defaults."""
 
     def step(self, position: Position) -> None:
-        """Change the position by the actions of the seats that are `active`; say who acts next.
+        """Apply the actions of the `active` seats to the position and set who acts next.
 
-        Their actions are values of the schema. A move that is against the rules is given to
-        `position.refuse`; `drop` is called after that.
+        Actions are valid by the schema. Report a move against the rules by `position.refuse`; `drop` is then
+        called.
         """
         raise NotImplementedError
 
     def drop(self, position: Position, failed: list[int]) -> None:
-        """Go on without agents that failed in this step, before `step` is called if others have acted.
+        """Continue without agents that failed in this step. Called before `step` if others have acted.
 
-        The others play on: the turn passes to the next of them. The last that is left is DONE.
+        By default the turn passes to the next remaining agent, and the last one left is DONE.
         """
         if len(position.left) < 2:
             position.end()
@@ -65,21 +65,21 @@ class Game(Closeable):
             position.pass_turn(failed[-1])
 
     def check(self, position: Position) -> None:
-        """Raise ValueError for a position from elsewhere that is none of this game.
+        """Raise ValueError for an untrusted position that is invalid in this game.
 
-        Its values are of the schemas. An error of any kind says that it is not.
+        Its values are valid by the schemas. Any other exception also marks the position as invalid.
         """
 
     def check_action(self, number: int, action: Any) -> None:
-        """Raise ValueError for an action that cannot be one of this seat, beyond what the schema says."""
+        """Raise ValueError for an action that is invalid for this seat, beyond the checks of the schema."""
 
     def text(self, position: Position) -> str:
         """Return the position as text for a terminal."""
         return repr(position.shared)
 
     def picture(self, position: Position) -> Picture | None:
-        """Return the position as a picture: an SVG document, or uint8 [H, W, 3]. None if there is none."""
+        """Return the position as an SVG document or uint8 [H, W, 3]; None if the game draws none."""
         return None
 
     def close(self) -> None:
-        """Release what the game holds; may be called twice."""
+        """Release the game's resources. Idempotent."""

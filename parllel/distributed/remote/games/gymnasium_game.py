@@ -1,4 +1,4 @@
-"""An environment of gymnasium as a game of one agent."""
+"""Adapter from a gymnasium environment to a game of one agent."""
 
 from __future__ import annotations
 
@@ -24,24 +24,22 @@ from parllel.pictures.rendered_env import RenderedEnv
 from parllel.policies.env_names import env_named, file_of, takes_render_mode
 from parllel.types import Tree
 
-_STEPS = 10_000  # where the environment does not say
+_STEPS = 10_000  # limit for an environment without one
 _MAX_STEPS = 99_999  # of any game
 
 
 class GymnasiumGame(Game):
-    """Let one agent act in an environment; its reward is the return so far.
+    """Game of one agent in a gymnasium environment. Its reward is the return so far.
 
-    Observations have the environment's own under "observation", as JSON by its space, and "action_mask" if
-    its info has one. The info of a step has its "reward", "terminated" and "truncated".
+    Observations contain the environment's observation as JSON under "observation", and "action_mask" if the
+    environment's info has one. The info of a step contains "reward", "terminated" and "truncated".
 
     Args:
         env_id: an id, module:id or file.py:function, see `parllel.policies.env_names`.
-        kwargs: of `gymnasium.make`, or the function, which must be JSON values if they change what
-            observations mean.
+        kwargs: of `gymnasium.make` or the function; JSON values if they change the meaning of observations.
 
     Raises:
-        ValueError: for an environment that there is not or gymnasium cannot make, or with a space that has
-            no JSON.
+        ValueError: for an environment that does not exist or cannot be made, or a space without a JSON form.
     """
 
     observed = False
@@ -101,7 +99,7 @@ class GymnasiumGame(Game):
             position.end()
 
     def check_action(self, number: int, action: Any) -> None:
-        """Raise ValueError for what is no action of the space, or one that the mask forbids."""
+        """Raise ValueError for an action that is not in the space, or that the mask forbids."""
         self._action = action_from_json(self._action_space, action, clip=True)
         check_mask(self._action_space, self._mask, action)
 
@@ -115,48 +113,48 @@ class GymnasiumGame(Game):
         return random_action(self._action_space, observation)
 
     def text(self, position: Position) -> str:
-        """Return what the environment renders as text, else the step and the return."""
+        """Return the environment's text rendering, or else the step and the return."""
         assert self._env is not None
         if self._env.render_mode == "ansi":
             return str(self._env.render())
         return f"Step {position.step}: reward {position.seats[0].reward}\n"
 
     def picture(self, position: Position) -> NDArray[np.uint8] | None:
-        """Return a picture of the environment, if it draws itself and the game was started for pictures."""
+        """Return a frame of the environment, if it renders and the game was started for pictures."""
         return picture_of(self._env, self._id)
 
     def _make(self, mode: str | None) -> gym.Env[Any, Any]:
         self.close()
         name = f"gymnasium/{self._id}"
-        # A function of a file may take neither.
+        # A function in a file may accept neither.
         options = {} if file_of(name) else {"render_mode": mode, "disable_env_checker": True}
         self._env = env = env_named(name, {**options, **self._kwargs})()
         modes = (env.metadata or {}).get("render_modes") or ()
-        # What makes it may not take a mode: a function that is registered, for example.
+        # The entry point may not accept a render mode, for example if it is a registered function.
         self._modes = list(modes) if file_of(name) or takes_render_mode(name) else []
         return env
 
     def close(self) -> None:
-        """Close the environment; may be called twice."""
+        """Close the environment. Idempotent."""
         env, self._env = self._env, None
         if env is not None:
             env.close()
 
 
 def gymnasium_game(name: str) -> GymnasiumGame:
-    """Return the game "gymnasium/NAME"."""
+    """Create the game "gymnasium/NAME"."""
     return GymnasiumGame(name.partition("/")[2])
 
 
 def finite(name: str, reward: float) -> float:
-    """Return a reward; raise ValueError if it is NaN or infinite, which no replay can hold."""
+    """Return a reward. Raises ValueError for NaN and infinity, which a replay cannot contain."""
     if not math.isfinite(reward):
         raise ValueError(f"{name}: reward: expected a finite number, got {reward}")
     return reward
 
 
 def picture_of(env: Any, name: str) -> NDArray[np.uint8] | None:
-    """Return what an environment shows, in new memory; None if it was not made to draw pictures."""
+    """Return a copy of an environment's frame, or None if its render mode is not rgb_array."""
     if env.render_mode != "rgb_array":
         return None
     picture: NDArray[np.uint8] = RenderedEnv(env, name).frame().copy()
@@ -164,7 +162,7 @@ def picture_of(env: Any, name: str) -> NDArray[np.uint8] | None:
 
 
 def random_action(space: gym.Space[Any], observation: Mapping[str, Any]) -> Any:
-    """Return the JSON of a random action that the mask in the observation allows."""
+    """Return a random action as JSON, within the observation's action mask."""
     mask = observation.get("action_mask")
     if mask is not None and isinstance(space, gym.spaces.Discrete):
         return to_json(space, space.sample(np.asarray(mask, np.int8)))

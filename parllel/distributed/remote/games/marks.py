@@ -1,30 +1,30 @@
-"""The marks `shared` and `hidden` in a specification: what all agents see, and what none of them does."""
+"""The marks `shared` and `hidden` of a specification: fields visible to all agents, and to none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-# What is hidden in an object: True for a whole field, else what is hidden inside it.
+# Hidden fields of an object: True for a whole field, or the hidden fields inside it.
 Hidden: TypeAlias = "dict[str, Any]"
 
 _MARKS = ("hidden", "shared")
-# In these stand values, and no schemas.
+# Keywords whose content is values, not schemas.
 _VALUES = ("const", "default", "defaults", "enum", "examples")
-# And here schemas by names of any kind.
+# Keywords whose content is schemas by arbitrary names.
 _BY_NAME = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-# The time of an agent and the beginning of its episode: who asks it needs them.
+# The time limit of an act and the start of an episode are read from these, wherever an agent acts.
 _NEVER_HIDDEN = ("remainingOverageTime", "step")
 
 
 def hidden_fields(values: Mapping[str, Any]) -> Hidden:
-    """Return which fields of observations agents do not see.
+    """Return the fields of observations that agents do not see.
 
-    values: of a specification, whose parts are schemas, or schemas by name.
+    values: of a specification, whose parts are schemas or schemas by name.
 
     Raises:
-        ValueError: for a mark that is neither true nor false, and for one that would have no effect: `hidden`
-            is for fields of observations and of objects in them, `shared` for fields of observations.
+        ValueError: for a mark that is not true or false, or that would have no effect: `hidden` is for fields
+            of observations and of objects in them, `shared` for fields of observations.
     """
     for part in ("action", "reward", "status"):
         _refuse_marks(values[part], part)
@@ -44,7 +44,7 @@ def hidden_fields(values: Mapping[str, Any]) -> Hidden:
 
 
 def remove_hidden(value: Any, hidden: Hidden) -> None:
-    """Take what is hidden out of an object, if it is one."""
+    """Remove the hidden fields from a value, if it is an object."""
     if not isinstance(value, dict):
         return
     for name, inside in hidden.items():
@@ -55,7 +55,7 @@ def remove_hidden(value: Any, hidden: Hidden) -> None:
 
 
 def _hidden_in(schema: Any, where: str) -> Any:
-    """Return True if a field is hidden, else what is hidden inside it."""
+    """Return True if a field is hidden, or else the hidden fields inside it."""
     if not isinstance(schema, Mapping):
         return {}
     is_hidden = _marked(schema, "hidden", where)
@@ -65,7 +65,7 @@ def _hidden_in(schema: Any, where: str) -> Any:
             _refuse_marks(inner, path)
             continue
         if isinstance(inner, Mapping) and _marked(inner, "shared", path):
-            raise ValueError(f"{path}: shared: expected it for whole fields of the observation")
+            raise ValueError(f"{path}: shared: expected it on whole fields of the observation only")
         inside = _hidden_in(inner, path)
         if inside:
             found[path.rpartition(".properties.")[2]] = inside
@@ -73,14 +73,14 @@ def _hidden_in(schema: Any, where: str) -> Any:
 
 
 def _refuse_marks(schema: Any, where: str) -> None:
-    """Raise ValueError if anything is marked in a schema."""
+    """Raise ValueError if a schema contains a mark."""
     if not isinstance(schema, Mapping):
         return
     for mark in _MARKS:
         if _marked(schema, mark, where):
             raise ValueError(
-                f"{where}: {mark}: expected it for fields of the observation, or of objects in it; here it "
-                "would have no effect"
+                f"{where}: {mark}: expected it on fields of the observation, or of objects in it, only; here "
+                "it would have no effect"
             )
     for path, inner, _ in _inside(schema, where):
         _refuse_marks(inner, path)
@@ -94,7 +94,7 @@ def _marked(schema: Mapping[str, Any], mark: str, where: str) -> bool:
 
 
 def _inside(schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any, bool]]:
-    """Yield path and value of each schema in a schema, and whether it is that of a field of an object."""
+    """Yield path and value of each subschema, and whether it describes a field of an object."""
     for key, value in schema.items():
         path = f"{where}.{key}"
         if key in _VALUES:

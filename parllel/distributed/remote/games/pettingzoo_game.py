@@ -1,4 +1,4 @@
-"""Environments of PettingZoo's interface as games, whose agents act one after the other or all at once."""
+"""Adapter from PettingZoo environments (AEC and parallel) to games."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from parllel.types import Tree
 
 
 class PettingZooGame(Game):
-    """Let agents act in one environment; the reward of each is the sum of its rewards so far.
+    """Game of the agents of a PettingZoo environment. An agent's reward is the sum of its rewards so far.
 
-    Observations have the environment's own under "observation", as JSON by the agent's space, and
-    "action_mask" if that or its info has one; and "agent", its name. The info of a step has "reward",
-    "terminated" and "truncated". For an agent that failed, 0 is played from then on, or the first action
-    that the mask allows. In an AEC environment, the last agent that is left is then DONE; in a parallel one
-    it plays on as well.
+    Observations contain the environment's observation as JSON under "observation", the agent's name as
+    "agent", and "action_mask" if the observation or the info has one. The info of a step contains "reward",
+    "terminated" and "truncated". For an agent that failed, action 0 is played from then on, or the first one
+    that its mask allows. The last remaining agent is then DONE in an AEC environment, and continues in a
+    parallel one.
 
     Args:
         name: of the game.
-        make: called with `render_mode`, returns the environment.
+        make: creates the environment; called with `render_mode`.
 
     Raises:
-        ValueError: if a space has no JSON.
+        ValueError: for a space without a JSON form.
     """
 
     observed = False
@@ -52,7 +52,7 @@ class PettingZooGame(Game):
         self.specification = {
             "name": name,
             "title": name.rpartition("/")[2],
-            "description": f"{name}, as PettingZoo has it.",
+            "description": f"{name} of PettingZoo.",
             "version": "1.0.0",
             "agents": [len(self.names)],
             "observation": {
@@ -79,7 +79,7 @@ class PettingZooGame(Game):
             self._pass_turn(position)
 
     def check_action(self, number: int, action: Any) -> None:
-        """Raise ValueError for what is no action of the agent's space, or one that its mask forbids."""
+        """Raise ValueError for an action that is not in the agent's space, or that its mask forbids."""
         name = self.names[number]
         chosen = self._chosen[number] = action_from_json(
             self._game.action_spaces[name], action, clip=True
@@ -89,14 +89,14 @@ class PettingZooGame(Game):
             raise ValueError(f"expected an action that action_mask allows, got {action}")
 
     def drop(self, position: Position, failed: list[int]) -> None:
-        """Go on without them: their actions are played for them."""
+        """Continue without the failed agents; default actions are played for them."""
         if self._in_turns and len(position.left) < 2:
             position.end()
         elif self._in_turns:
             self._pass_turn(position)
 
     def step(self, position: Position) -> None:
-        """Step the environment with the actions of all who act."""
+        """Step the environment with the actions of all agents whose turn it is."""
         movers = self._movers()
         self._play(position, movers)
         if self._in_turns:
@@ -110,7 +110,7 @@ class PettingZooGame(Game):
         return [self.names.index(name) for name in self._game.turn()]
 
     def _play(self, position: Position, movers: Iterable[int]) -> None:
-        """Step the environment with the actions of those who act, and add the rewards."""
+        """Step the environment with the movers' actions and add the rewards."""
         acted = set(position.active)
         game = self._game
         actions = {
@@ -120,7 +120,7 @@ class PettingZooGame(Game):
             self._add_reward(position, self.names.index(name), reward, game.flags[name])
 
     def _pass_turn(self, position: Position) -> None:
-        """Let the agent act whose turn it is, after those that failed."""
+        """Pass the turn to the next agent that has not failed, playing for those that have."""
         while position.left and (movers := self._movers()):
             (number,) = movers
             if position.seats[number].status not in FAILED:
@@ -129,7 +129,7 @@ class PettingZooGame(Game):
             self._show(position, number)
             self._play(position, movers)
         for number, name in enumerate(self.names):
-            # Those that act next, and what those saw last whose part is over.
+            # Agents that act next, and the final observation of agents that are done.
             if name in self._game.env.agents and position.seats[number].status in (
                 "ACTIVE",
                 "DONE",
@@ -137,7 +137,7 @@ class PettingZooGame(Game):
                 self._show(position, number)
 
     def _show(self, position: Position, number: int) -> None:
-        """Show an agent its observation."""
+        """Write an agent's current observation to its seat."""
         fields, name = position.seats[number].observation, self.names[number]
         observation, mask = self._game.observe(name)
         fields["observation"] = to_json(self._game.observation_spaces[name], observation)
@@ -147,7 +147,10 @@ class PettingZooGame(Game):
     def _add_reward(
         self, position: Position, number: int, reward: float, flags: tuple[bool, bool]
     ) -> None:
-        """Add the reward of a step, unless the agent has failed; an agent whose flags say so is DONE."""
+        """Add the reward of a step, unless the agent has failed, and mark it DONE at its end.
+
+        flags: terminated, truncated.
+        """
         seat = position.seats[number]
         if seat.reward is None or number not in position.left:
             return
@@ -162,9 +165,9 @@ class PettingZooGame(Game):
             seat.status = "DONE"
 
     def _absent_action(self, number: int) -> Tree:
-        """Return what is played for an agent that failed."""
+        """Return the action played for an agent that has failed."""
         name = self.names[number]
-        self._game.observe(name)  # what is legal now, which the agent is not shown
+        self._game.observe(name)  # updates the legal actions, although nobody sees the observation
         space = self._game.action_spaces[name]
         return action_from_json(space, to_json(space, self._game.first_action(name)), clip=True)
 
@@ -179,7 +182,7 @@ class PettingZooGame(Game):
         return f"Step {position.step}: {rewards}\n"
 
     def picture(self, position: Position) -> NDArray[np.uint8] | None:
-        """Return a picture of the environment, if it draws itself and the game was started for pictures."""
+        """Return a frame of the environment, if it renders and the game was started for pictures."""
         return picture_of(self._game.env, self._name)
 
     def close(self) -> None:
@@ -188,9 +191,9 @@ class PettingZooGame(Game):
 
 
 def pettingzoo_game(name: str) -> PettingZooGame:
-    """Return the game of a module, such as "pettingzoo/classic/tictactoe_v3" or "mpe2/simple_spread_v3".
+    """Create the game of a module, such as "pettingzoo/classic/tictactoe_v3" or "mpe2/simple_spread_v3".
 
-    A module that has both kinds of environment is played as a parallel one.
+    A module with both kinds of environment is played as a parallel one.
 
     Raises:
         ValueError: if there is no such module, or no environment in it.
@@ -200,7 +203,7 @@ def pettingzoo_game(name: str) -> PettingZooGame:
 
 
 def _all_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the schema that all agents have, else one that allows any of theirs."""
+    """Return the schema that all agents share, or else one that accepts any of theirs."""
     if all(schema == schemas[0] for schema in schemas):
         return schemas[0]
     return {"anyOf": schemas}

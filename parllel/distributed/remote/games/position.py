@@ -1,4 +1,4 @@
-"""Where a game stands: what all agents see, and a seat for each of them."""
+"""Position of a game: the fields that all agents see, and one seat per agent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STATUSES = (ACTIVE, INACTIVE, DONE, *FAILED)
 
 @dataclass
 class PlayerState:
-    """What one agent sees and has.
+    """State of one agent.
 
     Attributes:
-        observation: fields that are its own; those that all agents see are in `Position.shared`.
-        action: the last one; None if it failed to act.
+        observation: the agent's own fields; shared ones are in `Position.shared`.
+        action: the last action; None if the agent failed to act.
         reward: None after a failure.
-        status: "ACTIVE" if it acts next, "INACTIVE" if others do, "DONE", or how it failed: "ERROR",
-            "INVALID" or "TIMEOUT".
+        status: "ACTIVE" if the agent acts next, "INACTIVE" if others do, "DONE", or the kind of failure:
+            "ERROR", "INVALID" or "TIMEOUT".
         info: of this step, JSON values; after a failure its `reason`.
     """
 
@@ -35,11 +35,11 @@ class PlayerState:
 
 @dataclass
 class Position:
-    """The state of a game, which `Game.start` fills in and `Game.step` changes in place.
+    """State of a game, set up by `Game.start` and changed in place by `Game.step`.
 
     Attributes:
-        seats: of the agents, in their order.
-        shared: fields of the observation that all agents see; `step` is one of them.
+        seats: states of the agents, in order.
+        shared: fields of the observation that all agents see, including `step`.
     """
 
     seats: list[PlayerState]
@@ -47,38 +47,38 @@ class Position:
 
     @property
     def step(self) -> int:
-        """How many steps were made since the start of the episode."""
+        """Number of steps since the start of the episode."""
         return int(self.shared.get("step", 0))
 
     @property
     def active(self) -> list[int]:
-        """The seats that act next; while `Game.step` runs, those that have just acted."""
+        """Seats that act next; during `Game.step`, those that have just acted."""
         return [number for number, seat in enumerate(self.seats) if seat.status == ACTIVE]
 
     @property
     def left(self) -> list[int]:
-        """The seats that still play: those that are active, and those that wait for their turn."""
+        """Seats that still play, active or waiting for their turn."""
         return [n for n, seat in enumerate(self.seats) if seat.status in (ACTIVE, INACTIVE)]
 
     def turn(self, number: int) -> None:
-        """Let one seat act next, and all others that still play wait."""
+        """Make one seat active and all others that still play inactive."""
         for other in self.left:
             self.seats[other].status = ACTIVE if other == number else INACTIVE
 
     def pass_turn(self, number: int) -> None:
-        """Let the next seat after `number` that still plays act next."""
+        """Pass the turn to the next seat after `number` that still plays."""
         left = self.left
         if left:
             self.turn(min(left, key=lambda other: (other <= number, other)))
 
     def refuse(self, number: int, reason: str) -> None:
-        """Mark a seat as INVALID for a move that its schema allows and the game does not."""
+        """Mark a seat as INVALID for a move that its schema allows but the rules forbid."""
         seat = self.seats[number]
         seat.status, seat.reward = "INVALID", None
         seat.info["reason"] = reason
 
     def end(self, rewards: Mapping[int, float] | None = None) -> None:
-        """End the game for all that still play, with these rewards, or those that they have."""
+        """End the game for all seats that still play, with these rewards or their current ones."""
         for number in self.left:
             seat = self.seats[number]
             seat.status = DONE
@@ -86,7 +86,7 @@ class Position:
                 seat.reward = rewards[number]
 
     def row(self) -> list[dict[str, Any]]:
-        """Return it as a step of a replay, in memory of its own; the first seat has what is shared."""
+        """Return a copy as a step of a replay. The first seat's observation includes the shared fields."""
         return [
             {
                 "action": plain(seat.action),
@@ -102,14 +102,14 @@ class Position:
 
     @classmethod
     def of_row(cls, row: list[dict[str, Any]], shared: Set[str]) -> Position:
-        """Return the position that a step of a replay describes.
+        """Build the position described by a step of a replay.
 
-        shared: the names of what all agents see.
+        shared: names of the shared fields.
         """
         first = row[0]["observation"]
         seats = [
             PlayerState(
-                # Also of the others, as a state from elsewhere may show them what the first sees.
+                # Filtered for every seat, as an untrusted state may contain shared fields in all of them.
                 {k: plain(v) for k, v in state["observation"].items() if k not in shared},
                 plain(state["action"]),
                 state["reward"],

@@ -1,4 +1,4 @@
-"""Which games there are, by name."""
+"""Registry of games by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parllel.distributed.remote.games.game import Game
 from parllel.distributed.remote.games.rps import RockPaperScissors
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
-# Names that begin so stand for environments of other libraries, of which this function makes games.
+# Prefixes of names of other libraries' environments, with the function that adapts them to games.
 _FAMILIES = {
     "gymnasium": ("parllel.distributed.remote.games.gymnasium_game", "gymnasium_game"),
     "pettingzoo": ("parllel.distributed.remote.games.pettingzoo_game", "pettingzoo_game"),
@@ -23,35 +23,37 @@ _games: dict[str, Callable[[], Game]] = {"rps": RockPaperScissors, "connectx": C
 
 
 def register(name: str, game: Callable[[], Game]) -> None:
-    """Make a game known by a name.
+    """Register a game.
 
-    name: letters, digits and `_.+-`, with `/` between them. A name that is taken is replaced.
-    game: a class derived from `Game`, or a function that makes one. It is called for each environment.
+    name: letters, digits and `_.+-`, with `/` in between. Replaces a game of the same name.
+    game: a class derived from `Game`, or a function that returns one. Called for each environment.
 
     Raises:
-        ValueError: for another name, or one that stands for environments of other libraries.
-        TypeError: if `game` cannot be called.
+        ValueError: for an invalid name, or one reserved for environments of other libraries.
+        TypeError: if `game` is not callable.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"register: expected a name of letters, digits and _.+-, got {name!r}")
     if name.partition("/")[0] in _FAMILIES:
-        raise ValueError(f"register: {name!r} stands for an environment of another library")
+        raise ValueError(
+            f"register: expected a name without the prefix of another library, got {name!r}"
+        )
     if not callable(game):
         raise TypeError(f"register: {name}: expected a class derived from Game, got {game!r}")
     _games[name] = game
 
 
 def environments() -> list[str]:
-    """Return the names of all games that are registered, sorted."""
+    """Return the names of all registered games, sorted."""
     return sorted(_games)
 
 
 def new_game(name: str) -> Game:
-    """Return a new game of this name; one with a colon says which module is imported or file executed.
+    """Create a game by name. A name with a colon imports a module or executes a file.
 
     Raises:
-        ValueError: if there is none, or its library knows no such environment.
-        FileNotFoundError: if it is a function of a file that is not there.
+        ValueError: for an unknown game, or an environment unknown to its library.
+        FileNotFoundError: for a function in a file that does not exist.
         ImportError: if its library is not installed; names the extra.
     """
     if name in _games:
@@ -60,7 +62,7 @@ def new_game(name: str) -> Game:
             raise TypeError(f"{name}: expected a Game, got {game!r}")
         return game
     family, _, rest = name.partition("/")
-    # What gymnasium's may be, its own reader says.
+    # Names of gymnasium's environments are validated by their own parser.
     if rest and family in _FAMILIES and (family == "gymnasium" or _NAME.fullmatch(name)):
         module, function = _FAMILIES[family]
         made: Game = getattr(importlib.import_module(module), function)(name)
@@ -73,7 +75,7 @@ def new_game(name: str) -> Game:
 
 
 def import_module_of_user(module: str) -> None:
-    """Import a module that registers games: `package.module`, found from the current folder too, or a file.
+    """Import a module that registers games: `package.module`, also from the current folder, or a file.
 
     Raises:
         ImportError: if there is no such module.
@@ -92,9 +94,9 @@ def import_module_of_user(module: str) -> None:
         imported = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # of what the module itself imports
+            raise  # a module that this one imports is missing
         raise ImportError(f"--import {module}: no such module", name=error.name) from None
     if path.suffix == ".py" and Path(str(imported.__file__)).resolve() != path.resolve():
         raise ImportError(
-            f"--import {module}: a module called {name} is imported already, from {imported.__file__}"
+            f"--import {module}: a module named {name} is already imported, from {imported.__file__}"
         )

@@ -1,4 +1,4 @@
-"""Rock paper scissors, over and over."""
+"""Repeated rock paper scissors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NAMES = ("rock", "paper", "scissors", "spock", "lizard")
 
 
 class RockPaperScissors(Game):
-    """Two agents choose a sign at the same time, in every step; the score decides in the end.
+    """Two agents choose a sign simultaneously in every step; the final score decides.
 
-    Of two signs the higher one wins if their difference is odd, otherwise the lower one. A difference in
-    score below `tieRewardThreshold` is a tie.
+    The higher of two signs wins if their difference is odd, otherwise the lower one. A difference in score
+    below `tieRewardThreshold` is a tie.
     """
 
     specification: Mapping[str, Any] = {
@@ -28,14 +28,14 @@ class RockPaperScissors(Game):
         "configuration": {
             "episodeSteps": {"minimum": 2},
             "signs": {
-                "description": "How many signs there are.",
+                "description": "Number of signs.",
                 "type": "integer",
                 "minimum": 3,
                 "maximum": 5,
                 "default": 3,
             },
             "tieRewardThreshold": {
-                "description": "The least score that wins; below it the episode is a tie.",
+                "description": "Minimum score to win; below it the episode is a tie.",
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 1000,
@@ -43,13 +43,13 @@ class RockPaperScissors(Game):
             },
         },
         "reward": {
-            "description": "Steps won less steps lost; in the end 0 for a tie.",
+            "description": "Steps won minus steps lost; 0 at the end for a tie.",
             "type": ["number", "null"],
             "default": 0,
         },
         "observation": {
             "lastOpponentAction": {
-                "description": "What the other chose in the last step; missing in the first.",
+                "description": "The opponent's choice in the last step; absent in the first.",
                 "type": "integer",
                 "minimum": 0,
                 "maximum": 4,
@@ -70,7 +70,7 @@ class RockPaperScissors(Game):
     }
 
     def step(self, position: Position) -> None:
-        """Compare the signs of both."""
+        """Compare the signs and update the scores."""
         signs = self.configuration["signs"]
         refused = [n for n in position.active if not _is_sign(position.seats[n].action, signs)]
         for number in refused:
@@ -90,11 +90,11 @@ class RockPaperScissors(Game):
             position.end({0: 0, 1: 0} if tie else None)
 
     def drop(self, position: Position, failed: list[int]) -> None:
-        """Let the other win."""
+        """End the episode; the other agent wins."""
         position.end({0: 1, 1: 1})
 
     def check(self, position: Position) -> None:
-        """Refuse scores and signs that are none."""
+        """Check the scores and the last signs."""
         for seat in position.seats:
             if type(seat.observation["reward"]) is not int:
                 raise ValueError(f"reward: expected an int, got {seat.observation['reward']!r}")
@@ -121,8 +121,8 @@ class RockPaperScissors(Game):
 
 
 def _last_signs(position: Position) -> list[str]:
-    """Return what each chose last, as the other has seen it; nothing before the first step."""
-    # Not their actions, which a failure or a refused sign has taken the place of.
+    """Return the agents' last valid signs; empty before the first step."""
+    # From observations, since a failure or a refused sign replaces an action.
     seen = [seat.observation.get("lastOpponentAction") for seat in position.seats]
     return [] if None in seen else [_NAMES[sign] for sign in reversed(seen) if sign is not None]
 
@@ -135,7 +135,7 @@ def compare(sign: int, other: int) -> int:
 
 
 def _is_sign(action: Any, signs: int) -> bool:
-    # 1.0 is an integer to a JSON schema.
+    # A JSON schema accepts 1.0 as an integer.
     return type(action) is int and 0 <= action < signs
 
 
@@ -144,21 +144,21 @@ def _constant(sign: int) -> Callable[..., int]:
 
 
 def copy_opponent(observation: Any, configuration: Any) -> int:
-    """Choose what the other chose last."""
+    """Choose the opponent's last sign."""
     if observation["step"] == 0:
         return random.randrange(configuration["signs"])
     return int(observation["lastOpponentAction"])
 
 
 def reactionary(observation: Any, configuration: Any) -> int:
-    """Choose the sign above the one that the other chose last."""
+    """Choose the sign after the opponent's last one."""
     if observation["step"] == 0:
         return random.randrange(configuration["signs"])
     return int((observation["lastOpponentAction"] + 1) % configuration["signs"])
 
 
 class CounterReactionary:
-    """Beat an opponent that reacts: expect it to answer the sign that has just won."""
+    """Beats a reactionary opponent, which is expected to answer the sign that has just won."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -176,7 +176,7 @@ class CounterReactionary:
 
 
 class Statistical:
-    """Choose the sign above the one that the other has chosen most often."""
+    """Chooses the sign after the opponent's most frequent one."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -188,7 +188,7 @@ class Statistical:
             return 0
         seen = observation["lastOpponentAction"]
         self._counts[seen] = self._counts.get(seen, 0) + 1
-        # Of equals the one that was seen first, which `max` returns.
+        # `max` returns the first of equals, the sign that was seen first.
         most = max(self._counts, key=self._counts.__getitem__)
         return int((most + 1) % configuration["signs"])
 

@@ -1,4 +1,4 @@
-"""Spaces of gymnasium as JSON schemas, and the default of an action."""
+"""JSON schemas of gymnasium spaces, and default actions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from parllel.envs.space_elements import zero_of
 
 
 def space_schema(space: gym.Space[Any]) -> dict[str, Any]:
-    """Return a JSON schema of the values that `to_json` makes of a space's.
+    """Return a JSON schema for values of a space, in the form of `to_json`.
 
-    Of a Box it says the shape alone: observations exceed bounds at times, and actions are clipped to them.
+    For a Box it checks only the shape: observations exceed bounds at times, and actions are clipped to them.
 
     Raises:
-        ValueError: for a space that has no JSON.
+        ValueError: for a space without a JSON form.
     """
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return {"type": "integer", "minimum": first, "maximum": first + int(space.n) - 1}
     if isinstance(space, spaces.Box):
-        # Floats that are not finite are texts.
+        # Non-finite floats are strings.
         kinds = {"b": "boolean", "f": ["number", "string"]}
         return _nested({"type": kinds.get(space.dtype.kind, "integer")}, space.shape)
     if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
@@ -37,7 +37,7 @@ def space_schema(space: gym.Space[Any]) -> dict[str, Any]:
         return {"type": "array"}
     if isinstance(space, spaces.Sequence) and not space.stack:
         return {"type": "array"}
-    raise ValueError(f"expected a space whose values have JSON, got {space}")
+    raise ValueError(f"expected a space whose values have a JSON form, got {space}")
 
 
 def _nested(schema: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
@@ -47,24 +47,24 @@ def _nested(schema: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def action_schema(space: gym.Space[Any]) -> dict[str, Any]:
-    """Return the schema of an action space; its default is 0, or the nearest that the space has."""
+    """Return the schema of an action space, with zero clipped to the space as the default."""
     try:
         return {**space_schema(space), "default": default_action(space)}
-    except TypeError:  # of texts and sequences, which have no such value
+    except TypeError:  # texts and sequences have no zero
         return space_schema(space)
 
 
 def default_action(space: gym.Space[Any]) -> Any:
-    """Return the JSON of 0, or of the nearest that an action space has.
+    """Return zero, clipped to an action space, as JSON.
 
     Raises:
-        TypeError: for spaces whose elements have no fixed size.
+        TypeError: for a space whose elements have no fixed size.
     """
     return to_json(space, zero_of(space))
 
 
 def check_mask(space: gym.Space[Any], mask: list[int] | None, action: Any) -> None:
-    """Raise ValueError for an action that its mask forbids."""
+    """Raise ValueError for an action that the mask forbids."""
     if mask is None or not isinstance(space, spaces.Discrete):
         return
     if not mask[int(action) - int(space.start)]:

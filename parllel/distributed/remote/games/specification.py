@@ -1,4 +1,4 @@
-"""What the specification of a game says, with what all games have, and the checks it stands for."""
+"""Specification of a game, completed with the fields that all games share, and its validation."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from parllel.distributed.remote.games.marks import hidden_fields
 from parllel.distributed.remote.games.position import STATUSES, PlayerState, Position
 from parllel.distributed.remote.plain_values import plain
 
-# What is added to every game that does not say otherwise.
+# Added to every game; a game may override any part.
 _CONFIGURATION: dict[str, Any] = {
     "episodeSteps": {
-        "description": "The most steps of an episode, the first state included.",
+        "description": "Maximum number of states in an episode, including the first.",
         "type": "integer",
         "minimum": 1,
-        # A replay is in memory as a whole: with small observations this is 200 MB.
+        # A replay is held in memory: with small observations this is 200 MB.
         "maximum": 100_000,
         "default": 1000,
     },
     "actTimeout": {
-        "description": "Seconds for an action, before time is taken from remainingOverageTime.",
+        "description": "Seconds per action before remainingOverageTime is used.",
         "type": "number",
         "minimum": 0,
         "default": 1,
     },
     "runTimeout": {
-        "description": "Seconds for an episode, which is not completed after that.",
+        "description": "Time limit of an episode in seconds; beyond it the episode is stopped.",
         "type": "number",
         "minimum": 0,
         "default": 1200,
     },
     "agentTimeout": {
-        "description": "Seconds that an agent may take beyond actTimeout, in all of an episode.",
+        "description": "Seconds that an agent may use beyond actTimeout during an episode.",
         "type": "number",
         "minimum": 0,
         "default": 60,
     },
     "maxLogLength": {
-        "description": "Characters of each output of an agent that are kept in each step.",
+        "description": "Characters of an agent's stdout and stderr, each, kept per step.",
         "type": "integer",
         "minimum": 0,
         "default": 10000,
     },
     "seed": {
-        "description": "Of all randomness of the first episode; null draws one.",
+        "description": "Seed of the first episode; null draws one at random.",
         "type": ["integer", "null"],
         "minimum": 0,
         "default": None,
@@ -57,7 +57,7 @@ _CONFIGURATION: dict[str, Any] = {
 }
 _OBSERVATION: dict[str, Any] = {
     "remainingOverageTime": {
-        "description": "Seconds that are left of agentTimeout; an agent that takes more is out by TIMEOUT.",
+        "description": "Seconds left of agentTimeout; an agent that exceeds them fails with TIMEOUT.",
         "type": "number",
         "shared": False,
         "default": 60,
@@ -75,19 +75,19 @@ _SIMPLE = {"type", "minimum", "maximum", "default", "description", "title"}
 
 
 class Specification:
-    """A complete specification, with compiled checks.
+    """Complete specification with compiled validators.
 
     Args:
-        given: of a game; what all games have is added.
+        given: a game's specification; the fields that all games share are added.
 
     Attributes:
-        values: JSON values, as a replay holds them.
-        shared: names of the fields of observations that all agents see.
+        values: JSON values, in the format of a replay.
+        shared: names of the observation's fields that all agents see.
         hidden: fields of observations that no agent sees.
 
     Raises:
-        ValueError: if it lacks a name or numbers of agents, a schema is none, or `shared` or `hidden` stands
-            where it has no effect.
+        ValueError: for a missing name or numbers of agents, an invalid schema, or a mark `shared` or `hidden`
+            that would have no effect.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -123,14 +123,14 @@ class Specification:
 
     @property
     def name(self) -> str:
-        """The name of the game."""
+        """Name of the game."""
         return str(self.values["name"])
 
     def configure(self, configuration: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return a configuration with all defaults; names that the specification lacks are kept.
+        """Complete a configuration with all defaults. Names unknown to the specification are kept.
 
         Raises:
-            ValueError: names what is not as its schema says.
+            ValueError: for a value that violates its schema; names it.
         """
         values = {} if configuration is None else plain(dict(configuration))
         for field, schema in self.values["configuration"].items():
@@ -142,13 +142,13 @@ class Specification:
         return values
 
     def check_number(self, n_agents: int) -> None:
-        """Raise ValueError if so many agents cannot play."""
+        """Raise ValueError for a number of agents that the game does not allow."""
         if n_agents not in self.values["agents"]:
             expected = " or ".join(str(number) for number in self.values["agents"])
             raise ValueError(f"{self.name}: expected {expected} agents, got {n_agents}")
 
     def action_error(self, action: Any) -> str | None:
-        """Return what is wrong with an action; None if it is one."""
+        """Return what is wrong with an action, or None if it is valid."""
         # The compiled schema takes 20 us even for an integer.
         if self._quick is not None and self._quick(action):
             return None
@@ -156,7 +156,7 @@ class Specification:
         return None if error is None else f"action{_where(error)}: {_what(error)}"
 
     def position(self, n_agents: int, configuration: Mapping[str, Any]) -> Position:
-        """Return a position whose seats have the defaults."""
+        """Build a position whose seats have the defaults."""
         observation = self.values["observation"]
         shared = {f: _default(observation[f], 0) for f in observation if f in self.shared}
         seats = []
@@ -176,14 +176,14 @@ class Specification:
         return Position(seats, {f: value for f, value in shared.items() if value is not _NONE})
 
     def default_action(self, number: int) -> Any:
-        """Return what the agent of a seat plays if it has no action; None if the schema has no default."""
+        """Return the action of a seat without an agent's choice; None if the schema has no default."""
         return _or_none(_default(self.values["action"], number))
 
     def check_row(self, row: Any, number: int) -> list[dict[str, Any]]:
-        """Return a step of a replay from elsewhere, with defaults for what it lacks.
+        """Validate a step of an untrusted replay. Returns it with defaults for missing fields.
 
         Raises:
-            ValueError: names what is not as the schemas say.
+            ValueError: for a value that violates its schema; names it.
         """
         where = f"{self.name}: steps[{number}]"
         if not isinstance(row, list) or len(row) not in self.values["agents"]:
@@ -208,12 +208,12 @@ class Specification:
 
 
 _NONE = object()
-# Of classes whose specification is their own: a check of all schemas takes milliseconds.
+# By class, for specifications that are class attributes: checking all schemas takes milliseconds.
 _known: WeakKeyDictionary[type[Game], tuple[Mapping[str, Any], Specification]] = WeakKeyDictionary()
 
 
 def specification_of(game: Game) -> Specification:
-    """Return the complete specification of a game; games of a class may share it."""
+    """Return the complete specification of a game. Games of one class may share it."""
     given, kind = game.specification, type(game)
     known = _known.get(kind)
     if known is not None and known[0] is given:
@@ -225,12 +225,12 @@ def specification_of(game: Game) -> Specification:
 
 
 def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schemas of fields: of those that all games have, a game may change a part."""
+    """Merge schemas of fields: a game may override parts of the common ones."""
     return {**common, **{field: {**common.get(field, {}), **own[field]} for field in own}}
 
 
 def _default(schema: Mapping[str, Any], number: int) -> Any:
-    """Return the default of a field for one seat: of a list `defaults` its own, or the last one."""
+    """Return a field's default for a seat: its item of `defaults` (or the last one), or `default`."""
     if "defaults" in schema:
         defaults: list[Any] = schema["defaults"]
         return plain(defaults[min(number, len(defaults) - 1)])
@@ -258,7 +258,7 @@ def _row_schema(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _quick_check(schema: Mapping[str, Any]) -> Callable[[Any], bool] | None:
-    """Return a check that says True for most of the valid numbers, and False for all others."""
+    """Return a fast check that accepts most valid numbers and rejects everything else, or None."""
     if schema.get("type") not in ("integer", "number") or not set(schema) <= _SIMPLE:
         return None
     kinds = (int,) if schema["type"] == "integer" else (int, float)
@@ -275,7 +275,7 @@ def _validator(name: str, schema: Mapping[str, Any]) -> Any:
 
 
 def _where(error: Any) -> str:
-    """Return the path of a value that is wrong, as it would be written in Python."""
+    """Return the path of an invalid value, in Python's notation."""
     return "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
     )

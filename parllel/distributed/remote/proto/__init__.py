@@ -1,4 +1,4 @@
-"""Calls and their results by protobuf; `kaggle_evaluation.proto` has the layout."""
+"""Calls and results as protobuf messages; `kaggle_evaluation.proto` defines them."""
 
 from parllel.distributed.remote.proto.messages import read_request, read_response, request_bytes
 

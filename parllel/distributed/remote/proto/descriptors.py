@@ -1,7 +1,7 @@
-"""The message classes, from the compiled form of `kaggle_evaluation.proto` beside this file.
+"""Message classes, from the compiled form of `kaggle_evaluation.proto` in this folder.
 
-`protoc --descriptor_set_out=kaggle_evaluation.binpb kaggle_evaluation.proto` makes it. Generated Python would
-run with one major version of protobuf alone.
+`protoc --descriptor_set_out=kaggle_evaluation.binpb kaggle_evaluation.proto` creates it. Generated Python
+code would work with one major version of protobuf only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def message_class(name: str) -> Any:
 
 @cache
 def _classes() -> dict[str, Any]:
-    # Here, as most processes that import this package never send such a message.
+    # Imported here, as most processes that import this package never send such a message.
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = descriptor_pb2.FileDescriptorSet()
     files.ParseFromString(Path(__file__).with_name("kaggle_evaluation.binpb").read_bytes())
-    # A pool of our own: another package may have messages of these names in the one that all share.
+    # A separate pool: another package may define messages of these names in the shared default pool.
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)

@@ -1,4 +1,4 @@
-"""Requests and responses as bytes, and back."""
+"""Serialisation of protobuf requests and responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parllel.distributed.wire.wire_error import WireError
 
 _DEFAULT = Limits(nbytes=16 << 20)
 _SHORT = 1 << 18
-# The messages inside a message, by the number of their field; those of a map are messages as well.
+# Nested messages by field number. The entries of a map are messages as well.
 _PARTS: dict[str, dict[int, str]] = {
     "KaggleEvaluationRequest": {2: "Payload", 3: "Entry"},
     "KaggleEvaluationResponse": {1: "Payload"},
@@ -26,12 +26,12 @@ _VARINT, _BYTES = 0, 2
 
 
 def request_bytes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Return a call as bytes.
+    """Serialise a call.
 
     name: of the function.
 
     Raises:
-        WireError: names the path of an argument that has no payload.
+        WireError: for an argument that has no payload; names its path.
     """
     request = message_class("KaggleEvaluationRequest")(name=name)
     for i, value in enumerate(args):
@@ -42,7 +42,7 @@ def request_bytes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def response_bytes(value: Any) -> bytes:
-    """Return a result as bytes; raise as `request_bytes` does."""
+    """Serialise a result. Raises as `request_bytes`."""
     response = message_class("KaggleEvaluationResponse")()
     fill(response.payload, value)
     return _serialized(response)
@@ -51,10 +51,10 @@ def response_bytes(value: Any) -> bytes:
 def read_request(
     message: bytes, limits: Limits = _DEFAULT
 ) -> tuple[str, list[Any], dict[str, Any]]:
-    """Return name, arguments and keyword arguments of a call, from whoever it may come.
+    """Return name, arguments and keyword arguments of a call from an untrusted source.
 
     Raises:
-        WireError: if the message is damaged, or exceeds a limit.
+        WireError: if the message is damaged or exceeds a limit.
     """
     request = _parsed("KaggleEvaluationRequest", message, limits)
     args = [from_payload(value, limits) for value in request.args]
@@ -62,7 +62,7 @@ def read_request(
 
 
 def read_response(message: bytes, limits: Limits = _DEFAULT) -> Any:
-    """Return the result in a response, from whoever it may come; raise as `read_request` does."""
+    """Return the result in a response from an untrusted source. Raises as `read_request`."""
     return from_payload(_parsed("KaggleEvaluationResponse", message, limits).payload, limits)
 
 
@@ -80,26 +80,28 @@ def _serialized(message: Any) -> bytes:
 
 def _parsed(name: str, message: bytes, limits: Limits) -> Any:
     if len(message) > limits.nbytes:
-        raise WireError(f"{len(message)} bytes, of {limits.nbytes} allowed (Limits.nbytes)")
-    # A short one cannot have many, and is parsed in far less time than it takes to count.
+        raise WireError(
+            f"expected at most {limits.nbytes} bytes (Limits.nbytes), got {len(message)}"
+        )
+    # A short message cannot have many fields, and is parsed faster than counted.
     if len(message) > _SHORT:
         _check_fields(message, name, 4 * limits.items)
     made = message_class(name)()
-    from google.protobuf.message import DecodeError  # as the classes: only where it is used
+    from google.protobuf.message import DecodeError  # imported late, like the message classes
 
     try:
         made.ParseFromString(message)
-    # RuntimeError and ValueError: the implementations of protobuf differ in what they raise.
+    # RuntimeError and ValueError: protobuf's implementations differ in what they raise.
     except (DecodeError, ValueError, RuntimeError) as error:
-        raise WireError(f"expected a message of protobuf: {str(error)[:200]}") from None
+        raise WireError(f"expected a protobuf message: {str(error)[:200]}") from None
     return made
 
 
 def _check_fields(message: bytes, name: str, most: int) -> None:
-    """Raise WireError if a message has more than `most` fields, those of the messages inside it included.
+    """Raise WireError if a message has more than `most` fields, nested messages included.
 
-    Each takes 40 bytes of memory once it is parsed, and two on the way. What is damaged is left to the
-    parser: counting stops there.
+    A field of two bytes takes 40 bytes of memory once parsed. Counting stops at damaged parts, which the
+    parser then reports.
     """
     left = most
     inside = [(0, len(message), name)]
@@ -121,12 +123,12 @@ def _check_fields(message: bytes, name: str, most: int) -> None:
                 _, at = _varint(message, at, end)
             elif kind in _FIXED:
                 at += _FIXED[kind]
-            else:  # a group, which no message here has
+            else:  # a group, which none of these messages has
                 at = end
 
 
 def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
+    """Return a variable-length integer and the position after it."""
     value = shift = 0
     while at < end and shift < 64:
         byte = message[at]

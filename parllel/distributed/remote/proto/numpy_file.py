@@ -1,4 +1,4 @@
-"""Arrays as `np.save` writes them, without pickles."""
+"""Arrays in the format of `np.save`, without pickle."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from parllel.distributed.wire.limits import n_nested
 from parllel.distributed.wire.wire_error import WireError
 
 _MAX_HEADER = 4096
-_KINDS = "biufcmMSU"  # of numbers, times and text
+_KINDS = "biufcmMSU"  # numbers, times and text
 _MAX_DIMENSIONS = 32
 _MAX_ROWS, _MAX_MISSING = 1 << 20, 1 << 31
-_MAX_ITEM = 1 << 16  # bytes of an element, where there are none
+_MAX_ITEM = 1 << 16  # bytes per element of an empty array
 
 
 def array_bytes(array: np.ndarray[Any, Any]) -> bytes:
-    """Return what `np.save` writes.
+    """Serialise an array in the format of `np.save`.
 
     Raises:
         WireError: for arrays of objects or records.
@@ -33,19 +33,19 @@ def array_bytes(array: np.ndarray[Any, Any]) -> bytes:
 
 
 def read_array(data: bytes) -> np.ndarray[Any, Any]:
-    """Return the array of a file of `np.save`, from whoever it may come; it can be written to.
+    """Read an array in the format of `np.save` from an untrusted source. The array is writable.
 
     Raises:
-        WireError: if it is damaged, holds objects or records, or says that it has more than it brings.
+        WireError: if the data are damaged, contain objects or records, or are not as long as announced.
     """
     file = io.BytesIO(data)
     shape, is_fortran, dtype = _header(file)
     if dtype.kind not in _KINDS:
         raise WireError(f"expected an array of numbers or text, got one of {dtype}")
     if len(shape) > _MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
-        raise WireError("expected a file of np.save, got one with a shape that is none")
+        raise WireError("expected a file of np.save, got one with an invalid shape")
     n_items = math.prod(shape)
-    # Before memory is taken: the header alone would say how much.
+    # Checked before memory is allocated, as the header may announce any amount.
     if not n_items:
         _check_empty(shape, dtype)
     expected, got = n_items * dtype.itemsize, len(data) - file.tell()
@@ -62,12 +62,12 @@ def read_array(data: bytes) -> np.ndarray[Any, Any]:
 
 
 def _header(file: io.BytesIO) -> tuple[Any, bool, np.dtype[Any]]:
-    """Return the shape, the order and the dtype that a file begins with."""
+    """Return shape, Fortran order and dtype from a file's header."""
     try:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
             raise WireError(
-                f"a file of np.save of version {version}, of 1.0 and 2.0 that are known"
+                f"expected a file of np.save of version 1.0 or 2.0, got version {version}"
             )
         read = (
             np.lib.format.read_array_header_1_0
@@ -77,20 +77,20 @@ def _header(file: io.BytesIO) -> tuple[Any, bool, np.dtype[Any]]:
         return read(file, max_header_size=_MAX_HEADER)
     except WireError:
         raise
-    # Headers are Python, which literal_eval and np.dtype refuse in many ways.
+    # Headers are Python literals, for which literal_eval and np.dtype raise all kinds of errors.
     except Exception as error:
         raise WireError(f"expected a file of np.save: {type(error).__name__}") from None
 
 
 def _check_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Check an array without elements as `wire` does: it takes a few bytes whatever its shape is."""
+    """Check an array without elements, as `wire` does: it takes a few bytes for any shape."""
     n_missing = math.prod(length or 1 for length in shape)
     if n_nested(shape) > _MAX_ROWS or n_missing > _MAX_MISSING:
         raise WireError(
-            f"an array of shape {reprlib.repr(shape)} without elements: expected at most {_MAX_ROWS} rows, "
-            f"and lengths beside 0 whose product is at most {_MAX_MISSING}"
+            f"empty array of shape {reprlib.repr(shape)}: expected at most {_MAX_ROWS} rows, and nonzero "
+            f"lengths whose product is at most {_MAX_MISSING}"
         )
     if dtype.itemsize > _MAX_ITEM:
         raise WireError(
-            f"expected a file of np.save, got one without elements of {dtype.itemsize} bytes each"
+            f"expected a file of np.save with elements of at most {_MAX_ITEM} bytes, got {dtype.itemsize}"
         )

@@ -1,11 +1,11 @@
-"""Values as payloads, and back.
+"""Conversion of values to and from Payload messages.
 
-str bool None bytes     as themselves
+str bool None bytes     unchanged
 int                     of 64 bits
 float                   rounded to 32 bits
-list, tuple             as what they are
-dict                    with keys that are str, in an order of protobuf's
-numpy array, scalar     as `np.save` writes them, bit for bit
+list, tuple             unchanged
+dict                    with str keys, in protobuf's order
+numpy array, scalar     in the format of `np.save`, bit for bit
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _FRAMES = {
     "pandas_series": "a series of pandas",
     "polars_series": "a series of polars",
 }
-# Parsers of protobuf refuse more than 100 messages inside each other, and a dict in a dict takes three.
+# Protobuf parsers refuse more than 100 levels of messages, and each level of dicts takes three.
 _DEEPEST = 30
 _LARGEST = float(np.finfo(np.float32).max)
 _FLOAT = np.float32
 
 
 def to_payload(value: Any) -> Any:
-    """Return a value as a Payload message.
+    """Convert a value to a Payload message.
 
     Raises:
-        WireError: names the path of what has no payload, such as a set or an int beyond 64 bits.
+        WireError: for a value that has no payload, such as a set or an int beyond 64 bits; names its path.
     """
     payload = message_class("Payload")()
     fill(payload, value)
@@ -45,21 +45,21 @@ def to_payload(value: Any) -> Any:
 
 
 def fill(payload: Any, value: Any, depth: int = _DEEPEST) -> None:
-    """Write a value into an empty Payload message; raise as `to_payload` does."""
+    """Write a value to an empty Payload message. Raises as `to_payload`."""
     kind = type(value)
     if value is None:
         payload.none = True
-    elif isinstance(value, np.generic):  # before float and str, from which some are derived
+    elif isinstance(value, np.generic):  # before float and str, the base classes of some
         payload.numpy_scalar = array_bytes(np.asarray(value))
     elif isinstance(value, bool):
         payload.bool = value
     elif isinstance(value, int):
         if not -(1 << 63) <= value < (1 << 63):
-            raise WireError(f"expected an int of 64 bits, got one of {value.bit_length() + 1}")
+            raise WireError(f"expected an int of 64 bits, got one of {value.bit_length() + 1} bits")
         payload.int = value
     elif isinstance(value, float):
         if math.isfinite(value) and abs(value) > _LARGEST:
-            raise WireError(f"expected a float that 32 bits hold, got {value}")
+            raise WireError(f"expected a float that fits float32, got {value}")
         payload.float = value
     elif isinstance(value, str):
         payload.str = _text(value)
@@ -78,10 +78,12 @@ def fill(payload: Any, value: Any, depth: int = _DEEPEST) -> None:
 
 def _fill_with_parts(payload: Any, value: Any, depth: int) -> None:
     if depth < 1:
-        raise WireError(f"values are nested more than {_DEEPEST} deep; perhaps one holds itself")
+        raise WireError(
+            f"values are nested more than {_DEEPEST} levels deep; perhaps one contains itself"
+        )
     if isinstance(value, Mapping):
         parts = payload.dict.payload_map
-        payload.dict.SetInParent()  # an empty one is a dict too
+        payload.dict.SetInParent()  # otherwise an empty dict would be no value at all
     else:
         holder = payload.tuple if isinstance(value, tuple) else payload.list
         holder.SetInParent()
@@ -91,7 +93,7 @@ def _fill_with_parts(payload: Any, value: Any, depth: int) -> None:
             if not isinstance(value, Mapping):
                 fill(parts.add(), item, depth - 1)
             elif not isinstance(key, str):
-                raise WireError(f"expected keys that are str, got {type(key).__name__}")
+                raise WireError(f"expected keys of type str, got {type(key).__name__}")
             else:
                 fill(parts[_text(key)], item, depth - 1)
         except WireError as error:
@@ -102,15 +104,15 @@ def _text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise WireError("expected text, got half of a surrogate pair") from None
+        raise WireError("expected text, got a lone surrogate") from None
     return str(text)
 
 
 def from_payload(payload: Any, limits: Limits | None = None) -> Any:
-    """Return the value of a Payload message, from whoever it may come. Arrays can be written to.
+    """Return the value of a Payload message from an untrusted source. Arrays are writable.
 
     Raises:
-        WireError: if it holds no value, or too many of them.
+        WireError: if it contains no value, or too many.
     """
     return _value(payload, [(limits or Limits()).items])
 
@@ -145,8 +147,10 @@ def _value(payload: Any, left: list[int]) -> Any:
     if kind in ("numpy_array", "numpy_scalar"):
         array = read_array(getattr(payload, kind))
         if kind == "numpy_scalar" and array.ndim:
-            raise WireError(f"expected a number of numpy, got an array of shape {array.shape}")
+            raise WireError(f"expected a numpy scalar, got an array of shape {array.shape}")
         return array[()] if kind == "numpy_scalar" else array
     if kind in _FRAMES:
-        raise WireError(f"{_FRAMES[kind]} cannot be read here; send its columns as arrays of numpy")
-    raise WireError("a payload without a value")
+        raise WireError(
+            f"expected values or arrays, got {_FRAMES[kind]}; send its columns as arrays"
+        )
+    raise WireError("expected a payload with a value, got an empty one")

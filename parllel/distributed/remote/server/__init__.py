@@ -1,7 +1,7 @@
-"""A server of agents: what requests may ask for, and how they reach it.
+"""Agent server.
 
-build_server   JSON and protobuf        -->  Actions      what a request asks for, by name
-Permissions    what agents it may name       Sessions     the agents that are held for clients
+build_server   parses JSON and protobuf   -->  Actions       carries out requests by name
+Permissions    agents a request may name       SessionStore  agents kept for clients
 """
 
 from parllel.distributed.remote.server.actions import Actions

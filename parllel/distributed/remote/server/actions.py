@@ -1,8 +1,9 @@
-"""What a server of agents does for a request, apart from how the request came.
+"""Actions of an agent server, independent of the wire format.
 
-request threads   Actions: one call each, side by side
-                    initialize_agents, act, dispose   the agent of a session; see Sessions
-                    run, evaluate, step, load         an environment of the request's own; a bounded number
+request threads   Actions.handle, concurrently
+                    initialize_agents, act, dispose   the agent of a session, in the SessionStore
+                    run, evaluate, step, load         a separate environment per request; bounded number
+closing thread    Actions.close: closes the sessions and the agents of episodes in progress
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from parllel.errors import ClosedError
 from parllel.types import Closeable
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
-# Of a request, by action: a misspelled field would be a default in disguise. What `debug` says, which clients
-# of the package may send, is for the operator to decide.
+# Allowed fields by action. Unknown fields are refused, as a misspelled one would silently mean the default.
+# `debug`, which kaggle-environments' clients may send, is accepted and ignored: the operator decides.
 _MADE = ("environment", "configuration", "info", "debug")
 _POSITION = (*_MADE, "state", "steps", "logs")
 _FIELDS = {
@@ -50,19 +51,19 @@ _MAX_EPISODES = 10_000  # of one request
 
 
 class Actions(Closeable):
-    """The actions that clients of a server of agents can ask for, by name.
+    """Actions that clients of an agent server can request by name. Thread-safe.
 
-    Each takes the fields of the request as a dict and returns JSON values, or text. Safe in several threads.
+    Each takes the fields of the request as a dict and returns JSON values or text.
 
     Args:
-        permissions: what agents requests may name.
-        sessions: agents held at the same time.
-        idle_s: after which an agent that is not used ends.
-        episodes: requests that play episodes at the same time.
-        settings: what the processes of agents may use; default as for an `Agent`, but that they may not write
-            below the current folder.
+        permissions: agents that requests may name.
+        sessions: maximum number of sessions.
+        idle_s: time in seconds after which an unused agent is closed.
+        episodes: maximum number of requests that play episodes at the same time.
+        settings: permissions and limits of agents' processes. By default they may not write below the current
+            folder; otherwise the defaults of `Agent`.
         debug: whether agents' output is repeated on this process's standard error.
-        logs: whether clients get what agents print, and the tracebacks of their errors.
+        logs: whether clients receive agents' output and the tracebacks of their errors.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Actions(Closeable):
         }
 
     def handle(self, args: dict[str, Any]) -> Any:
-        """Do what `args["action"]` names.
+        """Carry out the action named by `args["action"]`.
 
         Raises:
             WebError: with the status and the message of the reply.
@@ -108,13 +109,13 @@ class Actions(Closeable):
             raise WebError(400, f"action: expected one of {known}, got {got}")
         unknown = args.keys() - _FIELDS[str(name)]
         if unknown:
-            wanted = ", ".join(sorted(_FIELDS[str(name)] - {"action", "debug"}))
+            expected = ", ".join(sorted(_FIELDS[str(name)] - {"action", "debug"}))
             got = ", ".join(ascii(field)[:80] for field in sorted(unknown)[:5])
-            raise WebError(400, f"{name}: unknown fields {got}; expected {wanted}")
+            raise WebError(400, f"{name}: unknown fields {got}; expected {expected}")
         return action(args)
 
     def load_agent(self, raw: Any, environment: str, configuration: dict[str, Any] | None) -> None:
-        """Initialise the default session's agent, whatever requests may name; errors are those of `Agent`."""
+        """Build the default session's agent, bypassing the permissions. Raises as `Agent`."""
         self._sessions.put(DEFAULT, self._new_session(raw, environment, configuration, None))
 
     def action_list(self, args: dict[str, Any]) -> list[str]:
@@ -122,7 +123,7 @@ class Actions(Closeable):
         return environments()
 
     def action_initialize_agents(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Make the agent of a session, in place of the one that it has."""
+        """Build the agent of a session, replacing its current one."""
         given = Arguments(args)
         raw = given.only_agent()
         self._initialize(given, raw)
@@ -137,15 +138,16 @@ class Actions(Closeable):
             if session is None or (session.known_as, session.context.name) != (repr(raw), name):
                 session = self._initialize(given, raw)
         if session is None:
-            # With a status that clients of the package read: they take any other for a broken server.
+            # With status 200: kaggle-environments' clients take any other for a broken server.
             return {"error": NOT_INITIALIZED}
         try:
             return self._act(session, given)
-        except ClosedError:  # disposed of while this request waited for others
+        except ClosedError:
+            # Disposed, replaced or reaped while this request waited for earlier ones.
             return {"error": NOT_INITIALIZED}
 
     def action_evaluate(self, args: dict[str, Any]) -> Any:
-        """Return the rewards of each episode; with `statuses`, a dict of both for each."""
+        """Return the rewards of each episode, or with `statuses` a dict of rewards and statuses."""
         given = Arguments(args)
         episodes = given.integer("episodes", 1, 1, _MAX_EPISODES)
         with self._environment(given) as environment, self._refusing():
@@ -162,7 +164,7 @@ class Actions(Closeable):
             )
 
     def action_run(self, args: dict[str, Any]) -> Any:
-        """Play an episode and return it, as `render` asks."""
+        """Play an episode and return it, rendered as `render` requests."""
         given = Arguments(args)
         with self._environment(given) as environment, self._refusing():
             mode = given.render_mode()
@@ -174,7 +176,7 @@ class Actions(Closeable):
             return environment.render(mode)
 
     def action_step(self, args: dict[str, Any]) -> Any:
-        """Return the state that follows `steps` or `state` by `actions`, or by what `agents` do."""
+        """Return the state after `steps` or `state`, given `actions` or the `agents` that choose them."""
         given = Arguments(args)
         with self._environment(given) as environment, self._refusing():
             if given.has("actions"):
@@ -185,22 +187,23 @@ class Actions(Closeable):
             return environment.step(actions, logs)
 
     def action_load(self, args: dict[str, Any]) -> Any:
-        """Return the episode of `steps`, rebuilt, as `render` asks."""
+        """Rebuild the episode of `steps` and return it, rendered as `render` requests."""
         given = Arguments(args)
         with self._environment(given) as environment, self._refusing():
             return environment.render(given.render_mode())
 
     def action_dispose(self, args: dict[str, Any]) -> str:
-        """End the agent of a session."""
+        """Close the agent of a session."""
         ended = self._sessions.remove(Arguments(args).session())
         return "Successfully disposed" if ended else "Already disposed"
 
     def close(self) -> None:
-        """End all agents and episodes; idempotent."""
-        # Before it looks at what is playing: see `_playing_with`.
+        """Close all agents and stop episodes in progress. Idempotent."""
+        # Set before `_playing` is read: see `_playing_with`.
         self._closed = True
         self._sessions.close()
-        # One that hangs would hold up its episode, which looks for the end between two steps.
+        # An episode checks `_closed` between steps only, so that an agent that hangs would keep it from
+        # ending.
         for agent in list(self._playing):
             agent.close()
 
@@ -221,11 +224,12 @@ class Actions(Closeable):
 
     def _initialize(self, given: Arguments, raw: Any) -> Session:
         name = given.session()
+        # Before the agent is built, which may start a process. `put` checks again, under its lock.
         self._sessions.check_room(name)
         session = self._new_session(
             raw, given.environment_to_make(), given.mapping("configuration"), self._permissions
         )
-        session.asked = repr(given.mapping("configuration"))
+        session.requested = repr(given.mapping("configuration"))
         self._sessions.put(name, session)
         return session
 
@@ -252,16 +256,17 @@ class Actions(Closeable):
             return SessionContext(made.name, made.configuration, made.agents, self._debug)
 
     def _configure(self, session: Session, given: Arguments) -> None:
-        """Let the agent act with the configuration of this request, checked once for many requests."""
+        """Apply the configuration of this request to the agent, validating it only when it changes."""
+        # Not locked: of two requests at once, the agent's next act uses the configuration of either.
         if given.has("environment") and given.environment() != session.context.name:
             raise WebError(409, f"the agent was initialised for {session.context.name!r}")
-        asked = given.mapping("configuration")
-        # As text, in which 1, 1.0 and true differ.
-        if asked is not None and repr(asked) != session.asked:
+        requested = given.mapping("configuration")
+        # Compared as text, in which 1, 1.0 and true differ.
+        if requested is not None and repr(requested) != session.requested:
             with self._refusing():
-                context = self._context(session.context.name, asked)
+                context = self._context(session.context.name, requested)
             session.context.configuration = context.configuration
-            session.asked = repr(asked)
+            session.requested = repr(requested)
 
     def _allowed_agents(self, given: Arguments, environment: AgentContext) -> list[Any]:
         return [
@@ -271,8 +276,8 @@ class Actions(Closeable):
 
     @contextlib.contextmanager
     def _environment(self, given: Arguments) -> Iterator[Environment]:
-        """Make the environment of a request, in one of the places of those that play episodes."""
-        # Refused and not kept waiting: threads that wait here are missing to agents that act.
+        """Create the environment of a request, within the limit on concurrent episodes."""
+        # Refused rather than queued: threads that wait here would be missing for requests to act.
         if not self._episodes.acquire(blocking=False):
             message = "other episodes are being played; try again later"
             raise WebError(503, message, ((b"retry-after", b"1"),))
@@ -294,34 +299,35 @@ class Actions(Closeable):
 
     @contextlib.contextmanager
     def _playing_with(self, agents: list[Agent | None]) -> Iterator[None]:
-        """Let `close` end these agents."""
+        """Register agents of an episode, so that `close` can interrupt them."""
         playing = {agent for agent in agents if agent is not None}
-        # Before it looks for the end, which `close` sets before it looks at these: one sees the other.
+        # Registered before `_closed` is checked, while `close` sets that before it reads these: whichever
+        # thread comes second sees the other's write, and no episode outlives the server.
         self._playing |= playing
         try:
             self._check_not_abandoned()
             yield
         except ClosedError:
-            self._check_not_abandoned()  # `close` came between two acts
+            self._check_not_abandoned()  # closed by `close` between two acts: a 503
             raise
         finally:
             self._playing -= playing
 
     def _check_not_abandoned(self, *_: Any) -> None:
-        """End an episode whose server ends."""
+        """Abort the episode if the server is shutting down."""
         if self._closed:
-            raise WebError(503, "the server is ending")
+            raise WebError(503, "the server is shutting down")
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Turn an error of what a request asked for into a reply that says so."""
+        """Turn errors caused by a request into a 400 or 404 with their message."""
         try:
             yield
         except WebError:
             raise
         except FileNotFoundError as error:
             raise WebError(404, _one_line(error)) from error
-        # Whatever the code of an agent or of a user's environment raises is no mistake of the server.
+        # Code of agents and of users' environments may raise anything, which is not a bug of the server.
         except Exception as error:
             raise WebError(400, _one_line(error)) from error
 
@@ -333,7 +339,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _as_action(failure: AgentFailure) -> str:
-    """Return what a client of the package finds in place of an action."""
+    """Return the form of a failure that kaggle-environments' clients expect in place of an action."""
     if failure.status == "TIMEOUT":
         return "DeadlineExceeded"
     return f"BaseException::{failure.reason}"
@@ -351,7 +357,7 @@ def _batch_reply(actions: list[Any]) -> dict[str, Any]:
         for i, action in enumerate(actions)
         if isinstance(action, AgentFailure)
     }
-    found = [
+    replies = [
         _as_action(action) if isinstance(action, AgentFailure) else action for action in actions
     ]
-    return {"actions": found, "failures": failures} if failures else {"actions": found}
+    return {"actions": replies, "failures": failures} if failures else {"actions": replies}

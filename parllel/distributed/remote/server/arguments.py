@@ -1,4 +1,4 @@
-"""The fields of a request, checked as they are read."""
+"""Fields of a request, validated on access."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from parllel.distributed.remote.server.sessions import checked_name
 from parllel.distributed.web.web_error import WebError
 from parllel.policies.env_names import names_code
 
-_MODES = ("json", "ansi", "html")  # of render
+_MODES = ("json", "ansi", "html")  # accepted by `render`
 
 
 class Arguments:
-    """Read the fields of a request; each method raises a WebError with status 400 for another kind of value.
+    """Typed access to the fields of a request. Each method raises WebError 400 for an invalid value.
 
-    null is the same as a field that is not there.
+    null is the same as a missing field.
     """
 
     def __init__(self, args: dict[str, Any]) -> None:
@@ -28,14 +28,16 @@ class Arguments:
         """Return the environment's name."""
         name = self._args.get("environment")
         if not isinstance(name, str) or not name:
-            raise WebError(400, "environment: expected a name; the action list returns them")
+            raise WebError(400, "environment: expected a name; the action `list` returns them")
         return name
 
     def environment_to_make(self) -> str:
-        """Return the environment's name, which is one that leads to no code that the request chooses."""
+        """Return the environment's name. Refuses names by which a request would choose code to import."""
         name = self.environment()
         if names_code(name):
-            raise WebError(400, f"environment {name!r}: a request may name no module and no file")
+            raise WebError(
+                400, f"environment {name!r}: expected a registered name, not a module or file"
+            )
         return name
 
     def session(self) -> str:
@@ -66,21 +68,21 @@ class Arguments:
         return value
 
     def items(self, name: str) -> list[Any]:
-        """Return a field that is an array, and must be there."""
+        """Return a required field that is an array."""
         value = self.list_or_none(name)
         if value is None:
             raise WebError(400, f"{name}: expected an array")
         return value
 
     def flag(self, name: str) -> bool:
-        """Return a field that is true or false; false if it is not there."""
+        """Return a field that is true or false; false if missing."""
         value = self._args.get(name)
         if value is not None and not isinstance(value, bool):
             raise WebError(400, f"{name}: expected true or false")
         return bool(value)
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a field that is an integer within bounds."""
+        """Return a field that is an integer within bounds, or the default."""
         value = self._args.get(name)
         if value is None:
             return default
@@ -89,26 +91,26 @@ class Arguments:
         return value
 
     def steps(self) -> list[Any] | None:
-        """Return `steps`, or the only one that `state` stands for."""
+        """Return `steps`, or a single step made of `state`."""
         steps = self.list_or_none("steps")
         if steps is None and self.has("state"):
             return [self.items("state")]
         return steps
 
     def observation(self) -> dict[str, Any]:
-        """Return `state.observation`, {} if it is not there."""
+        """Return `state.observation`, {} if missing."""
         state = self.mapping("state") or {}
         return _checked_observation(state.get("observation"), "state.observation")
 
     def observations(self) -> list[dict[str, Any]] | None:
-        """Return the observations of a batch, or None for a request with a single one."""
+        """Return the observations of a batch, or None for a request with a single observation."""
         given = self.list_or_none("observations")
         if given is None:
             return None
         return [_checked_observation(given[i], f"observations[{i}]") for i in range(len(given))]
 
     def render_mode(self) -> str:
-        """Return the mode of `render`, "json" if it is not there."""
+        """Return the mode of `render`, "json" if missing."""
         mode = (self.mapping("render") or {}).get("mode", "json")
         if mode not in _MODES:
             raise WebError(400, f"render.mode: expected one of {', '.join(_MODES)}")

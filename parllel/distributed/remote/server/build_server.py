@@ -1,4 +1,4 @@
-"""How requests reach the actions: JSON and protobuf in, JSON and protobuf out."""
+"""HTTP interface of an agent server: requests and replies in JSON and protobuf."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _HTML = "text/html; charset=utf-8"
 def build_server(
     settings: ServerSettings | None = None, actions: Actions | None = None, *, ready: bool = True
 ) -> App:
-    """Return an application that serves agents and plays episodes.
+    """Build an application that serves agents and plays episodes.
 
-    actions: closed by the caller, after the server.
+    actions: to be closed by the caller, after the server.
     """
     wire = _Wire(actions or Actions())
     handlers = {"GET": wire.get, "POST": wire.post}
@@ -41,7 +41,7 @@ class _Wire:
     def get(self, request: Request) -> Any:
         """Answer `list`, the only action without effects."""
         if request.query.get("action", "list") != "list":
-            raise WebError(405, "GET answers the action list alone; use POST")
+            raise WebError(405, "GET supports only the action list; use POST")
         return self._actions.action_list({})
 
     def post(self, request: Request) -> Response:
@@ -60,12 +60,12 @@ class _Wire:
         ):
             if value is not None and args.setdefault(field, value) != value:
                 if args[field] is not None:
-                    raise WebError(400, f"{_OTHER_PLACE[field]}: the body has another in {field}")
+                    raise WebError(400, f"{_OTHER_PLACE[field]}: differs from {field} in the body")
                 args[field] = value
         return _json_reply(self._actions.handle(args), args)
 
     def _proto(self, request: Request) -> Response:
-        """Answer a turn; whatever is wrong with it, the reply is protobuf too."""
+        """Answer a turn in protobuf, errors included."""
         try:
             return _proto_reply(self._turn(request))
         except WebError as error:
@@ -75,9 +75,7 @@ class _Wire:
 
     def _turn(self, request: Request) -> dict[str, Any]:
         if _agents_of_query(request) is not None:
-            message = (
-                f"{_AGENTS}: a turn names no environment; name the agent by the JSON action act"
-            )
+            message = f"{_AGENTS}: a turn names no environment; use the JSON action act"
             raise WebError(400, message)
         name, values, named = read_request(request.body, request.limits)
         if name != _ENDPOINT:
@@ -99,16 +97,16 @@ class _Wire:
 
 
 def _agents_of_query(request: Request) -> list[str] | None:
-    """Return what the query names as kaggle-environments reads it, the only field that a POST may have there.
+    """Return the agents in the query, as kaggle-environments sends them; no other field is allowed there.
 
     Raises:
-        WebError: 400 for any other: the agent would answer as if it were not there.
+        WebError: 400 for any other field, which would otherwise be ignored.
     """
     for name in request.query:
         if name != _AGENTS:
             raise WebError(
                 400,
-                f"query: {name[:80]}: expected no field but {_AGENTS}; put others into the body",
+                f"query: {name[:80]}: expected no field except {_AGENTS}; put others into the body",
             )
     return [request.query[_AGENTS]] if request.query else None
 
@@ -117,7 +115,7 @@ _FIELDS = {"observation", "configuration"}
 
 
 def _json_reply(value: Any, args: dict[str, Any]) -> Response:
-    if isinstance(value, str):  # of dispose, or an episode that is rendered
+    if isinstance(value, str):  # from `dispose`, or a rendered episode
         mode = (args.get("render") or {}).get("mode", "json")
         if args["action"] == "dispose":
             return Response(value.encode(), content_type=_TEXT)
@@ -129,6 +127,6 @@ def _json_reply(value: Any, args: dict[str, Any]) -> Response:
 def _proto_reply(value: dict[str, Any], status: int = 200) -> Response:
     try:
         body = response_bytes(value)
-    except WireError as error:  # an action that JSON has and protobuf has not
-        body = response_bytes({"error": f"the reply has no protobuf: {error}"})
+    except WireError as error:  # an action that JSON can represent and protobuf cannot
+        body = response_bytes({"error": f"the reply has no protobuf form: {error}"})
     return Response(body, status, PROTOBUF)

@@ -1,4 +1,4 @@
-"""What the commands read from their arguments, and where their results go."""
+"""Parsing of the commands' arguments, and output of their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parllel.distributed.wire.limits import Limits
 from parllel.distributed.wire.wire_error import WireError
 from parllel.runs.trust import check_source
 
-# Files that the user names may be of any size: replays of long episodes are.
+# For files named by the user, which may be large: replays of long episodes.
 _FILE_LIMITS = Limits(nbytes=1 << 30, items=100_000_000)
 _JSON_STARTS = tuple('{["-0123456789')
 _WORDS = ("null", "true", "false")
@@ -23,10 +23,10 @@ _TRUE, _FALSE = ("1", "true", "yes"), ("0", "false", "no", "none", "")
 
 
 def json_value(text: str | None, flag: str, kind: type | None = None) -> Any:
-    """Return the value of a flag that takes JSON, None without it.
+    """Return the value of a flag that takes JSON, or None without the flag.
 
     Raises:
-        ValueError: naming the flag, if it is no JSON or not of a kind.
+        ValueError: for invalid JSON or another type than `kind`; names the flag.
     """
     if text is None:
         return None
@@ -35,15 +35,15 @@ def json_value(text: str | None, flag: str, kind: type | None = None) -> Any:
     except (WireError, UnicodeEncodeError) as error:
         raise ValueError(f"{flag}: expected JSON, got {text[:100]!r}: {error}") from None
     if kind is not None and not isinstance(value, kind):
-        wanted = "an object" if kind is dict else "an array"
-        raise ValueError(f"{flag}: expected {wanted} in JSON, got {text[:100]}")
+        expected = "an object" if kind is dict else "an array"
+        raise ValueError(f"{flag}: expected {expected} in JSON, got {text[:100]}")
     return value
 
 
 def agent_spec(text: str) -> Any:
-    """Return the specification of an agent: JSON where it looks like it, else the text itself.
+    """Return an agent's specification: JSON if the text looks like it, otherwise the text.
 
-    A file of such a name is `./3`.
+    A file whose name looks like JSON can be written as `./3`.
     """
     if text in _WORDS or text.startswith(_JSON_STARTS):
         return json_value(text, "--agents")
@@ -51,10 +51,10 @@ def agent_spec(text: str) -> Any:
 
 
 def flag_value(text: str, flag: str) -> bool:
-    """Return what a flag of true or false says.
+    """Parse the value of a boolean flag.
 
     Raises:
-        ValueError: for another word.
+        ValueError: for any other word.
     """
     if text.lower() in _TRUE:
         return True
@@ -64,7 +64,7 @@ def flag_value(text: str, flag: str) -> bool:
 
 
 def with_token(raw: Any, token: str | None) -> Any:
-    """Return a specification whose URL, if it has one and no user or password, has a token for password."""
+    """Add a token as password to the URL of a specification, unless it has a user or password already."""
     if token is None:
         return raw
     if isinstance(raw, str) and raw.startswith(("http://", "https://")):
@@ -81,10 +81,10 @@ def with_token(raw: Any, token: str | None) -> Any:
 
 
 def agents_of(arguments: argparse.Namespace) -> list[Any]:
-    """Return what --agents names; URLs have the token of a file or the environment.
+    """Return the specifications of --agents. URLs get the token from a file or the environment.
 
     Raises:
-        ValueError: for JSON that is none, and for a run whose script is not to be executed.
+        ValueError: for invalid JSON, or a run whose script must not be executed.
     """
     token = read_token(arguments.token_file)
     specs = [agent_spec(text) for text in arguments.agents]
@@ -94,10 +94,10 @@ def agents_of(arguments: argparse.Namespace) -> list[Any]:
 
 
 def agent_variables(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the environment variables that agents are to have, of --agent-env.
+    """Return the names of --agent-env, the environment variables to pass to agents.
 
     Raises:
-        ValueError: for one that is not set.
+        ValueError: for a variable that is not set.
     """
     for name in arguments.agent_env:
         if name not in os.environ and not any(letter in name for letter in "*?["):
@@ -106,14 +106,14 @@ def agent_variables(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def check_agent(spec: Any, *, trusted: bool) -> None:
-    """Refuse the folder of a run whose script is not to be executed, as `check_source` does."""
-    # Without the file there is nothing to execute, and what takes the specification says what it is.
+    """Refuse the folder of a run whose script must not be executed, as `check_source` does."""
+    # Without a run.json nothing is executed, and building the agent reports what is wrong.
     if isinstance(spec, str) and os.path.isfile(os.path.join(spec, "run.json")):
         check_source(spec, trusted=trusted)
 
 
 def read_json_file(path: str, flag: str) -> Any:
-    """Return the value of a JSON file.
+    """Return the content of a JSON file.
 
     Raises:
         OSError: if it cannot be read.
@@ -126,7 +126,7 @@ def read_json_file(path: str, flag: str) -> Any:
 
 
 def write_result(value: Any, path: str | None) -> None:
-    """Write JSON values, or text, and a line end to a file or stdout."""
+    """Write JSON values or text, with a final newline, to a file or stdout."""
     text = value if isinstance(value, str) else json_bytes(value).decode()
     if not text.endswith("\n"):
         text += "\n"

@@ -29,7 +29,7 @@ _FAILED = ("ERROR", "INVALID", "TIMEOUT")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play an episode and write it; return the exit status."""
+    """Play an episode and write it. Returns the exit status."""
     mode = _render_mode(arguments)
     with _environment(arguments) as environment:
         environment.run(agents_of(arguments))
@@ -38,12 +38,12 @@ def run(arguments: argparse.Namespace) -> int:
         failed = any(state["status"] in _FAILED for state in environment.state)
         stopped = environment.info.get("stopped")
     if stopped:
-        _say(f"parllel remote run: the episode was stopped {stopped}: it has no result")
+        _warn(f"parllel remote run: the episode was stopped {stopped}: it has no result")
     return AGENT_FAILED if failed or stopped else 0
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """Play episodes and write their rewards; return the exit status."""
+    """Play episodes and write their rewards. Returns the exit status."""
     _import(arguments)
     if arguments.episodes < 1:
         raise ValueError(f"--episodes: expected at least 1, got {arguments.episodes}")
@@ -60,12 +60,12 @@ def evaluate(arguments: argparse.Namespace) -> int:
             on_episode=progress,
             settings=_settings(arguments),
         )
-    shown = results if arguments.statuses else [one["rewards"] for one in results]
+    shown = results if arguments.statuses else [result["rewards"] for result in results]
     write_result(shown, arguments.out)
-    failed = any(status in _FAILED for one in results for status in one["statuses"])
-    stopped = [one["stopped"] for one in results if "stopped" in one]
+    failed = any(status in _FAILED for result in results for status in result["statuses"])
+    stopped = [result["stopped"] for result in results if "stopped" in result]
     if stopped:
-        _say(
+        _warn(
             f"parllel remote evaluate: {len(stopped)} of {len(results)} episodes were stopped "
             f"{stopped[0]}: their rewards are null"
         )
@@ -73,7 +73,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def step(arguments: argparse.Namespace) -> int:
-    """Advance an episode and write the next state; return the exit status."""
+    """Advance an episode and write the next state. Returns the exit status."""
     actions = json_value(arguments.actions, "--actions", list)
     with _environment(arguments) as environment:
         logs: list[Any] = []
@@ -83,11 +83,11 @@ def step(arguments: argparse.Namespace) -> int:
                 actions, logs = runner.act()
         state = environment.step(actions, logs)
         write_result(state, arguments.out)
-    return AGENT_FAILED if any(one["status"] in _FAILED for one in state) else 0
+    return AGENT_FAILED if any(agent["status"] in _FAILED for agent in state) else 0
 
 
 def load(arguments: argparse.Namespace) -> int:
-    """Write an episode that was played before; return the exit status."""
+    """Write a saved episode. Returns the exit status."""
     mode = _render_mode(arguments)
     with _environment(arguments) as environment:
         write_result(environment.render(mode), arguments.out)
@@ -95,26 +95,26 @@ def load(arguments: argparse.Namespace) -> int:
 
 
 def list_environments(arguments: argparse.Namespace) -> int:
-    """Write the names of the environments; return the exit status."""
+    """Write the names of the environments. Returns the exit status."""
     _import(arguments)
     write_result(environments(), None)
     return 0
 
 
-def _say(sentence: str) -> None:
+def _warn(sentence: str) -> None:
     if sys.stderr is not None:  # None if the process was started with it closed
         print(sentence, file=sys.stderr)
 
 
 def _environment(arguments: argparse.Namespace) -> Environment:
-    """Make the environment of the flags, over what a file says."""
+    """Create the environment from the flags and the file of --in; flags take precedence."""
     _import(arguments)
     found: dict[str, Any] = {}
     path = getattr(arguments, "in_file", None)
     if path is not None:
         found = read_json_file(path, "--in")
         if not isinstance(found, dict):
-            raise ValueError(f"--in {path}: expected an episode that `parllel remote run` wrote")
+            raise ValueError(f"--in {path}: expected an episode written by `parllel remote run`")
     steps = json_value(arguments.steps, "--steps", list)
     state = json_value(getattr(arguments, "state", None), "--state", list)
     if state is not None:
@@ -125,8 +125,8 @@ def _environment(arguments: argparse.Namespace) -> Environment:
     name = arguments.environment or found.get("name")
     if arguments.environment is None and names_code(str(name)):
         raise ValueError(
-            f"--in {path}: environment {name!r}: a file may name no module and no file; if you trust "
-            "this name, give it as --environment"
+            f"--in {path}: environment {name!r}: expected a registered name, not a module or file. If you "
+            "trust this name, pass it as --environment"
         )
     if name is None:
         raise ValueError("expected --environment NAME, or --in FILE with an episode")
@@ -166,7 +166,7 @@ def _write_logs(environment: Environment, path: str | None) -> None:
 
 @contextlib.contextmanager
 def _progress(episodes: int) -> Iterator[Any]:
-    """Show a bar on stderr while several episodes are played, if it is looked at."""
+    """Show a progress bar for several episodes, if stderr is a terminal."""
     if episodes == 1 or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

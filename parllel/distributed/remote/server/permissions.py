@@ -1,4 +1,4 @@
-"""What agents requests may name."""
+"""Permissions: the agents that requests may name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NAMED = re.compile(r"(?P<path>.+\.py)(?P<name>:\w+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Permissions:
-    """Which agents a request may name, beside built-in ones and constant actions.
+    """Agents that a request may name, besides built-in ones and constant actions.
 
     Attributes:
-        agent_root: files, archives, and folders of runs or with a main.py, below this folder, links resolved;
-            None allows none. The script of a run must be below it too.
-        allow_source: Python source text.
-        allow_url: agents behind URLs.
+        agent_root: allows files, archives, run folders and folders with a main.py below this folder, with
+            links resolved; None allows none. The script of a run must be below it too.
+        allow_source: allows Python source text.
+        allow_url: allows agents at URLs.
     """
 
     agent_root: Path | None = None
@@ -41,20 +41,20 @@ class Permissions:
         object.__setattr__(self, "agent_root", root)
 
     def allowed(self, raw: Any, environment: AgentContext) -> Any:
-        """Return a specification from a request as an Agent takes it, its path resolved.
+        """Check a specification from a request; return it for an Agent, with its path resolved.
 
         Raises:
-            WebError: 403 with the flag that would allow it, 404 for a file that is not there.
+            WebError: 403 with the flag that would allow it, 404 for a file that does not exist.
         """
         if isinstance(raw, str) and len(raw) > _MAX_LINE and "\n" not in raw:
-            # Neither a path nor what a person writes; to find out whether it is Python would mean parsing it.
+            # Neither a path nor written by a person. Finding out whether it is Python would mean parsing it.
             raise WebError(400, f"agents: expected at most {_MAX_LINE:,} characters in a line")
         kind = kind_of(raw, environment)
         if kind in ("builtin", "constant"):
             return raw
         if kind in ("url", "proto"):
             if not self.allow_url:
-                raise WebError(403, "agents behind URLs need a server with --allow-url")
+                raise WebError(403, "agents at URLs need a server with --allow-url")
             return raw
         if kind == "source":
             if not self.allow_source:
@@ -74,10 +74,10 @@ class Permissions:
             path = (root / raw.removesuffix(name)).resolve()
             inside = path.is_relative_to(root)
             exists = inside and (path.is_file() or path.is_dir())
-        except (OSError, ValueError, RuntimeError) as error:  # too long, NUL, a circle of links
+        except (OSError, ValueError, RuntimeError) as error:  # too long, NUL, a loop of links
             raise WebError(400, "agents: expected the path of a file or folder") from error
         if not inside:
-            # Said before anything is said of the file: what is outside is no business of a client.
+            # Before any check of existence, so that clients learn nothing about files outside.
             raise WebError(403, "the agent's path leads out of the folder of --agent-root")
         if not exists:
             raise WebError(404, f"agents: there is no file {raw[:200]} below --agent-root")
@@ -89,7 +89,7 @@ class Permissions:
         return f"{path}{name}"
 
     def _check_run(self, path: Path, root: Path) -> None:
-        """Refuse a run whose script is elsewhere: the folder may have been made to name any file."""
+        """Refuse a run whose script is outside the root, as a forged folder could name any file."""
         try:
             record = RunFolder.open(str(path)).read_record()
             script = record.source()

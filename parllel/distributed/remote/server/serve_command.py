@@ -1,4 +1,4 @@
-"""`parllel remote serve`: serve agents, and episodes between them, until a signal."""
+"""`parllel remote serve`: a server of agents and of episodes between them, until a signal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from parllel.system.processes.confinement import hide_from_others
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status."""
+    """Serve until SIGTERM or SIGINT. Returns the exit status."""
     if (arguments.agent is None) != (arguments.environment is None):
         raise ValueError("--agent SPEC and --environment NAME: expected both or none")
     for flag in ("max_sessions", "idle", "memory"):
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         allowed_hosts=tuple(arguments.allow_host),
         max_body_bytes=arguments.max_body_bytes,
         requests_per_s=arguments.rate,
-        # One for each agent that may never answer, and as many for the others.
+        # One for each agent, which may never answer, and as many for other requests.
         handler_threads=2 * arguments.max_sessions,
         access_log=arguments.access_log,
     )
@@ -65,9 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
         debug=flag_value(arguments.debug, "--debug"),
         logs=arguments.agent_logs,
     ) as actions:
-        # Before the agent is made, which may take long: a port that is in use is said at once.
+        # Before the agent is built, which may take long: a port in use is reported at once.
         server = WebServer(build_server(settings, actions))
-        # The environment variables of this process, and what it has read of files, may be secrets.
+        # Agents must not read this process's memory: it contains the token and environment variables.
         hidden = hide_from_others()
         try:
             if arguments.agent is not None:

@@ -1,4 +1,4 @@
-"""One agent that a server holds for a client."""
+"""Session of a server: an agent kept for a client."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from parllel.distributed.remote.agent import Agent
 from parllel.distributed.web.web_error import WebError
 from parllel.types import Closeable
 
-# Requests that one agent may have in threads at a time: all but one wait for it. Without a limit, the clients
-# of one slow agent would take the threads of all others.
+# Requests per agent that may hold a thread; all but one wait for the agent's lock. Without a limit, the
+# clients of one slow agent would occupy the threads of all others.
 MAX_ACTS = 8
 
 
 class SessionContext:
-    """What the agent of a session knows of its environment.
+    """Environment of a session's agent, an `AgentContext` without a game.
 
     Attributes:
         name, agents, debug: as in `AgentContext`.
-        configuration: of the latest request to act, as an agent may play several episodes.
+        configuration: from the latest request to act, as an agent may play several episodes.
     """
 
     def __init__(
@@ -39,50 +39,52 @@ class SessionContext:
 
 
 class Session(Closeable):
-    """An agent, the environment that it was made for, and when it was last used.
+    """Agent, the context it was built with, and the time of its last use.
 
     Args:
-        known_as: the specification in the request that made it, as text, in which 1 and true differ; "" if no
-            request did.
+        known_as: specification in the request that created it, as text, in which 1 and true differ; "" if it
+            was not created by a request.
         agent: closed with the session.
-        context: what it was made with.
+        context: the context it was built with.
     """
 
     def __init__(self, known_as: str, agent: Agent, context: SessionContext) -> None:
         self.known_as = known_as
         self.agent = agent
         self.context = context
-        self.asked: str | None = None  # the configuration of the latest request that had one
+        self.requested: str | None = None  # configuration of the latest request that had one
+        # Guards the two below; held for moments only, never during an act.
         self._lock = threading.Lock()
-        self._acts = 0
-        self._used = time.monotonic()
+        self._acts = 0  # requests that act or wait to
+        self._used = time.monotonic()  # end of the last act
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """Hold one of the places of requests that act.
+        """Count a request that acts, within the limit of MAX_ACTS.
 
         Raises:
-            WebError: 429, if all are taken.
+            WebError: 429, if there are too many already.
         """
         with self._lock:
             if self._acts >= MAX_ACTS:
-                message = f"the agent has {MAX_ACTS} requests to answer already; try again later"
+                message = f"the agent has {MAX_ACTS} pending requests; try again later"
                 raise WebError(429, message, ((b"retry-after", b"1"),))
             self._acts += 1
         try:
             yield
         finally:
-            # Both at once: in between, a session that was busy for long would seem to be idle for as long.
+            # Both under one lock: in between, a session that was busy for long would look idle for as long,
+            # and the reaper would close it.
             with self._lock:
                 self._acts -= 1
                 self._used = time.monotonic()
 
     @property
     def idle_s(self) -> float:
-        """Seconds since it was last used; 0 while it is in use."""
+        """Seconds since the last use; 0 while in use."""
         with self._lock:
             return 0.0 if self._acts else time.monotonic() - self._used
 
     def close(self) -> None:
-        """End the agent, even while it acts; idempotent."""
+        """Close the agent, even while it acts. Idempotent."""
         self.agent.close()

@@ -1,9 +1,10 @@
-"""The agents that a server holds, by session.
+"""Sessions of a server, by name::
 
-request threads   get, put, remove                    all under one lock, which is held for no agent's work
-reaper thread     every so often: remove idle ones    ended by close()
+    request threads   get, put, remove                      under one lock, never held while an agent works
+    reaper thread     periodically: closes idle sessions    stopped by close()
 
-Agents are closed outside of the lock: ending a process may take seconds.
+A session is removed under the lock and closed outside it, because closing a process may take seconds. The
+thread that removes a session closes it, so each is closed exactly once.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _MAX_REAPS_PER_IDLE = 4
 
 
 def checked_name(name: object) -> str:
-    """Return the name of a session.
+    """Check the name of a session and return it; None gives the default session.
 
     Raises:
-        WebError: 400 for another form.
+        WebError: 400 for an invalid name.
     """
     if name is None:
         return DEFAULT
@@ -34,11 +35,11 @@ def checked_name(name: object) -> str:
 
 
 class SessionStore(Closeable):
-    """A bounded number of agents by name; those that are not used end.
+    """Bounded number of sessions by name. Idle sessions are closed.
 
     Args:
-        most: at the same time.
-        idle_s: after which an unused one ends.
+        most: maximum number of sessions.
+        idle_s: time in seconds after which an unused session is closed.
     """
 
     def __init__(self, most: int, idle_s: float) -> None:
@@ -53,34 +54,35 @@ class SessionStore(Closeable):
         return len(self._held)
 
     def get(self, name: str) -> Session | None:
-        """Return the session of a name, or None."""
+        """Return the session of a name, or None. Other threads may close it at any time."""
+        # No lock: a single look-up of a dict is atomic.
         return self._held.get(name)
 
     def check_room(self, name: str) -> None:
-        """Refuse a new session before its agent is made.
+        """Refuse a new session before its agent is built.
 
         Raises:
             WebError: 503, if there is no room for it.
         """
-        # Without the lock: this only spares an agent that would be made in vain, and `put` decides.
+        # Without the lock: this only avoids building an agent in vain. `put` decides.
         if name not in self._held and len(self._held) >= self._most:
-            # The reaper comes by turns, so that some may be idle and not be gone yet.
+            # The reaper runs periodically, so some sessions may be idle and not closed yet.
             self.end_idle()
             if len(self._held) >= self._most:
                 message = (
-                    f"all {self._most} sessions are in use: dispose of one, or try again later"
+                    f"all {self._most} sessions are in use; dispose of one, or try again later"
                 )
                 raise WebError(503, message, ((b"retry-after", b"1"),))
 
     def put(self, name: str, session: Session) -> None:
-        """Hold a session, in place of the one that has its name.
+        """Store a session, replacing the one of the same name. Takes ownership.
 
         Raises:
-            WebError: 503, if there is no room, after the session has been closed.
+            WebError: 503, if there is no room; the session is closed.
         """
         with self._lock:
-            # The end is looked at under the lock: `close` sets it and takes the sessions under it at once, so
-            # that none is put after that and left to nothing.
+            # `_end` is checked under the lock under which `close` sets it and takes all sessions. A session
+            # put after that would never be closed.
             full = name not in self._held and len(self._held) >= self._most
             if full or self._end.is_set():
                 unwanted: Session | None = session
@@ -90,11 +92,12 @@ class SessionStore(Closeable):
                 self._start_reaper()
         if unwanted is not None:
             unwanted.close()
+        # Raised after closing, so that a refused session leaves no process behind.
         if unwanted is session:
-            raise WebError(503, f"all {self._most} sessions are in use: dispose of one")
+            raise WebError(503, f"all {self._most} sessions are in use; dispose of one")
 
     def remove(self, name: str) -> bool:
-        """End a session; return whether there was one."""
+        """Close a session. Returns whether it existed."""
         with self._lock:
             session = self._held.pop(name, None)
         if session is None:
@@ -103,8 +106,10 @@ class SessionStore(Closeable):
         return True
 
     def end_idle(self) -> None:
-        """End the sessions that have not been used for too long."""
+        """Close the sessions that have been idle for too long."""
         with self._lock:
+            # A session that a request has looked up but not yet used counts as idle: the request then finds
+            # its agent closed, and reports that there is none.
             idle = {name for name, held in self._held.items() if held.idle_s > self._idle_s}
             ended = [self._held.pop(name) for name in idle]
         for session in ended:
@@ -112,24 +117,24 @@ class SessionStore(Closeable):
 
     def _start_reaper(self) -> None:
         if self._reaper is None:
-            # A daemon, as a server that is not closed must not keep its process from ending.
+            # A daemon, so that a server that is never closed does not keep its process alive.
             self._reaper = threading.Thread(
                 target=self._reap, name="parllel-remote-sessions", daemon=True
             )
             self._reaper.start()
 
     def _reap(self) -> None:
-        # A wait for the end, and no sleep, so that `close` has not to wait for a turn.
+        # Waits for the event instead of sleeping, so that `close` ends it at once.
         while not self._end.wait(self._idle_s / _MAX_REAPS_PER_IDLE):
             self.end_idle()
 
     def close(self) -> None:
-        """End all sessions; idempotent."""
+        """Close all sessions and stop the reaper. Idempotent."""
         with self._lock:
             self._end.set()
             held, self._held = list(self._held.values()), {}
         for session in held:
             session.close()
-        # At most it is closing a session, whose process is killed.
+        # It may still be closing a session, which takes as long as killing a process.
         if self._reaper is not None:
             self._reaper.join()

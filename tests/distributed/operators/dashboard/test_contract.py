@@ -178,8 +178,8 @@ def test_a_second_one_at_the_same_port_is_refused_and_leaves_nothing(served, tmp
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert second.returncode == 2
     assert second.stderr == (
-        f"parllel: [Errno 98] 127.0.0.1:{port} is in use; end what listens there, or choose another "
-        "--port\n"
+        f"parllel: [Errno 98] 127.0.0.1:{port} is in use. Stop the program that listens there, or choose "
+        "another --port\n"
     )
     assert not (tmp_path / "second").exists()
 

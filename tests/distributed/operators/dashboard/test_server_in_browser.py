@@ -59,7 +59,7 @@ def test_the_address_for_other_machines_opens_the_page(pages, tmp_path):
         if said[0].startswith("from other machines: "):
             ShownBoard(pages.open(said[0].rpartition(" ")[2]))
             said.append(server.process.stderr.readline().strip())
-        assert said[-1].startswith("warning: at 0.0.0.0 every machine that reaches this one can")
+        assert said[-1].startswith("warning: at 0.0.0.0 every machine that can reach this one can")
         # Chromium says that this header is for origins of this machine, or with TLS.
         policy = "The Cross-Origin-Opener-Policy header has been ignored"
         pages.errors[:] = [one for one in pages.errors if not one.startswith(policy)]

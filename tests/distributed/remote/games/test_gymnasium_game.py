@@ -56,7 +56,7 @@ def test_a_replay_is_rebuilt_by_its_seed_and_its_actions():
     with pytest.raises(ValueError, match=r"info with its \"seed\", got None"):
         make("gymnasium/CartPole-v1", steps=replay["steps"])
     other = {"seed": replay["info"]["seed"] + 1}
-    with pytest.raises(ValueError, match=r"steps\[0\] came out otherwise .* another seed"):
+    with pytest.raises(ValueError, match=r"steps\[0\] differs when .* another seed"):
         make("gymnasium/CartPole-v1", info=other, steps=replay["steps"])
 
 
@@ -142,5 +142,5 @@ def test_unknown_environments_are_named(name):
 
 def test_environments_whose_values_have_no_json_are_refused():
     space = gym.spaces.Graph(gym.spaces.Discrete(2), None)
-    with pytest.raises(ValueError, match="whose values have JSON, got Graph"):
+    with pytest.raises(ValueError, match="whose values have a JSON form, got Graph"):
         space_schema(space)

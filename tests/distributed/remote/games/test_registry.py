@@ -35,7 +35,12 @@ def test_shipped_and_registered_games_are_listed():
     [
         ("a b", Nim, ValueError, "expected a name of letters"),
         ("", Nim, ValueError, "expected a name of letters"),
-        ("gymnasium/Mine-v0", Nim, ValueError, "stands for an environment of another library"),
+        (
+            "gymnasium/Mine-v0",
+            Nim,
+            ValueError,
+            "expected a name without the prefix of another library",
+        ),
         ("mine", Nim(), TypeError, "expected a class derived from Game"),
     ],
 )
@@ -70,7 +75,7 @@ def test_a_file_of_the_user_is_imported(tmp_path, monkeypatch):
     assert "penny" in environments()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "penny_game.py").write_text(MODULE)
-    with pytest.raises(ImportError, match="a module called penny_game is imported already"):
+    with pytest.raises(ImportError, match="a module named penny_game is already imported"):
         import_module_of_user(str(tmp_path / "other" / "penny_game.py"))
 
 

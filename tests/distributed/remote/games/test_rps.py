@@ -112,5 +112,5 @@ def test_it_is_shown_as_text_and_as_a_picture():
         assert env.render("ansi") == "Step 1: rock vs paper, score -1 to 1\n"
         (_, (game, position)) = env.positions()
         assert ">rock<" in game.picture(position)
-        with pytest.raises(ValueError, match="rps: expected a game with pictures of pixels"):
+        with pytest.raises(ValueError, match="rps: expected a game that draws pixels"):
             env.render("rgb_array")

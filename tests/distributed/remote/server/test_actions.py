@@ -169,8 +169,14 @@ def test_one_step_is_made_by_actions_or_by_agents(actions):
         ({"action": ["act"]}, "action: expected one of act, dispose"),
         ({"action": "run"}, "environment: expected a name"),
         ({"action": "run", "environment": "chess"}, "chess"),
-        ({"action": "run", "environment": "gymnasium/broken.py:make"}, "may name no module and no"),
-        (initialize("rock", environment="gymnasium/a:CartPole-v1"), "may name no module and no"),
+        (
+            {"action": "run", "environment": "gymnasium/broken.py:make"},
+            "expected a registered name, not a module",
+        ),
+        (
+            initialize("rock", environment="gymnasium/a:CartPole-v1"),
+            "expected a registered name, not a module",
+        ),
         (initialize("rock", agents=[]), "exactly one agent"),
         (initialize("rock", agents=["rock", "paper"]), "exactly one agent"),
         (initialize(None), "expected an agent, got null"),

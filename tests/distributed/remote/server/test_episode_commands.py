@@ -81,7 +81,7 @@ def test_what_a_replay_names_is_not_imported(printed, tmp_path):
     replay.write_text(json.dumps({"name": "gymnasium/antigravity:CartPole-v1"}))
     status, _, err = printed("load", "--in", replay)
     assert status == 2
-    assert "a file may name no module and no file" in err
+    assert "expected a registered name, not a module or file" in err
     assert "antigravity" not in sys.modules
 
 

@@ -122,7 +122,7 @@ def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, conf
         (server,) = [
             entry.pid
             for entry in descendants(os.getpid())
-            if "--agent-root" in command_of(entry.pid)
+            if "remote serve" in command_of(entry.pid)
         ]
 
         def ask(do, secret):

@@ -63,7 +63,7 @@ def test_a_server_of_all_addresses_warns_and_has_a_url_that_works(server):
     url, said = server
     assert "0.0.0.0" not in url
     assert get(f"{url}/ready").json() == {"status": "ready"}
-    warning = "warning: at 0.0.0.0 every machine that reaches this one can connect."
+    warning = "warning: at 0.0.0.0 every machine that can reach this one can connect."
     until(lambda: warning in said.read_text())
 
 

@@ -36,7 +36,7 @@ def test_there_is_room_for_so_many_sessions(agents):
     with Actions(Permissions(agents), sessions=2) as actions:
         initialize(actions, "rock", "a")
         initialize(actions, "rock", "b")
-        with pytest.raises(WebError, match="all 2 sessions are in use: dispose of one") as raised:
+        with pytest.raises(WebError, match="all 2 sessions are in use; dispose of one") as raised:
             initialize(actions, "paper", "c")
         assert raised.value.status == 503
         initialize(actions, "paper", "b")
@@ -90,7 +90,7 @@ def test_the_clients_of_a_hanging_agent_take_few_threads(actions):
     until(lambda: len(refused) == 4)
     time.sleep(0.05)
     assert [error.status for error in refused] == [429] * 4
-    assert "the agent has 8 requests to answer already" in str(refused[0])
+    assert "the agent has 8 pending requests" in str(refused[0])
     actions.handle({"action": "dispose"})
     for client in clients:
         client.join(20)
