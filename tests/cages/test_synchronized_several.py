@@ -58,7 +58,8 @@ def test_several_that_die_in_a_step_are_listed() -> None:
         begin(cage)
         for w in (0, 2, 3):
             os.kill(cage.pids[w], signal.SIGKILL)
-        assert all(wait_until_gone(cage.pids[w]) for w in (0, 2, 3))
+        # As the cage notices it, which may be after they have gone.
+        until(lambda: all(cage._pool.workers[w].child.died() for w in (0, 2, 3)))
         with pytest.raises(WorkerDiedError, match=r"worker 0 \(environments 4 ") as caught:
             run_groups(cage, "start_row", 0)
     said = str(caught.value)
@@ -74,7 +75,7 @@ def test_several_that_raise_in_a_step_are_listed() -> None:
         cage.start_row(0)
         failed = [0, 2]
         until(lambda: all(cage._pool.control.wait.load(1 + w) < 0 for w in failed))
-        assert wait_until_gone(cage.pids[3])
+        until(lambda: cage._pool.workers[3].child.died())
         with pytest.raises(DummyFaultError, match="step number 1") as caught:
             cage.finish_row()
     (note,) = [note for note in caught.value.__notes__ if note.startswith("also ")]

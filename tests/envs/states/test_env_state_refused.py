@@ -82,7 +82,7 @@ def test_dicts_that_are_no_states_are_refused(nonsense):
         (0, "obs_queue", {"list": [np.zeros(3)] * 3}, r"obs_queue: expected shape \(4,\)"),
         (1, "_elapsed_steps", "many", "TimeLimit<CartPole-v1>: _elapsed_steps: expected .*'many'"),
         (2, "_has_reset", 0.5, "OrderEnforcing<CartPole-v1>: _has_reset: expected"),
-        (4, "state", np.zeros(3), "CartPoleEnv<CartPole-v1>: state: expected Numbers"),
+        (4, "state", np.zeros(3), "CartPoleEnv<CartPole-v1>: state: expected NumericAttribute"),
         (4, "state", {"object": 3}, "CartPoleEnv<CartPole-v1>: expected a saved value"),
         (4, "gravity", 3.0, "CartPoleEnv<CartPole-v1>: expected attributes .*got 'gravity'"),
     ],
