@@ -1,4 +1,4 @@
-"""Agents that talk over a broker, isolated by environment.
+"""Agents that exchange messages over a broker, with every environment isolated from the others.
 
 Raises:
     ImportError: if msgspec is not installed.

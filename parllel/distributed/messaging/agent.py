@@ -3,9 +3,9 @@
     parent  --action-->  agent  --an action each-->  subordinates  ...  leaves  -->  physics
     parent  <---info---  agent  <-------info-------  subordinates  ...  leaves  <--  global state
 
-`descend` is one agent's part of the way down, `ascend` that of the way up. In SYNC they call the
-subordinates' own and wait, so one call does for all agents below. In ASYNC they only take and send
-messages, and the step algorithm (step_algorithm.py) goes from level to level.
+`descend` is one agent's part of the way down, `ascend` its part of the way up. In SYNC they call the
+subordinates' methods directly, so one call covers all agents below. In ASYNC they only receive and send
+messages, and the step algorithm (step_algorithm.py) visits the levels one by one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from parllel.types import State
 
 
 class ExecutionMode(str, Enum):
-    """How a parent reaches its subordinates.
+    """How a parent communicates with its subordinates. Both modes give the same rollouts.
 
-    SYNC: it calls them and waits for what they return; no broker is needed.
-    ASYNC: by messages alone, hop by hop. Both give the same rollouts.
+    SYNC: by method calls, without a broker.
+    ASYNC: by messages, hop by hop.
     """
 
     SYNC = "sync"
@@ -40,37 +40,36 @@ class ExecutionMode(str, Enum):
 
 
 class SupportsSetEnvId(Protocol):
-    """An environment, as an agent sees it."""
+    """The interface of an environment that an agent needs."""
 
     def set_env_id(self, env_id: str) -> None:
         """Rename the environment with all its agents."""
 
 
-# In place of an action or info that has not come; None is an action like any other.
+# Marks an action or info that has not arrived; None is a valid action.
 _NOTHING: Any = object()
 
 
 class Agent(ABC):
-    """An agent that gets actions from its parent and information from its subordinates.
+    """An agent that receives actions from its parent and infos from its subordinates.
 
-    A subclass says what it sees (`observe`), and mostly what it does with an action (`decide`) and what it
-    reports (`compile_info`). If it keeps a state of its own, it overrides `reset`, `state` and `load_state`
-    as well.
+    Subclasses implement `observe`, and usually override `decide` and `compile_info`. A subclass with a state
+    of its own overrides `reset`, `state` and `load_state`, too.
 
     Args:
         agent_id: any non-empty string but "environment"; unique in its environment.
-        level: the agent's rank, for your own use; the order of steps follows from `subordinates` alone.
-        observation_space, action_space: a root needs both where a gymnasium or PettingZoo face is used.
-        kafka_broker, env_id: set by the environment that gets the agent.
-        parent_id: found from `subordinates`; if given, it must agree.
-        subordinates: agents by id; they get this one as their parent.
-        execution_mode: SYNC: a parent calls its subordinates, without a broker. ASYNC: messages alone.
+        level: the agent's rank, for your own use; only `subordinates` determines the order of steps.
+        observation_space, action_space: required for roots used through Gymnasium or PettingZoo.
+        kafka_broker, env_id: set by the environment that the agent is passed to.
+        parent_id: derived from `subordinates`; if given, it must agree.
+        subordinates: agents by id; this agent becomes their parent.
+        execution_mode: SYNC: parents call their subordinates, without a broker. ASYNC: messages only.
 
     Attributes:
-        mailbox: for messages that are no actions or infos, as in
-            `broker.subscribe(TopicManager.broadcast_topic("grid", env_id), agent.mailbox.append)`. `decide`
-            and `compile_info` see what has come; it is emptied after the way up.
-        np_random: a generator of its own, seeded by the environment's `reset(seed=...)`.
+        mailbox: for messages other than actions and infos, as in
+            `broker.subscribe(TopicManager.broadcast_topic("grid", env_id), agent.mailbox.append)`. Readable
+            in `decide` and `compile_info`, and emptied after each step.
+        np_random: the agent's own generator, seeded by the environment's `reset(seed=...)`.
     """
 
     def __init__(
@@ -106,13 +105,13 @@ class Agent(ABC):
         self._last_observation: Any = None
         self._last_action: Any = None
         self._np_random: np.random.Generator | None = None
-        # The environment that has this agent, None if it is on its own.
+        # The environment that owns this agent; None for a standalone agent.
         self._environment: SupportsSetEnvId | None = None
-        # The parent's action, and what this agent reported, until they are taken: in SYNC left there by the
-        # call, in ASYNC by the step algorithm, when their messages have come.
+        # The parent's action and this agent's info until they are consumed. Written in SYNC by the calls, in
+        # ASYNC by the step algorithm once their messages have arrived.
         self.handed: Any = _NOTHING
         self.reported: Any = _NOTHING
-        # In ASYNC the channels of this agent: `put` without a look at names.
+        # Channels of this agent in ASYNC, which save the look-up of topic names in every step.
         self._connected = False
         self.action_channel: Channel | None = None
         self.info_channel: Channel | None = None
@@ -120,37 +119,36 @@ class Agent(ABC):
 
     @abstractmethod
     def observe(self, global_state: Any) -> Any:
-        """Return what this agent sees of the global state; for a root, of its observation space.
+        """Return this agent's observation of the global state. A root's lies in its observation space.
 
         Called at reset and once per step, after physics and before `compile_info`.
         """
 
     def decide(self, observation: Any, action: Any) -> Any:
-        """Return what this agent does about its parent's action.
+        """Return this agent's response to its parent's action. By default, the action itself.
 
-        observation: what `observe` returned last. action: the parent's; for a root, the policy's.
+        observation: the last result of `observe`. action: the parent's; for a root, the policy's.
 
-        With subordinates: a dict with an action for each, by id. By default `action` must be such a dict.
-        Without: what `KafkaMultiAgentEnv.apply_actions` gets; `action` by default.
+        With subordinates, the result is a dict with an action for each, by id. For a leaf, it is passed to
+        `KafkaMultiAgentEnv.apply_actions`.
         """
         if self.subordinates and not isinstance(action, Mapping):
             raise TypeError(
                 f"agent {self.agent_id!r}: expected a dict with an action for each of "
-                f"{sorted(self.subordinates)}, got {action!r}; or override decide"
+                f"{sorted(self.subordinates)}, got {action!r}; or override `decide`"
             )
         return action
 
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return what this agent reports to its parent; by default, the sum of its subordinates' rewards.
+        """Return the info for this agent's parent. By default, the sum of the subordinates' rewards.
 
-        infos: what each subordinate reported in this step, by id. `_last_observation` is of this step
-        already. Of a root's info, "reward" is its reward, and "observation", if there, what the policy sees
-        next.
+        infos: the subordinates' infos of this step, by id. `_last_observation` is already of this step.
+        In a root's info, "reward" is its reward, and "observation", if present, the policy's next input.
         """
         return {"reward": sum(info.get("reward", 0.0) for info in infos.values())}
 
     def reset(self) -> None:
-        """Forget the episode; a subclass with a state of its own overrides it, and `state` with it."""
+        """Start a new episode. Override it, together with `state`, in agents with a state of their own."""
         self._forget()
 
     def _forget(self) -> None:
@@ -162,13 +160,14 @@ class Agent(ABC):
         self.mailbox.clear()
 
     def set_env_id(self, env_id: str) -> None:
-        """Rename this agent's environment with all its agents; nothing of the old id stays behind.
+        """Rename this agent's environment with all its agents. The old id is released.
 
-        An agent on its own takes those below it along.
+        A standalone agent renames itself and the agents below it.
         """
         if self._environment is not None:
             self._environment.set_env_id(env_id)
             return
+        # A standalone agent has joined nothing, but its channels created the old id's namespace.
         if env_id != self.env_id and self._connected and self.kafka_broker is not None:
             self.kafka_broker.leave(self.env_id)
         below = [self]
@@ -177,16 +176,16 @@ class Agent(ABC):
             below += agent.subordinates.values()
 
     def step(self, global_state: Any) -> dict[str, Any]:
-        """Step this agent and all below it, without physics in between, and return what it reports.
+        """Step this agent and all below it, without physics, and return its info.
 
-        For an agent that is driven without an environment; `KafkaMultiAgentEnv` does not call it.
-        In ASYNC the action must have been published to it, and its own report is published too; in SYNC
-        the action is what `hand` was given. Each step needs `KafkaBroker.begin_step` in ASYNC.
+        For agents used without an environment; `KafkaMultiAgentEnv` does not call it. In ASYNC, call
+        `KafkaBroker.begin_step` and publish the action first; the info is published, too. In SYNC, pass the
+        action to `hand` first.
         """
         sync = self.execution_mode is ExecutionMode.SYNC
         if not sync and self.kafka_broker is None:
             raise WrongStateError(
-                f"agent {self.agent_id!r}: is in ASYNC and has no kafka_broker; give it one, or put it into "
+                f"agent {self.agent_id!r}: is in ASYNC and has no kafka_broker; pass one, or use "
                 "ExecutionMode.SYNC"
             )
         below: list[Agent] = [self]
@@ -200,15 +199,15 @@ class Agent(ABC):
         return self._compiled_info
 
     def state(self) -> State:
-        """Return what a subclass keeps beside what every agent has, as arrays and JSON values."""
+        """Return a subclass's own state, as arrays and JSON values."""
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The agent's own generator; from the operating system's entropy before the first seed."""
+        """The agent's own generator. Seeded from the operating system until the first seed."""
         if self._np_random is None:
             self._np_random = np.random.default_rng()
         return self._np_random
@@ -218,14 +217,14 @@ class Agent(ABC):
         self._np_random = generator
 
     def descend(self) -> None:
-        """Take the parent's action and pass on what `decide` makes of it: the way down."""
+        """Receive the parent's action, call `decide`, and send its result to the subordinates."""
         action = self._receive_action_from_parent()
         self._last_action = decided = self.decide(self._last_observation, action)
         if self.subordinates:
             self._send_actions_to_subordinates(decided)
 
     def ascend(self, global_state: Any) -> dict[str, Any]:
-        """Observe, gather the subordinates' reports, and pass on and return this agent's own: the way up."""
+        """Receive the subordinates' infos, observe, and send and return this agent's own info."""
         infos = self._receive_infos_from_subordinates(global_state) if self.subordinates else {}
         self._last_observation = self.observe(global_state)
         self._compiled_info = compiled_info = self.compile_info(infos)
@@ -235,18 +234,18 @@ class Agent(ABC):
         return compiled_info
 
     def hand(self, action: Any) -> None:
-        """Leave the parent's action for `descend`."""
+        """Store the parent's action for `descend`."""
         self.handed = action
 
     def take_report(self) -> dict[str, Any]:
-        """Return what this agent reported in this step, once; for its parent.
+        """Return and clear this agent's info of the step, for its parent.
 
         Raises:
-            MissingMessageError: if it left nothing.
+            MissingMessageError: if there is none.
         """
         report, self.reported = self.reported, _NOTHING
         if report is _NOTHING:
-            # `ascend` has counted the step already.
+            # `ascend` has already counted this step.
             raise self._missing("info", self.agent_id, self.parent_id, int(self._timestep) - 1)
         return report  # type: ignore[no-any-return]
 
@@ -255,7 +254,7 @@ class Agent(ABC):
     ) -> MissingMessageError:
         return MissingMessageError(
             f"environment {self.env_id!r}, {kind} {sender!r} -> {recipient!r}, step {step}: expected "
-            "a message, which was not sent",
+            "a message, got none: it was not sent",
             environment=self.env_id,
             step=step,
         )
@@ -274,7 +273,7 @@ class Agent(ABC):
         raise self._missing("action", self.parent_id, self.agent_id, int(self._timestep))
 
     def _send_actions_to_subordinates(self, actions: Mapping[str, Any]) -> None:
-        """Hand each subordinate its action; in SYNC, it passes on its own before this returns."""
+        """Send each subordinate its action. In SYNC, this runs the whole subtree's way down."""
         if not isinstance(actions, Mapping) or actions.keys() != self.subordinates.keys():
             raise self._wrong_decision(actions)
         if self._channels_down:
@@ -301,7 +300,7 @@ class Agent(ABC):
         )
 
     def _receive_infos_from_subordinates(self, global_state: Any) -> dict[str, dict[str, Any]]:
-        """Return what each subordinate reports of this step, by id; in SYNC, it is asked for it now."""
+        """Return the subordinates' infos of this step, by id. In SYNC, this runs the subtree's way up."""
         infos = {}
         for name, subordinate in self.subordinates.items():
             if not self._channels_down:
@@ -310,14 +309,14 @@ class Agent(ABC):
         return infos
 
     def _send_info_to_parent(self, compiled_info: dict[str, Any]) -> None:
-        """Publish this agent's report; in SYNC, keep it for the parent, who is waiting for it."""
+        """Publish this agent's info, or, in SYNC, store it for the parent that called."""
         if self.info_channel is not None:
             self.info_channel.put(compiled_info, self._timestep)
         else:
             self.reported = compiled_info
 
     def _setup_kafka_topics(self) -> None:
-        """Make the channels to the parent and the subordinates; without a broker, forget them."""
+        """Create the channels to parent and subordinates, or drop them in SYNC."""
         broker, name, env_id = self.kafka_broker, self.agent_id, self.env_id
         self.action_channel = self.info_channel = None
         self._channels_down = {}

@@ -1,4 +1,14 @@
-"""The channel from one agent to another."""
+"""The channel from one agent to another, with its sequence numbers and its queue.
+
+    sender    --- put --->  outbox (exchange.py) ...  a transport ...  Delivery
+    Delivery  --- arrive --->  queue  --- take, take_payload, consume --->  recipient
+
+    sent       counts `put`; the next message's number
+    received   counts `arrive`; the number expected next, so a larger one means a loss
+    taken      counts what the recipient consumed
+
+All of it is read and changed under the exchange's lock.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +37,7 @@ _OVERHEAD = 32
 
 
 class ChannelKey(NamedTuple):
-    """Identifies a channel within an environment. `custom_topic` is None for channels of a `Topic`."""
+    """Key of a channel within its environment. `custom_topic` is None for channels of a `Topic`."""
 
     custom_topic: str | None
     kind: str
@@ -36,22 +46,22 @@ class ChannelKey(NamedTuple):
 
 
 class Channel:
-    """The messages from one agent to another, first in, first out; `KafkaBroker.channel` returns it.
+    """FIFO queue of messages from one agent to another. Returned by `KafkaBroker.channel`.
 
-    It stays valid over resets, until the environment leaves. All counters are of this epoch.
+    Stays valid across resets, until the environment leaves. All counters start at 0 with each epoch.
 
     Attributes:
         key: custom topic, kind, sender and recipient.
         lease: the environment, with its epoch and step.
-        names: sender and recipient as they are in records.
-        latest: whether a message replaces those before it that were not consumed.
-        queue: for each message that has arrived step, sequence number, time and payload.
-        sent: messages; also the sequence number of the next.
-        received: messages; also the sequence number that has to come next.
-        taken: messages that were consumed.
-        late: messages that were dropped since their step was over.
-        overwritten: messages that a later one replaced.
-        subscriptions: see each message that arrives.
+        names: sender and recipient as encoded in records.
+        latest: True if a message replaces unconsumed ones before it.
+        queue: step, sequence number, time and payload of each message that arrived.
+        sent: number of messages sent, and sequence number of the next.
+        received: number of messages that arrived, and sequence number expected next.
+        taken: number of messages consumed.
+        late: number of messages dropped because their step was over.
+        overwritten: number of messages replaced by a later one.
+        subscriptions: notified of each message on arrival.
     """
 
     __slots__ = (
@@ -77,41 +87,44 @@ class Channel:
         self.key = key
         self.kind = MessageType(key.kind)
         self.latest = False
-        # Whether a step has one message alone.
+        # At most one message per step: a second, different action is a bug in the sender.
         self._once = self.kind is MessageType.ACTION
         self.names = (wire_id(key.sender), wire_id(key.recipient))
+        # Four bytes per character is the most that UTF-8 needs.
         self._overhead = _OVERHEAD + 4 * (len(key.sender) + len(key.recipient))
         self._most = outbox.most - self._overhead
         self.subscriptions: Sequence[Subscription] = ()
         self.restart()
 
     def restart(self) -> None:
-        """Begin an epoch: with no messages, and all counters at 0."""
+        """Begin an epoch with an empty queue and all counters at 0."""
         self.queue: list[tuple[int | None, int, float, Any]] = []
         self.sent = self.received = self.taken = self.late = self.overwritten = 0
         self._acted: int | None = None
         self._action: Any = None
 
     def keep_latest_only(self) -> None:
-        """Let each message replace those before it that were not consumed."""
+        """Make each message replace unconsumed ones before it."""
         self.latest, self._once = True, False
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Return how many messages were sent, consumed, dropped as late, and replaced."""
+        """Return the numbers of messages sent, consumed, dropped as late, and replaced."""
         return self.sent, self.taken, self.late, self.overwritten
 
     def put(self, payload: dict[str, Any], timestamp: float = 0.0) -> None:
-        """Send a message with the current hop, as it is now.
+        """Send a message with the current hop. Encoded payloads may be modified afterwards.
 
         Raises:
-            TypeError: if the payload is no dict.
-            WireError: names the path of a value that cannot be sent.
-            DuplicateActionError: if another action was sent in this step; the same again is dropped.
-            QueueOverflowError: if as many messages as a queue holds were not consumed.
-            MessageTooLargeError: if the transport cannot carry it.
+            TypeError: if the payload is not a dict.
+            WireError: names the path of a value that cannot be encoded.
+            DuplicateActionError: if a different action was sent in this step; an equal one is dropped.
+            QueueOverflowError: if the queue is full.
+            MessageTooLargeError: if the payload exceeds the transport's limit.
             ClosedError: if the environment has left.
         """
         exchange, lease = self._exchange, self.lease
+        # One lock for number and outbox, so that messages enter a record in the order of their numbers.
+        # Nothing is counted before all checks have passed: a refused message leaves no gap in the numbers.
         with exchange.lock:
             if lease.left:
                 raise ClosedError(
@@ -123,6 +136,7 @@ class Channel:
                 timestamp = _number(timestamp)
             part: Any = payload
             if exchange.encoded:
+                # Encoded now rather than at the end of the hop: the sender may reuse its arrays at once.
                 try:
                     part = encode_part(payload, inside=INSIDE)
                 except WireError as error:
@@ -135,6 +149,7 @@ class Channel:
             if once and self._acted == step:
                 self._drop_same(part)
                 return
+            # Messages in transit count, too: otherwise a sender that never flushes would fill the memory.
             if number - self.taken - self.late - self.overwritten >= exchange.capacity:
                 raise self._overflow()
             if once:
@@ -149,7 +164,7 @@ class Channel:
     def _too_large(self, part: Raw) -> MessageTooLargeError:
         return MessageTooLargeError(
             f"{self}: payload: expected at most {self._most} bytes (max_bytes of the transport), "
-            f"got {len(part)}; send where the data is instead, such as a path",
+            f"got {len(part)}; send a reference to the data instead, such as a path",
             environment=self.lease.environment,
             step=self.lease.step,
         )
@@ -157,8 +172,9 @@ class Channel:
     def _drop_same(self, part: Any) -> None:
         if part is not self._action and not _equal(part, self._action):
             raise DuplicateActionError(
-                f"{self}: a second action in one step, unlike the first; begin the next step, or make the "
-                "topic with create_topic(topic, latest=True)",
+                f"{self}: expected a single action per step, got a second action in one step that differs "
+                "from the first; call begin_step, or create the topic with "
+                "create_topic(topic, latest=True)",
                 environment=self.lease.environment,
                 step=self.lease.step,
             )
@@ -166,14 +182,15 @@ class Channel:
 
     def _overflow(self) -> QueueOverflowError:
         return QueueOverflowError(
-            f"{self}: {self._exchange.capacity} messages were not consumed (capacity of the broker); "
-            "consume them, clear the environment, or make the topic with create_topic(topic, latest=True)",
+            f"{self}: the queue is full: {self._exchange.capacity} messages were not consumed (the broker's "
+            "capacity); consume them, clear the environment, or create the topic with "
+            "create_topic(topic, latest=True)",
             environment=self.lease.environment,
             step=self.lease.step,
         )
 
     def arrive(self, item: tuple[int | None, int, float, Any]) -> None:
-        """Take in the message whose turn it is; the caller holds the lock."""
+        """Append the next message in sequence, and notify watchers. The caller holds the lock."""
         queue = self.queue
         if self.latest and queue:
             self.overwritten += len(queue)
@@ -181,13 +198,14 @@ class Channel:
         queue.append(item)
         self.received += 1
         if self.subscriptions or self._exchange.watchers.taps:
+            # Callbacks are only queued here, as this thread holds the lock; `Watchers.run` calls them.
             self._exchange.watchers.notify(self.message_of(item), self.subscriptions, self.lease)
-            if not self.key.recipient:  # it was for callbacks alone
+            if not self.key.recipient:  # a broadcast to callbacks: no agent will consume it
                 queue.clear()
                 self.taken += 1
 
     def ready(self) -> bool:
-        """Return whether this step's message is here, after dropping those of steps before."""
+        """Drop messages of earlier steps, and check whether this step's message has arrived."""
         queue, step = self.queue, self.lease.step
         while queue and step is not None and queue[0][0] != step:
             queue.pop(0)
@@ -195,15 +213,15 @@ class Channel:
         return bool(queue)
 
     def take(self) -> KafkaMessage:
-        """Consume the next message; raise as `take_payload`."""
+        """Consume the next message. Raises as `take_payload`."""
         with self._exchange.lock:
             return self.message_of(self._next())
 
     def take_payload(self) -> dict[str, Any]:
-        """Consume the next message, and return its payload. Those of steps before are dropped.
+        """Consume the next message and return its payload. Messages of earlier steps are dropped.
 
         Raises:
-            MissingMessageError: if it is not here; `KafkaBroker.await_messages` waits for it.
+            MissingMessageError: if it has not arrived; `KafkaBroker.await_messages` waits for it.
             ClosedError: if the environment has left.
         """
         with self._exchange.lock:
@@ -212,7 +230,7 @@ class Channel:
 
     def _next(self) -> tuple[int | None, int, float, Any]:
         queue, step = self.queue, self.lease.step
-        # The usual case first: this is called for every message.
+        # The usual case first, without a call: this runs for every message.
         if (not queue or (queue[0][0] != step and step is not None)) and not self.ready():
             if self.lease.left:
                 raise ClosedError(
@@ -223,7 +241,7 @@ class Channel:
         return queue.pop(0)
 
     def consume(self, clear: bool) -> list[KafkaMessage]:
-        """Return the messages that have arrived; with `clear`, remove them. Late actions are dropped."""
+        """Return the messages that have arrived, and remove them if `clear`. Late actions are dropped."""
         if self._once:
             self.ready()
         messages = [self.message_of(item) for item in self.queue]
@@ -233,7 +251,7 @@ class Channel:
         return messages
 
     def message_of(self, item: tuple[int | None, int, float, Any]) -> KafkaMessage:
-        """Return what is in the queue as a message."""
+        """Build the KafkaMessage for an item of the queue."""
         step, number, timestamp, payload = item
         custom_topic, _, sender, recipient = self.key
         lease = self.lease
@@ -243,7 +261,7 @@ class Channel:
         )
 
     def stamp(self, message: KafkaMessage) -> None:
-        """Write into a message what it was sent with; the caller holds the lock since `put`."""
+        """Write the numbers of the last `put` into a message. The caller has held the lock since then."""
         lease = self.lease
         message.lease, message.epoch, message.step = (
             lease.number,
@@ -257,7 +275,7 @@ class Channel:
         )
 
     def state(self) -> State:
-        """Return the counters and what waits; all that was sent has arrived."""
+        """Return the counters and the queue. Everything sent must have arrived."""
         queue = np.frombuffer(encode([list(item) for item in self.queue]), np.uint8).copy()
         return {
             "key": list(self.key),
@@ -267,25 +285,26 @@ class Channel:
         }
 
     def load_state(self, state: State) -> None:
-        """Go on from what `state` returned."""
+        """Restore a state returned by `state`."""
         if state["latest"]:
             self.keep_latest_only()
         self.sent, self.taken, self.late, self.overwritten = state["counts"]
+        # Nothing was in transit when the state was saved.
         self.received = self.sent
         self.queue = [
             tuple(item) for item in decode(np.asarray(state["queue"], np.uint8).tobytes())
         ]
 
     def missing(self, what: str) -> MissingMessageError:
-        """Return the error for a message that is not here."""
+        """Build the error for a message that has not arrived."""
         return MissingMessageError(
-            f"{self}: expected message {self.received}, which has not come; {what}",
+            f"{self}: message {self.received} has not arrived; {what}",
             environment=self.lease.environment,
             step=self.lease.step,
         )
 
     def __str__(self) -> str:
-        """Name the environment, the agents and the step, as errors do."""
+        """Return environment, kind, agents and step, for error messages."""
         custom_topic, kind, sender, recipient = self.key
         step = "" if self.lease.step is None else f", step {self.lease.step}"
         via = "" if custom_topic is None else f" over {custom_topic!r}"
@@ -295,7 +314,7 @@ class Channel:
 
 
 def _number(timestamp: Any) -> float:
-    """Return a time that is no float as one, or as an int that can be sent."""
+    """Convert a time to a float, or keep an int that fits 64 bits."""
     if type(timestamp) is int and abs(timestamp) < 1 << 63:
         return timestamp
     return float(timestamp)

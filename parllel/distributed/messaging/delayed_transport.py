@@ -1,4 +1,4 @@
-"""Records that arrive late."""
+"""A transport with artificial latency."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from parllel.distributed.messaging.transport import Record, Transport
 
 
 class DelayedTransport(Transport):
-    """Hold every record back for a while, as a network does.
+    """Delays every record by a fixed time, as a network would.
 
     Args:
-        inner: what carries the records then.
-        delay_s: for how long they are held back, in seconds.
+        inner: the transport that then carries the records.
+        delay_s: delay in seconds.
     """
 
     def __init__(self, inner: Transport, delay_s: float) -> None:
@@ -24,16 +24,17 @@ class DelayedTransport(Transport):
         self._held: deque[tuple[float, list[Record], float]] = deque()
 
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
-        """Hold records back."""
+        """Queue records until their delay has passed."""
         self._held.append((time.monotonic() + self.delay_s, list(records), deadline))
 
     def receive(self, timeout_s: float) -> list[Record]:
-        """Return what has been held back for long enough."""
+        """Return records that were delayed long enough, after waiting up to `timeout_s` for the first."""
         give_up = time.monotonic() + timeout_s
         while True:
             self._send_due()
             left = give_up - time.monotonic()
             due_in = self._held[0][0] - time.monotonic() if self._held else left
+            # There is no extra thread: the receiver wakes when the next hop is due, and sends it.
             records = self.inner.receive(max(0.0, min(left, due_in)))
             if records or left <= 0:
                 return records
@@ -41,21 +42,22 @@ class DelayedTransport(Transport):
     def _send_due(self) -> None:
         while self._held and self._held[0][0] <= time.monotonic():
             _, records, deadline = self._held.popleft()
+            # The caller's deadline allows for sending only, so the delay is added to it.
             self.inner.send_hop(records, deadline + self.delay_s)
 
     def reset(self, environment: bytes, lease: int, epoch: int) -> None:
-        """Pass it on."""
+        """Forward to the inner transport."""
         self.inner.reset(environment, lease, epoch)
 
     def trouble(self) -> str:
-        """Return that of the other transport."""
+        """Return the inner transport's trouble."""
         return self.inner.trouble()
 
     def statistics(self) -> dict[str, int]:
-        """Return those of the other transport."""
+        """Return the inner transport's counters."""
         return self.inner.statistics()
 
     def close(self) -> None:
-        """Drop what is held back, and close the other transport."""
+        """Drop delayed records, and close the inner transport."""
         self._held.clear()
         self.inner.close()

@@ -1,12 +1,12 @@
-"""Pass records through a transport, and let threads wait for what they bring.
+"""Passing records through a transport, and waiting for messages to arrive.
 
     a thread that flushes    --- send_hop -->  transport      one thread at a time (_sending)
     a thread that waits      <--- receive ---  transport      one thread at a time (_receiving)
                              --- arrive --->   the channels      with the exchange's lock
 
-A thread that waits for a message may find it brought by another thread, so it looks again whenever it is
-given `_receiving`, and does not wait for long at once. The exchange's lock is taken inside of the other two,
-never around them, so that no thread holds it while the transport waits.
+The message that a thread waits for may be received by another thread, so a waiting thread checks again each
+time it acquires `_receiving`, and waits in short slices. The exchange's lock is acquired inside the other
+two, never around them, so no thread holds it while the transport blocks.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from parllel.distributed.messaging.record_content import RecordHead, open_record
 from parllel.distributed.messaging.transport import Record, Transport
 from parllel.errors import ClosedError
 
-# Longest time that one thread leaves others without a look at what has arrived.
+# Longest slice for which a waiting thread keeps others from receiving.
 _SLICE_S = 0.05
-# A turn of waiting that took longer, on a busy machine too, was interrupted: by SIGSTOP, say, or a debugger.
+# A turn that takes longer, even on a busy machine, means the process was stopped: by SIGSTOP or a debugger.
 _MAX_TURN_S = 1.0
 
 
 class Delivery:
-    """Send what the exchange has collected, and hand what arrives to its channels.
+    """Sends the records of the exchange, and passes arriving messages to their channels.
 
-    What is of another run or broker, of an epoch that is over, damaged, or came before, is counted, dropped.
+    Records of another run or broker, of an earlier epoch, malformed ones and duplicates are counted and
+    dropped.
 
     Args:
-        namespaces: of the broker, by the ids of environments.
+        namespaces: the broker's namespaces, by environment id.
 
     Attributes:
-        stale: messages of epochs or leases that are over.
-        foreign: records of others, or that are none.
-        sent_records, sent_bytes, received_records: what went through the transport.
+        stale: number of messages of earlier epochs or leases.
+        foreign: number of records that are malformed or of other senders.
+        sent_records, sent_bytes, received_records: traffic through the transport.
     """
 
     def __init__(
@@ -60,34 +61,38 @@ class Delivery:
         self._transport = transport
         self._namespaces = namespaces
         self._timeout_s = timeout_s
+        # Two locks, so that one thread can send while another waits for records.
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
+        # Records of a hop that could not be sent, in order. Guarded by `_sending`.
         self._unsent: list[Record] = []
         self._closed = False
         self.stale = self.foreign = 0
         self.sent_records = self.sent_bytes = self.received_records = 0
 
     def deadline(self, deadline: float | None) -> float:
-        """Return a deadline, by default that of the broker's time-out."""
+        """Return the deadline, by default the broker's time-out from now."""
         return time.monotonic() + self._timeout_s if deadline is None else deadline
 
     def check_open(self) -> None:
-        """Raise ClosedError if it was closed."""
+        """Raise ClosedError once closed."""
         if self._closed:
-            raise ClosedError("KafkaBroker: it was closed")
+            raise ClosedError("KafkaBroker: used after it was closed")
 
     def flush(self, deadline: float | None = None) -> None:
-        """Send what was put, and take in what has come.
+        """Send the current hop, and deliver what has arrived.
 
         Raises:
-            BrokerUnavailableError: if it could not be sent; the next flush sends it again.
+            BrokerUnavailableError: if the hop could not be sent; the next flush sends it again.
         """
+        # Without the lock: an entry that another thread adds now belongs to that thread's own flush.
         if self._exchange.outgoing or self._unsent:
             deadline = self.deadline(deadline)
             with self._sending:
                 self.check_open()
                 records = self._unsent + self._exchange.take_hop()
-                # Those whose sending failed are sent again: what came twice is known by its number.
+                # Kept until sending succeeded. A record may then be sent twice, which its sequence numbers
+                # reveal; dropping it would be a gap that only a reset repairs.
                 self._unsent = records
                 self._transport.send_hop(records, deadline)
                 self._unsent = []
@@ -116,14 +121,14 @@ class Delivery:
     def wait_until(
         self, ready: Callable[[], bool], channels: Sequence[Channel], deadline: float
     ) -> bool:
-        """Flush, and receive until a function returns True; return False if it did not by the deadline.
+        """Flush and receive until `ready` returns True. Returns False at the deadline.
 
-        channels: those that are waited for; the function may remove some.
+        channels: the channels that have to receive a message; `ready` may remove some.
 
-        Time in which this process did not run, as it was stopped, does not count.
+        Time for which this process was stopped does not count.
 
         Raises:
-            SequenceGapError: if what a channel waits for is lost.
+            SequenceGapError: if a message of one of the channels was lost.
             BrokerUnavailableError, BrokerRefusedError: if the transport fails; names the first channel.
         """
         try:
@@ -131,6 +136,7 @@ class Delivery:
                 turn = self._start_turn()
                 self.flush(deadline)
                 with self._exchange.lock:
+                    # Before the faults: a loss elsewhere in the environment does not matter to this caller.
                     if ready():
                         return True
                     for channel in channels:
@@ -140,9 +146,10 @@ class Delivery:
                 left = deadline - time.monotonic()
                 if left <= 0 and not self._was_stopped(turn):
                     return False
+                # In slices, so that other waiting threads get their turn to receive and to check.
                 self._receive(max(0.0, min(left, _SLICE_S)), ready)
                 if self._was_stopped(turn):
-                    # What was left of it when this process last ran is left still.
+                    # The time left when the process was stopped is still left.
                     deadline += time.monotonic() - turn[0]
                     self._transport.send_hop((), deadline)
         except (BrokerUnavailableError, BrokerRefusedError) as error:
@@ -152,25 +159,29 @@ class Delivery:
         return time.monotonic(), self._transport.blocked_s
 
     def _was_stopped(self, turn: tuple[float, float]) -> bool:
-        """Return whether a turn of waiting took longer than it can if this process runs."""
+        """Check whether a turn of waiting took longer than it can in a running process."""
         started, blocked_s = turn
+        # Replacing a connection may take longer than a turn; the transport counts that in `blocked_s`.
         passed_s = time.monotonic() - started - (self._transport.blocked_s - blocked_s)
         return passed_s > _MAX_TURN_S
 
     def _receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
+        # If another thread is receiving, it delivers this thread's messages, too.
         if not self._receiving.acquire(timeout=timeout_s):
             return
         try:
             if ready is not None:
+                # While this thread waited for `_receiving`, its holder may have delivered the message.
                 with self._exchange.lock:
                     if ready():
                         return
             if self._exchange.encoded:
                 records = self._transport.receive(timeout_s)
             else:
-                # Another thread may put the message; references pass through no transport.
+                # References bypass the transport: another thread's `put` delivers them at once.
                 time.sleep(min(timeout_s, 0.001))
                 records = []
+            # The lock is acquired once for all records, rather than for each of many small ones.
             if records:
                 with self._exchange.lock:
                     for record in records:
@@ -181,21 +192,23 @@ class Delivery:
 
     def _deliver(self, record: Record) -> None:
         exchange = self._exchange
+        # Anyone with access to the topics can write to them, so a record is trusted only after these checks.
         try:
             head, values, payloads = open_record(record.content, exchange.max_bytes)
-        except ValueError:  # a WireError too
+        except ValueError:  # includes WireError
             self.foreign += 1
             return
         if head.session != exchange.session or head.run != exchange.run:
             self.foreign += 1
             return
         namespace = self._namespaces.get(head.environment)
+        # Sent before a reset or under an earlier lease of the id; nobody waits for it any more.
         if namespace is None or head[4:6] != (namespace.lease.number, namespace.lease.epoch):
             self.stale += len(payloads)
             return
         try:
             self._arrive(namespace, head, values, payloads)
-        except (KeyError, TypeError):  # written by someone who has read one of ours
+        except (KeyError, TypeError):  # forged by someone who has read one of our records
             self.foreign += 1
 
     def _arrive(
@@ -207,27 +220,30 @@ class Delivery:
             each, each, each, each, payloads, strict=False
         ):
             channel = channels[sender, recipient]
+            # `number < sent` refuses a number that this channel has not given out yet.
             if number == channel.received and number < channel.sent:
                 channel.arrive((step, number, timestamp, payload))
             elif number < channel.received:
                 self._exchange.duplicates += 1
             elif namespace.lease.fault is None:
+                # Kept for the threads that wait for this environment: this thread may wait for another one.
                 namespace.lease.fault = _gap(channel, number)
 
     def forget(self, key: bytes) -> None:
-        """Do not send again what an environment had sent before its reset."""
+        """Drop an environment's unsent records from before its reset."""
         if self._unsent:
+            # Waits for a send in progress: until it succeeds, its records count as unsent.
             with self._sending:
                 self._unsent = [record for record in self._unsent if record.environment != key]
 
     def reset(self, key: bytes, lease: int, epoch: int) -> None:
-        """Let the transport know of an epoch that begins."""
+        """Inform the transport of a new epoch."""
         self.forget(key)
         if self._exchange.encoded:
             self._transport.reset(key, lease, epoch)
 
     def statistics(self) -> dict[str, int]:
-        """Return what went through the transport, and what of it was dropped."""
+        """Return the traffic through the transport, and what was dropped of it."""
         return {
             "stale": self.stale,
             "foreign": self.foreign,
@@ -238,7 +254,7 @@ class Delivery:
         }
 
     def overdue(self, channel: Channel, why: str) -> MessagingError:
-        """Return the error for a message that is not here: the transport's, if that is in trouble."""
+        """Build the error for a message that timed out, or for the transport's trouble if it has any."""
         missing = channel.missing(why)
         trouble = self._transport.trouble()
         if not trouble:
@@ -249,15 +265,16 @@ class Delivery:
         )
 
     def close(self) -> None:
-        """Close the transport, and end all waits."""
+        """Close the transport. Waiting threads raise ClosedError."""
+        # Waiting threads check the flag in every slice.
         self._closed = True
         self._transport.close()
 
 
 def _gap(channel: Channel, number: int) -> SequenceGapError:
     return SequenceGapError(
-        f"{channel}: expected message {channel.received}, got message {number}: those between were "
-        "lost; reset the environment (clear_environment)",
+        f"{channel}: expected message {channel.received}, got message {number}; messages in between were "
+        "lost. Reset the environment (clear_environment).",
         environment=channel.lease.environment,
         step=channel.lease.step,
     )
@@ -271,7 +288,7 @@ def _while_waiting(error: MessagingError, channels: Sequence[Channel]) -> Messag
 
 
 def _unready(channels: Sequence[Channel]) -> list[Channel]:
-    """Return the channels whose message of this step is not here."""
+    """Return the channels whose message of this step has not arrived."""
     return [
         channel
         for channel in channels

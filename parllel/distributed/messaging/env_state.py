@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of an environment with agents, between two steps.
+"""Checkpoints of a multi-agent environment, taken between two steps.
 
 the environment    the number of the step, whether the episode has ended, physics, the leaves' last actions
 its agents         what each one's `state()` returns
@@ -18,7 +18,7 @@ from parllel.envs.states.plain_values import freeze, thaw
 from parllel.envs.states.random_state import generator_from, generator_state
 from parllel.types import State
 
-# An override of any of these has a state that the default does not know.
+# A subclass that overrides one of these has physics whose state the default methods do not know.
 _OF_PHYSICS = ("apply_actions", "get_global_state", "reset_physics")
 _KEPT = ("_timestep", "_compiled_info", "_last_observation", "_last_action")
 _OF_MESSAGE = tuple(field.name for field in fields(KafkaMessage))
@@ -28,7 +28,7 @@ def whole_state(env: Any) -> State:
     """Return the state of an environment, `np_random` included, for `load_env_state`.
 
     Raises:
-        NoStateError: naming what does not say its state.
+        NoStateError: names the part that has no state methods.
     """
     state = env_state(env)
     if state is None:
@@ -40,7 +40,7 @@ def multi_agent_state(env: Any) -> State:
     """Return the state of a KafkaMultiAgentEnv.
 
     Raises:
-        NoStateError: if its physics, or an agent with a state of its own, does not say it.
+        NoStateError: if its physics, or an agent that overrides `reset`, lacks `state` methods.
     """
     for agent in env.agents.values():
         _check_agent(agent)
@@ -59,19 +59,19 @@ def multi_agent_state(env: Any) -> State:
 
 
 def load_multi_agent_state(env: Any, state: State) -> None:
-    """Take back what `multi_agent_state` returned, of an environment made alike.
+    """Restore a state returned by `multi_agent_state` for an environment built the same way.
 
-    An environment in SYNC has no state of a broker; one in ASYNC then starts with fresh numbers.
+    A state saved in SYNC holds nothing of a broker; loaded into ASYNC, it starts with fresh numbers.
 
     Raises:
-        ValueError: if it is no such state, or that of other agents.
-        NoStateError: as above.
+        ValueError: if it is not such a state, or belongs to other agents.
+        NoStateError: as `multi_agent_state`.
     """
     try:
         agents, broker, physics = state["agents"], state["broker"], state["physics"]
         if agents.keys() != env.agents.keys():
             raise ValueError(
-                f"environment {env.env_id!r}: expected the state of agents {sorted(env.agents)}, got that of "
+                f"environment {env.env_id!r}: expected the state of agents {sorted(env.agents)}, got one of "
                 f"{sorted(agents)}"
             )
         env.timestep, env._needs_reset = state["timestep"], state["needs_reset"]
@@ -88,47 +88,48 @@ def load_multi_agent_state(env: Any, state: State) -> None:
         env.load_physics_state(physics)
         env._has_physics = True
     if env.kafka_broker is not None:
+        # First a new epoch: messages of the episode before may still be in transit.
         env.kafka_broker.clear_environment(env.env_id)
         if broker is not None:
             env.kafka_broker.load_environment_state(env.env_id, broker)
 
 
 def _says_physics(env: Any) -> bool:
-    """Return whether the class says the state of its physics; raise NoStateError if it should."""
+    """Check whether the class saves its physics. Raises NoStateError if it needs to and does not."""
     cls = type(env)
     if _overridden(cls, "physics_state"):
         return True
     for name in _OF_PHYSICS:
         if _overridden(cls, name):
             raise NoStateError(
-                f"{cls.__name__} has physics of its own ({name}); give it physics_state() and "
-                "load_physics_state(state)"
+                f"{cls.__name__} has physics of its own ({name}) but cannot save it. Override "
+                "physics_state() and load_physics_state(state)."
             )
     return False
 
 
 def _overridden(cls: type[Any], name: str) -> bool:
-    """Return whether a subclass of KafkaMultiAgentEnv has a method of its own of that name."""
+    """Check whether a subclass of KafkaMultiAgentEnv overrides a method."""
     original = next(base for base in cls.__mro__ if base.__name__ == "KafkaMultiAgentEnv")
     return getattr(cls, name) is not getattr(original, name)
 
 
 def _check_agent(agent: Any) -> None:
-    """Raise NoStateError if an agent resets what it does not save."""
+    """Raise NoStateError if an agent overrides `reset` but not `state`."""
     cls = type(agent)
     original = next(base for base in cls.__mro__ if base.__name__ == "Agent")
     if cls.reset is not original.reset and cls.state is original.state:  # type: ignore[attr-defined]
         raise NoStateError(
-            f"agent {agent.agent_id!r}: {cls.__name__} resets a state of its own; give it state() and "
-            "load_state(state)"
+            f"agent {agent.agent_id!r}: {cls.__name__} resets a state of its own but cannot save it. "
+            "Override state() and load_state(state)."
         )
 
 
 def _agent_state(agent: Any) -> State:
-    """Return what every agent keeps, its generator and unread messages included, and its own `state()`.
+    """Return the state common to all agents, with generator and unread messages, plus its own `state()`.
 
     Raises:
-        NoStateError: naming the agent and the attribute, for values that no checkpoint can hold.
+        NoStateError: names agent and attribute, for values that a checkpoint cannot hold.
     """
     try:
         state = _kept(agent)
@@ -150,10 +151,10 @@ def _kept(agent: Any) -> State:
 
 
 def _load_agent_state(agent: Any, state: State) -> None:
-    """Take back what `_agent_state` returned, of an agent made alike.
+    """Restore a state returned by `_agent_state` for an agent built the same way.
 
     Raises:
-        ValueError: if it is no such state.
+        ValueError: if it is not such a state.
     """
     try:
         for name in _KEPT:
@@ -161,7 +162,7 @@ def _load_agent_state(agent: Any, state: State) -> None:
         saved = state["np_random"]
         agent._np_random = None if saved is None else generator_from(saved)
         mailbox: MutableSequence[KafkaMessage] = agent.mailbox
-        # In place: a subscription may hold its `append`.
+        # In place: a subscription may hold this list's `append`.
         mailbox.clear()
         for values in state["mailbox"]:
             kept = dict(zip(_OF_MESSAGE, map(thaw, values), strict=True))
@@ -170,7 +171,7 @@ def _load_agent_state(agent: Any, state: State) -> None:
         own = state["own"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"agent {agent.agent_id!r}: not the state of an agent: {error}") from error
-    # Outside, as what a subclass raises is its own.
+    # Outside the `try`, so that errors of a subclass reach its author unchanged.
     agent.load_state(own)
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong between agents and their broker."""
+"""Exceptions of agents and their broker."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from parllel.errors import ParllelError
 
 
 class MessagingError(ParllelError):
-    """Base class of the errors of brokers.
+    """Base class of broker errors.
 
     Attributes:
-        environment: the id of the environment that it is about, None if it is about all.
-        step: the number of its step, None outside of steps.
+        environment: id of the environment concerned, None if all are.
+        step: its step number, None outside steps.
     """
 
     def __init__(
@@ -22,28 +22,28 @@ class MessagingError(ParllelError):
 
 
 class MissingMessageError(MessagingError, TimeoutError):
-    """A message had not come by the deadline."""
+    """A message did not arrive by the deadline."""
 
 
 class SequenceGapError(MessagingError):
-    """Messages of a channel are lost; a reset of the environment begins anew."""
+    """Messages of a channel were lost. Resetting the environment recovers from it."""
 
 
 class DuplicateActionError(MessagingError):
-    """A second action, unlike the first, was sent over a channel in one step."""
+    """A second, different action was sent over a channel in the same step."""
 
 
 class QueueOverflowError(MessagingError):
-    """As many messages of a channel as its queue holds have not been consumed."""
+    """The queue of a channel is full."""
 
 
 class MessageTooLargeError(MessagingError, ValueError):
-    """A message has more bytes than the transport takes; it was not sent."""
+    """A message exceeds the transport's size limit; it was not sent."""
 
 
 class BrokerUnavailableError(MessagingError, ConnectionError):
-    """The broker could not be reached, or did not answer by the deadline."""
+    """The broker cannot be reached, or did not answer by the deadline."""
 
 
 class BrokerRefusedError(MessagingError):
-    """The broker lacks something that is needed, or does not permit it."""
+    """The broker lacks a required feature, or denies permission."""

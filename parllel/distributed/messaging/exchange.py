@@ -1,4 +1,4 @@
-"""What all channels of a broker share: messages on their way into records, and those who only watch them."""
+"""State shared by all channels of a broker: outboxes, from which records are made, and watchers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from parllel.distributed.messaging.record_content import SCHEMA, RecordHead, wri
 from parllel.distributed.messaging.transport import Record
 
 Callback = Callable[[KafkaMessage], object]
-# Bytes of a record beside its messages and the names in its head.
+# Bytes of a record besides its messages and the names in its head.
 _HEAD = 256
 _LOGGER = logging.getLogger("parllel.distributed.messaging")
-# Calls that may wait while another thread is in a callback, before those who cause more have to wait too.
+# Queued calls beyond which a thread waits for the callbacks of another thread, instead of leaving more to it.
 _MAX_CALLS = 1024
 
 
 class Subscription:
-    """One call of `KafkaBroker.subscribe`.
+    """A callback registered by `KafkaBroker.subscribe`.
 
     Attributes:
-        callback: is called with each message.
-        active: whether it still is.
-        reported: whether an exception of it was logged.
+        callback: called with each message.
+        active: False once cancelled.
+        reported: True once an exception of it was logged.
     """
 
     __slots__ = ("active", "callback", "reported")
@@ -41,13 +41,13 @@ class Subscription:
 
 
 class Outbox:
-    """The messages of one environment and kind that were not sent yet.
+    """Unsent messages of one environment, kind and custom topic.
 
     Attributes:
-        ways: of each message sender, recipient, sequence number and time, one after the other.
-        payloads: of each message, encoded.
-        nbytes: at least as many as both will have.
-        most: bytes that they may have in one record.
+        ways: sender, recipient, sequence number and time of each message, concatenated.
+        payloads: encoded payload of each message.
+        nbytes: upper bound of their size in a record.
+        most: maximum of `nbytes` in one record.
     """
 
     __slots__ = ("custom_topic", "kind", "lease", "most", "nbytes", "payloads", "ways")
@@ -60,7 +60,7 @@ class Outbox:
         self.clear()
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Drop all messages."""
         self.ways: list[Any] = []
         self.payloads: list[Any] = []
         self.nbytes = 0
@@ -73,22 +73,22 @@ class Exchange:
         outboxes     --- seal -->  records, at the end of the hop or when one is full
         Delivery     takes the records, and hands them to the transport
 
-    Whatever is here, in a channel or in a lease is read and changed by those alone who hold the lock.
+    `lock` guards everything here, in channels and in leases.
 
     Args:
         run: the name of the run.
-        encoded: whether messages become records; otherwise they arrive at once, as references.
-        capacity: messages of one channel that may wait for their consumer.
-        max_bytes: of a record.
+        encoded: True to encode messages into records; False to deliver references at once.
+        capacity: maximum number of unconsumed messages per channel.
+        max_bytes: maximum size of a record.
 
     Attributes:
-        lock: held for short times alone, never while waiting for anything.
-        session: 32 random digits, by which a broker knows its own records.
+        lock: held briefly, and never while waiting for anything.
+        session: 32 random hex digits, by which a broker recognizes its own records.
         outgoing: outboxes that hold messages.
-        totals: of all epochs that are over: messages "published", "consumed" and so on.
-        duplicates: messages that came, or were sent, twice.
-        latest_topics: names of custom topics of which only the latest message is kept.
-        subscriptions: to custom topics, by their names.
+        totals: messages "published", "consumed" and so on in epochs that are over.
+        duplicates: number of messages that arrived, or were sent, twice.
+        latest_topics: names of custom topics that keep only the latest message.
+        subscriptions: subscriptions to custom topics, by name.
     """
 
     def __init__(self, run: str, *, encoded: bool, capacity: int, max_bytes: int) -> None:
@@ -96,7 +96,9 @@ class Exchange:
         self.encoded = encoded
         self.capacity = capacity
         self.max_bytes = max_bytes
+        # Distinguishes this broker object from all others of the run, earlier ones included.
         self.session = uuid.uuid4().hex
+        # Reentrant: `publish` holds it around several calls of `Channel.put`, which takes it, too.
         self.lock = threading.RLock()
         self.outgoing: list[Outbox] = []
         self.watchers = Watchers()
@@ -107,12 +109,12 @@ class Exchange:
         self._sealed: list[Record] = []
 
     def outbox(self, lease: Lease, kind: str, custom_topic: str | None) -> Outbox:
-        """Return a new outbox."""
+        """Create an outbox, with the head's size deducted from its limit."""
         names = len(self.run) + len(lease.key) + 4 * len(custom_topic or "")
         return Outbox(lease, kind, custom_topic, self.max_bytes - _HEAD - names)
 
     def add(self, outbox: Outbox, way: tuple[Any, ...], payload: Any, nbytes: int) -> None:
-        """Put a message into an outbox."""
+        """Append a message to an outbox. A full outbox becomes a record first."""
         if not outbox.payloads:
             self.outgoing.append(outbox)
         elif outbox.nbytes + nbytes > outbox.most:
@@ -127,14 +129,17 @@ class Exchange:
             *(SCHEMA, self.run, self.session, lease.environment, lease.number, lease.epoch),
             *(lease.step, kind, outbox.custom_topic),
         )
+        # One epoch and step for the whole outbox: `begin_step` flushes it, and a reset clears it, before
+        # they change.
         content = write_record(head, outbox.ways, outbox.payloads)
         self._sealed.append(Record(kind, lease.key, content))
         outbox.clear()
 
     def take_hop(self) -> list[Record]:
-        """Return all messages that were added, as records."""
+        """Return the messages added since the last call, as records."""
         with self.lock:
             for outbox in self.outgoing:
+                # Empty if a reset cleared it in the meantime.
                 if outbox.payloads:
                     self._seal(outbox)
             self.outgoing.clear()
@@ -143,40 +148,45 @@ class Exchange:
 
 
 class Watchers:
-    """Show messages to callbacks and taps, in the order in which they arrived.
+    """Callbacks and taps, which see messages in the order of arrival.
 
-        who delivers a message, with the broker's lock   --- saw --->  calls, taps
-        who called the broker, when it has let it go     <--- run ---  calls
+        the thread that delivers a message, holding the broker's lock   --- notify --->  calls, taps
+        a thread that called the broker, after releasing the lock       <--- run ------  calls
 
-    A callback may use the broker, and take its time, since the lock is not held; one thread at a time runs
-    them, so that their order stays. What a callback causes is called after it.
+    A callback may use the broker and may be slow, because it runs without the lock. Only one thread at a
+    time runs callbacks, which keeps their order. Calls caused by a callback run after it.
 
     Attributes:
-        taps: those who get a copy of what arrives.
-        failures: exceptions that callbacks raised.
+        taps: receive every message.
+        failures: number of exceptions that callbacks raised.
     """
 
     def __init__(self) -> None:
         self.taps: list[MessageTap] = []
         self.failures = 0
         self._calls: deque[tuple[Subscription, KafkaMessage, Lease, int]] = deque()
+        # Held by the one thread that runs callbacks; `_runner` is its id. A callback that uses the broker
+        # re-enters `run` on that thread, and must not wait for itself.
         self._running = threading.Lock()
         self._runner: int | None = None
 
     def notify(
         self, message: KafkaMessage, subscriptions: Sequence[Subscription], lease: Lease
     ) -> None:
-        """Note that a message has arrived."""
+        """Pass a message that arrived to the taps, and queue its callbacks."""
         for tap in self.taps:
             tap.offer(message)
-        self._calls += [(one, message, lease, lease.epoch) for one in subscriptions]
+        # With the epoch of arrival: a reset before the call makes the message stale.
+        self._calls += [
+            (subscription, message, lease, lease.epoch) for subscription in subscriptions
+        ]
 
     def run(self, timeout_s: float) -> None:
-        """Call the callbacks of what has arrived; another thread that does so already goes on with these."""
+        """Run queued callbacks, unless another thread is doing so: that thread takes these over, too."""
         me = threading.get_ident()
         if not self._calls or self._runner == me:
             return
-        # The thread that has just made its last call would miss ours: so look again.
+        # Look again after releasing: the runner may have found the queue empty just before a call was added.
         while self._calls and self._acquire(timeout_s):
             self._runner = me
             try:
@@ -187,6 +197,8 @@ class Watchers:
                 self._running.release()
 
     def _acquire(self, timeout_s: float) -> bool:
+        # Usually the runner takes over and this thread goes on. Callbacks slower than the messages slow
+        # their causes down, so that the queue stays bounded.
         if len(self._calls) > _MAX_CALLS:
             return self._running.acquire(timeout=timeout_s)
         return self._running.acquire(blocking=False)
@@ -194,7 +206,7 @@ class Watchers:
     def _call(
         self, subscription: Subscription, message: KafkaMessage, lease: Lease, epoch: int
     ) -> None:
-        # A reset, or the end of the environment, ends what waits here as it does in the queues.
+        # A reset, or the environment's leaving, drops queued calls as it drops queued messages.
         if not subscription.active or lease.left or lease.epoch != epoch:
             return
         try:
@@ -204,7 +216,7 @@ class Watchers:
             if not subscription.reported:
                 subscription.reported = True
                 _LOGGER.exception(
-                    "a callback of %s %r -> %r in environment %r failed; more failures are counted alone",
+                    "a callback of %s %r -> %r in environment %r failed; further failures are only counted",
                     *(message.message_type.value, message.sender_id, message.recipient_id),
                     message.env_id,
                 )

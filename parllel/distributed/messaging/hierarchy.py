@@ -1,4 +1,4 @@
-"""Who is above whom: the agents of one environment, checked, by their distance from it."""
+"""The validated hierarchy of an environment's agents, level by level."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parllel.distributed.messaging.agent import Agent
 
-# The sender of what roots are to do, and the recipient of what they report.
+# Sender of the roots' actions and recipient of their infos.
 ENVIRONMENT = "environment"
 
 
@@ -15,9 +15,9 @@ ENVIRONMENT = "environment"
 class Hierarchy:
     """The agents of one environment.
 
-    levels: those that are as far from the environment; `levels[0]` are the roots. Within a level, in the
-        order of their parents, then of `subordinates`.
-    leaves: those without subordinates, in the order of the levels; they act on physics.
+    levels: agents by distance from the environment; `levels[0]` are the roots. Within a level they are
+        ordered by parent, then as in `subordinates`.
+    leaves: agents without subordinates, in the order of the levels; they act on the physics.
     """
 
     levels: tuple[tuple[Agent, ...], ...]
@@ -30,12 +30,12 @@ class Hierarchy:
 
 
 def make_hierarchy(agents: Mapping[str, Agent], root_agents: Sequence[str]) -> Hierarchy:
-    """Check that the agents are trees below the roots, and note each one's parent in it.
+    """Check that the agents form trees below the roots, and set each agent's `parent_id`.
 
     Raises:
-        ValueError: naming the agent, if one has two parents or none, is part of a circle, has the id of
-            another, or is missing from `agents`.
-        TypeError: if an agent is no Agent.
+        ValueError: names the agent that has two parents or none, is part of a cycle, has another agent's
+            id, or is missing from `agents`.
+        TypeError: if an agent is not an Agent.
     """
     _check_agents(agents)
     _check_roots(agents, root_agents)
@@ -65,7 +65,7 @@ def _check_agents(agents: Mapping[str, Agent]) -> None:
             )
         if key == ENVIRONMENT:
             raise ValueError(
-                f"agents: {ENVIRONMENT!r} is the name of the environment itself; give the agent another id"
+                f"agents: {ENVIRONMENT!r} is reserved for the environment itself; choose another id"
             )
 
 
@@ -84,7 +84,7 @@ def _check_roots(agents: Mapping[str, Agent], root_agents: Sequence[str]) -> Non
 
 
 def _parents(agents: Mapping[str, Agent], root_agents: Sequence[str]) -> dict[str, str | None]:
-    """Return each agent's parent by its parent's word; None for those without."""
+    """Return each agent's parent according to the parents' `subordinates`; None if it has none."""
     parents: dict[str, str | None] = dict.fromkeys(agents)
     parents.update(dict.fromkeys(root_agents, ENVIRONMENT))
     for agent in agents.values():
@@ -96,8 +96,8 @@ def _parents(agents: Mapping[str, Agent], root_agents: Sequence[str]) -> dict[st
                 )
             if agents.get(name) is not subordinate:
                 raise ValueError(
-                    f"agent {name!r} is a subordinate of {agent.agent_id!r}, and another agent or none has "
-                    f"its id in agents; put the same object there"
+                    f"agent {name!r} is a subordinate of {agent.agent_id!r}, but agents[{name!r}] is "
+                    f"missing or another object; put the same object there"
                 )
             if parents[name] is not None:
                 raise ValueError(
@@ -124,8 +124,8 @@ def _described(parent: str | None) -> str:
 def _levels(
     agents: Mapping[str, Agent], root_agents: Sequence[str]
 ) -> tuple[tuple[Agent, ...], ...]:
-    # Ends, although circles are found only later: no agent has two parents, and no root is a subordinate,
-    # so no circle can be reached from a root.
+    # Terminates although cycles are detected only later: no agent has two parents and no root is a
+    # subordinate, so no cycle can be reached from a root.
     levels = [tuple(agents[root] for root in root_agents)]
     while below := tuple(sub for agent in levels[-1] for sub in agent.subordinates.values()):
         levels.append(below)
@@ -137,9 +137,9 @@ def _unreached(agent_id: str, parents: Mapping[str, str | None], root_agents: Se
     while (parent := parents[path[-1]]) is not None:
         if parent in path:
             circle = " -> ".join(map(repr, [*path[path.index(parent) :], parent]))
-            return f"agent {agent_id!r} is in or below a circle of parents: {circle}"
+            return f"agent {agent_id!r} is in or below a cycle of parents: {circle}"
         path.append(parent)
     return (
-        f"agent {path[-1]!r} has no parent; expected it among root_agents ({list(root_agents)}) or among the "
+        f"agent {path[-1]!r} has no parent; list it in root_agents ({list(root_agents)}) or among the "
         "subordinates of another agent"
     )

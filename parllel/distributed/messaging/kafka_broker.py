@@ -1,4 +1,4 @@
-"""One broker for the agents of many environments."""
+"""The broker for the agents of many environments."""
 
 from __future__ import annotations
 
@@ -26,32 +26,31 @@ _RUN = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class KafkaBroker(Closeable):
-    """Carry messages between the agents of many environments, none of which sees those of another.
+    """Carry messages between the agents of many environments, each isolated from the others.
 
-        publish, Channel.put   ---> the hop that is being put together
-        flush               ---> the transport: one record for each environment and kind of message
-        consume, Channel.take  <--- what has arrived, in the order in which it was sent, each message once
+        publish, Channel.put   ---> the current hop
+        flush                  ---> the transport: one record for each environment and kind of message
+        consume, Channel.take  <--- messages that arrived, in the order they were sent, each once
 
-    `consume`, `await_messages` and `take_payloads` flush by themselves, and wait for what this broker has
-    sent, so that memory and Kafka behave alike. Threads may share a broker.
+    `consume`, `await_messages` and `take_payloads` flush first, and wait for everything this broker has sent,
+    so that memory and Kafka behave alike. Thread-safe.
 
     Args:
-        mode: "memory": in this process; "kafka": through a Kafka broker at `bootstrap`.
-        run: names what belongs together for `parllel messaging tap`; letters, digits and "._-". By default it
-            is unique.
-        transport: in place of the one that the mode stands for; the broker closes it.
-        encoded: whether payloads travel as bytes, as they were when they were published. False hands on
-            references, in memory alone: a payload, and an array in one, must not change after publishing.
-        capacity: messages from one agent to another that may wait.
-        timeout_s: for how long a call waits for messages, or for the transport, in seconds.
+        mode: "memory": within this process; "kafka": through a Kafka broker at `bootstrap`.
+        run: name of the run for `parllel messaging tap`; letters, digits and "._-". Unique by default.
+        transport: replaces the mode's transport; the broker closes it.
+        encoded: True to encode payloads when they are published. False passes references, in memory only:
+            a payload, and the arrays in it, must not change after publishing.
+        capacity: maximum number of unconsumed messages from one agent to another.
+        timeout_s: seconds that a call waits for messages or for the transport.
         bootstrap: "host:port" of a Kafka broker.
         kafka: further arguments of `parllel.distributed.messaging.kafka.KafkaTransport`.
 
     Raises:
-        ValueError: if an argument is none of these, or does not go with the mode.
+        ValueError: for an unknown mode or an invalid argument, or one that does not apply to the mode.
         ImportError: for "kafka" without the extra `kafka`.
         BrokerUnavailableError: if there is no broker at `bootstrap`.
-        BrokerRefusedError: if it lacks something that is needed.
+        BrokerRefusedError: if it lacks a required feature or denies permission.
 
     Example:
         >>> broker = KafkaBroker()
@@ -99,13 +98,14 @@ class KafkaBroker(Closeable):
 
     @property
     def _open(self) -> threading.RLock:
+        """The exchange's lock, once the broker is known to be open."""
         self._delivery.check_open()
         return self._exchange.lock
 
     def create_topic(self, topic: str, *, latest: bool = False) -> None:
-        """Make a topic known before its first message; it need not be.
+        """Create a topic before its first message. Optional, except for `latest`.
 
-        latest: whether the newest message alone is kept of each sender, and a step may have several actions.
+        latest: keep only the newest message of each sender, and allow several actions per step.
         """
         with self._open:
             if isinstance(topic, Topic):
@@ -116,19 +116,19 @@ class KafkaBroker(Closeable):
                 self._exchange.latest_topics.add(topic)
 
     def publish(self, topic: str, message: KafkaMessage) -> None:
-        """Send a message with the current hop, and write into it the numbers that it is sent with.
+        """Send a message with the current hop, and write lease, epoch, step and sequence number into it.
 
-        topic: a `Topic`, whose address has to be that of the message; or a plain name, a custom topic of the
+        topic: a `Topic` with the address of the message; or a plain name, which is a custom topic of the
             message's environment between its sender and its recipient.
 
-        A broadcast goes to those who have subscribed by now. On the memory broker, the callbacks that the
-        message is for are called at once.
+        A broadcast reaches the agents subscribed at this time. On the memory broker, callbacks run before
+        this returns.
 
         Raises:
-            TypeError: if the message is none, or one of its fields has the wrong type.
-            ValueError: if it does not belong to the topic.
+            TypeError: if it is not a KafkaMessage, or one of its fields has the wrong type.
+            ValueError: if it does not match the topic.
             ClosedError: if the broker was closed.
-        And what `Channel.put` raises.
+        Also raises as `Channel.put`.
         """
         _check_message(topic, message)
         with self._open:
@@ -138,6 +138,8 @@ class KafkaBroker(Closeable):
             for channel in channels:
                 channel.put(message.payload, message.timestamp)
                 channel.stamp(message)
+        # Callbacks expect the message now. And a `latest` channel replaces messages on arrival only, so
+        # unflushed ones would fill its capacity.
         if any(channel.subscriptions or channel.latest for channel in channels):
             self.flush()
 
@@ -148,16 +150,16 @@ class KafkaBroker(Closeable):
         *,
         agent_id: str | None = None,
     ) -> Callable[[], None]:
-        """Call a function with each message that arrives from now on; return a function that ends this.
+        """Call a function with each future message, and return a function that cancels the subscription.
 
-        A callback watches: messages wait for their consumer all the same. Those of a plain name are of any
-        environment. If it raises, this is logged once and counted.
+        Callbacks observe: the messages remain for their consumer. A plain name covers all environments.
+        Exceptions of a callback are counted, and the first is logged.
 
-        agent_id: lets an agent consume the broadcasts of a topic from now on.
+        agent_id: subscribe this agent to a broadcast topic, so that it can consume from it.
 
         Raises:
-            TypeError: if there is neither a callback nor an agent.
-            ValueError: for an agent of a topic that is no broadcast.
+            TypeError: if neither a callback nor an agent is given.
+            ValueError: if an agent is given for a topic that is not a broadcast.
         """
         if callback is not None and not callable(callback):
             raise TypeError(f"subscribe: callback: expected a function, got {callback!r}")
@@ -171,16 +173,16 @@ class KafkaBroker(Closeable):
     def consume(
         self, topic: str, agent_id: str, env_id: str, clear: bool = True
     ) -> list[KafkaMessage]:
-        """Return the messages for an agent, the oldest first, [] if there are none; remove them with `clear`.
+        """Return the messages for an agent, oldest first, and remove them if `clear`.
 
-        It waits until what was published before has arrived. Actions of an earlier step are dropped. Those of
-        several senders of a plain name are ordered by their time.
+        Waits until everything published before this call has arrived. Actions of earlier steps are dropped.
+        Messages of several senders under a plain name are sorted by timestamp.
 
         Raises:
-            ValueError: if the topic is of another environment or for another agent, or is a broadcast to
-                which the agent has not subscribed.
-            MissingMessageError, BrokerUnavailableError: if what was published does not arrive in time.
-            SequenceGapError: if some of it was lost.
+            ValueError: if the topic belongs to another environment or agent, or is a broadcast that the
+                agent has not subscribed to.
+            MissingMessageError, BrokerUnavailableError: if a published message does not arrive in time.
+            SequenceGapError: if a message was lost.
         """
         check_id("consume: env_id", env_id)
         check_id("consume: agent_id", agent_id)
@@ -198,21 +200,23 @@ class KafkaBroker(Closeable):
             sent = [(channel, channel.sent, channel.lease.epoch) for channel in channels]
 
         def arrived() -> bool:
-            # After a reset by another thread there is nothing left to wait for.
+            # `received` only grows within an epoch. After a reset by another thread there is nothing left
+            # to wait for.
             return all(
                 channel.received >= number or channel.lease.epoch != epoch or channel.lease.left
                 for channel, number, epoch in sent
             )
 
+        # Without the lock: another thread may have to deliver, or reset, while this one waits.
         if not self._delivery.wait_until(arrived, channels, self._delivery.deadline(None)):
             late = next(channel for channel, number, _ in sent if channel.received < number)
             raise self._delivery.overdue(late, f"waited for {self.timeout_s} s")
         self._exchange.watchers.run(self.timeout_s)
 
     def clear_environment(self, env_id: str) -> None:
-        """Begin the next epoch of an environment: whatever was sent in this one is dropped, wherever it is.
+        """Begin the next epoch of an environment, dropping all its messages, including those in transit.
 
-        Topics and subscriptions stay. The cost is that of the environment's own agents.
+        Topics and subscriptions remain. The cost grows with this environment's channels only.
         """
         check_id("clear_environment: env_id", env_id)
         with self._open:
@@ -221,10 +225,11 @@ class KafkaBroker(Closeable):
                 return
             namespace.clear()
             lease = namespace.lease
+        # Outside the exchange's lock, as this may wait for a thread that is sending.
         self._delivery.reset(lease.key, lease.number, lease.epoch)
 
     def get_environment_topics(self, env_id: str) -> list[str]:
-        """Return the topics of an environment that were created or written to, in this order."""
+        """Return the topics of an environment in the order they were created or first published to."""
         with self._open:
             namespace = self._namespaces.by_id.get(
                 check_id("get_environment_topics: env_id", env_id)
@@ -232,18 +237,18 @@ class KafkaBroker(Closeable):
             return [] if namespace is None else namespace.topics()
 
     def join(self, env_id: str) -> int:
-        """Lease an id to an environment and return the number of the lease, which is never used again.
+        """Lease an id to an environment, and return the number of the lease, which is never reused.
 
         Messages of earlier leases are no longer delivered.
 
         Raises:
-            WrongStateError: if another environment has it.
+            WrongStateError: if another environment holds the id.
         """
         with self._open:
             return self._namespaces.join(check_id("join: env_id", env_id))
 
     def leave(self, env_id: str) -> None:
-        """Give an id up, with its topics, messages, subscriptions and channels."""
+        """Release an id, with its topics, messages, subscriptions and channels. Idempotent."""
         with self._open:
             namespace = self._namespaces.leave(check_id("leave: env_id", env_id))
         if namespace is not None:
@@ -251,13 +256,14 @@ class KafkaBroker(Closeable):
             self._delivery.reset(lease.key, lease.number, lease.epoch)
 
     def begin_step(self, env_ids: Sequence[str], steps: Sequence[int]) -> None:
-        """Number what these environments send from now on; each channel has one action until the next number.
+        """Begin a step of several environments. Each channel carries at most one action per step.
 
-        steps: a number for each environment.
+        steps: step number of each environment.
 
         Raises:
-            ValueError: if one is less than that before in the same epoch, or there are not as many.
+            ValueError: if a number is below the previous one of the epoch, or the lengths differ.
         """
+        # A record has one step number, so the messages of the step before leave first.
         if self._exchange.outgoing:
             self.flush()
         with self._open:
@@ -271,11 +277,12 @@ class KafkaBroker(Closeable):
                 lease.step = step
 
     def channel(self, topic: Topic, env_id: str | None = None) -> Channel:
-        """Return the way from one agent to another, which is quicker to use than its name.
+        """Return the channel from one agent to another, which is faster to use than its topic.
 
         Raises:
             TypeError: if the topic is a plain name, which has no address.
-            ValueError: if it is of another environment, or a broadcast, which has many recipients.
+            ValueError: if the topic belongs to another environment, or is a broadcast, which has many
+                recipients.
         """
         if not isinstance(topic, Topic):
             raise TypeError(f"channel: expected a Topic, as TopicManager makes it, got {topic!r}")
@@ -291,14 +298,14 @@ class KafkaBroker(Closeable):
             return namespace.channel_of(topic.address)
 
     def await_messages(self, channels: Sequence[Channel], deadline: float | None = None) -> None:
-        """Flush, and wait until each channel has its message of the step; those of earlier steps are dropped.
+        """Flush, and wait until each channel has its message of the step. Drops those of earlier steps.
 
-        deadline: of `time.monotonic`; None is the broker's time-out from now.
+        deadline: on the `time.monotonic` clock; by default the broker's time-out from now.
 
         Raises:
             MissingMessageError: names environment, channel and step of the first missing message.
-            SequenceGapError: if it was lost.
-            BrokerUnavailableError: if it is on its way, or cannot be sent.
+            SequenceGapError: if a message was lost.
+            BrokerUnavailableError: if the transport fails, or holds up the message.
         """
         self._delivery.await_messages(channels, deadline)
         self._exchange.watchers.run(self.timeout_s)
@@ -306,13 +313,14 @@ class KafkaBroker(Closeable):
     def take_payloads(
         self, channels: Sequence[Channel], deadline: float | None = None
     ) -> list[dict[str, Any]]:
-        """Await one message of each channel, and consume them; raise as `await_messages`."""
+        """Await and consume one message of each channel. Raises as `await_messages`."""
         self.await_messages(channels, deadline)
         with self._exchange.lock:
             payloads = []
             for channel in channels:
                 queue = channel.queue
-                # As `take_payload` would, without a call for each; another thread may have been quicker.
+                # Inlined `take_payload`, to save a call per message. Another thread may have consumed it
+                # since `await_messages`; the real `take_payload` then raises the error.
                 if queue and not channel.lease.left and queue[0][0] == channel.lease.step:
                     channel.taken += 1
                     payloads.append(queue.pop(0)[3])
@@ -321,19 +329,20 @@ class KafkaBroker(Closeable):
             return payloads
 
     def flush(self, deadline: float | None = None) -> None:
-        """Send what was published, take in what has come, and call the callbacks that it is for.
+        """Send the current hop, deliver messages that have arrived, and run their callbacks.
 
         Raises:
-            BrokerUnavailableError: if it could not be sent by the deadline; the next flush tries again.
+            BrokerUnavailableError: if the hop cannot be sent by the deadline; the next flush tries again.
         """
         self._delivery.check_open()
         self._delivery.flush(deadline)
+        # Last, and without any lock, because callbacks may use the broker.
         self._exchange.watchers.run(self.timeout_s)
 
     def tap(
         self, environments: Collection[str] | None = None, *, capacity: int = 1024
     ) -> MessageTap:
-        """Return a view of the messages that arrive from now on, of some environments or all."""
+        """Return a view of future messages, of some environments or all."""
         taps = self._exchange.watchers.taps
         with self._open:
             tap = MessageTap(environments, capacity, taps.remove)
@@ -341,32 +350,33 @@ class KafkaBroker(Closeable):
         return tap
 
     def statistics(self) -> dict[str, int]:
-        """Return counts of messages, records, environments and faults since the broker was made."""
+        """Return counts of messages, records, environments and faults since the broker was created."""
         with self._exchange.lock:
             return {**self._namespaces.statistics(), **self._delivery.statistics()}
 
     @property
     def ledger(self) -> Ledger:
-        """What became of the messages up to now; its `check` raises if any is lost or counted twice."""
+        """The account of all messages so far. Its `check` raises if any is lost or counted twice."""
         with self._exchange.lock:
             return self._namespaces.ledger()
 
     def environment_state(self, env_id: str) -> State:
-        """Return where an environment stands: numbers, and messages that nobody has consumed.
+        """Return the state of an environment: its numbers and unconsumed messages.
 
         Raises:
             WrongStateError: if no environment has the id.
-            MissingMessageError: if what was published does not arrive within the time-out.
+            MissingMessageError: if a published message does not arrive within the time-out.
         """
         with self._open:
             namespace = self._namespaces.existing(env_id)
             channels = list(namespace.channels.values())
+        # Messages in transit cannot be saved, so they are brought into the queues first.
         self._await_sent(channels)
         with self._exchange.lock:
             return namespace.state()
 
     def load_environment_state(self, env_id: str, state: State) -> None:
-        """Let an environment go on where another stood; messages that are on their way reach nobody.
+        """Restore an environment's state, from this or another broker. Messages in transit are dropped.
 
         Raises:
             WrongStateError: if no environment has the id.
@@ -375,18 +385,18 @@ class KafkaBroker(Closeable):
             self._namespaces.load_state(env_id, state)
 
     def state(self) -> State:
-        """Return where all environments stand."""
+        """Return the states of all environments, by id."""
         return {env_id: self.environment_state(env_id) for env_id in list(self._namespaces.by_id)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Let the environments of a state go on where they stood; those that have not joined join."""
-        for env_id, of_one in state.items():
+        """Restore the states of all environments. Ids that are not in use are created."""
+        for env_id, env_state in state.items():
             with self._open:
                 self._namespaces.get(env_id)
-            self.load_environment_state(env_id, of_one)
+            self.load_environment_state(env_id, env_state)
 
     def close(self) -> None:
-        """Give everything up; waits that other threads are in end with ClosedError."""
+        """Close the broker and its transport. Waiting threads raise ClosedError. Idempotent."""
         self._delivery.close()
 
 
@@ -400,44 +410,46 @@ def _make_transport(
     timeout_s: float,
     kafka: Mapping[str, Any],
 ) -> Transport:
-    """Return the transport that a `KafkaBroker` of these arguments uses.
+    """Create the transport for the arguments of `KafkaBroker`.
 
     Raises:
-        ValueError: if the mode is none, or an argument does not go with it.
-        TypeError: if the transport is none.
-        ImportError: for "kafka" without its client.
+        ValueError: for an unknown mode, or an argument that does not apply to it.
+        TypeError: if `transport` is not a Transport.
+        ImportError: for "kafka" if its client is not installed.
     """
     if mode not in _MODES:
         raise ValueError(f"KafkaBroker: mode: expected one of {_MODES}, got {mode!r}")
     if not encoded and (mode == "kafka" or transport is not None):
         raise ValueError(
-            "KafkaBroker: encoded=False: references stay in memory; leave out mode='kafka' and transport"
+            "KafkaBroker: encoded=False passes references, which works in memory only; "
+            "remove mode='kafka' or transport"
         )
     if transport is not None:
         if not isinstance(transport, Transport):
             raise TypeError(f"KafkaBroker: transport: expected a Transport, got {transport!r}")
         if bootstrap is not None or kafka:
             given = ["bootstrap"] * (bootstrap is not None) + list(kafka)
-            raise ValueError(f"KafkaBroker: {given} go with mode='kafka' alone, got a transport")
+            raise ValueError(f"KafkaBroker: {given} require mode='kafka', got a transport")
         return transport
     if mode == "memory":
         if bootstrap is not None or kafka:
             given = ["bootstrap"] * (bootstrap is not None) + list(kafka)
-            raise ValueError(f"KafkaBroker: {given} go with mode='kafka' alone, got mode='memory'")
+            raise ValueError(f"KafkaBroker: {given} require mode='kafka', got mode='memory'")
         return MemoryTransport()
     if bootstrap is None:
         raise ValueError(
             "KafkaBroker: mode='kafka': bootstrap: expected 'host:port' of a broker, got None"
         )
+    # Imported only now: the client is an optional dependency.
     kind = importlib.import_module("parllel.distributed.messaging.kafka").KafkaTransport
     return cast(Transport, kind(bootstrap, run, timeout_s=timeout_s, **kafka))
 
 
 def _check_settings(run: object, capacity: object, timeout_s: object) -> None:
-    """Check what `KafkaBroker` was given.
+    """Validate arguments of `KafkaBroker`.
 
     Raises:
-        ValueError: names what is wrong.
+        ValueError: names the invalid argument.
     """
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise ValueError(
@@ -450,11 +462,11 @@ def _check_settings(run: object, capacity: object, timeout_s: object) -> None:
 
 
 def _check_message(topic: str, message: KafkaMessage) -> None:
-    """Check what `KafkaBroker.publish` was given.
+    """Validate arguments of `KafkaBroker.publish`.
 
     Raises:
-        TypeError: if a part of it has the wrong type.
-        ValueError: if an id is empty, or the message is not of the topic.
+        TypeError: if one of them, or a field of the message, has the wrong type.
+        ValueError: if an id is empty, or the message does not match the topic.
     """
     if not isinstance(message, KafkaMessage):
         raise TypeError(f"publish: message: expected a KafkaMessage, got {message!r}")
@@ -485,7 +497,7 @@ def _check_message(topic: str, message: KafkaMessage) -> None:
 
 
 def _check_custom_topic(call: str, topic: object) -> None:
-    """Check the name of a custom topic; raise as `_check_message`."""
+    """Validate the name of a custom topic. Raises as `_check_message`."""
     if not isinstance(topic, str) or not topic:
         raise TypeError(
             f"{call}: topic: expected a Topic, or the name of a custom topic, got {topic!r}"

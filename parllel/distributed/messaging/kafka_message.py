@@ -1,4 +1,4 @@
-"""One message, and what messages are for."""
+"""One message, and the kinds of messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class MessageType(str, Enum):
-    """What a message is for."""
+    """The purpose of a message."""
 
     ACTION = "action"
     INFO = "info"
@@ -17,22 +17,22 @@ class MessageType(str, Enum):
 
 @dataclass
 class KafkaMessage:
-    """What one agent tells another of the same environment.
+    """A message from one agent to another of the same environment.
 
     Attributes:
-        env_id: the environment, any text.
-        sender_id: the agent that sends, or "environment".
-        recipient_id: the agent that receives, or "environment".
+        env_id: the environment, any non-empty string.
+        sender_id: the sending agent, or "environment".
+        recipient_id: the receiving agent, or "environment".
         timestamp: in the units of the environment's clock.
-        message_type: what it is for.
-        payload: by name, whatever `parllel.distributed.wire.encode` takes.
-        lease: number of the environment's lease of its id, given by the broker. This and all fields below
-            are None until `publish` sets them.
-        epoch: how often the lease had been reset.
-        step: the number that `begin_step` was given last since the reset, None before.
-        sequence: messages that went from the sender to the recipient before it, in this epoch.
+        message_type: the purpose.
+        payload: values by name, of any type that `parllel.distributed.wire.encode` accepts.
+        lease: number of the environment's lease of its id, assigned by the broker. This and all fields
+            below are None until `publish` sets them.
+        epoch: number of resets of the lease before the message.
+        step: the number last passed to `begin_step` since the reset, None before that.
+        sequence: number of earlier messages from this sender to this recipient in the epoch.
         schema: version of the envelope.
-        custom_topic: name of the topic if it was given as plain text rather than as a `Topic`.
+        custom_topic: name of the topic if it was given as a plain str rather than as a `Topic`.
     """
 
     env_id: str

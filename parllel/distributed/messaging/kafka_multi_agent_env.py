@@ -1,4 +1,4 @@
-"""One environment of agents that talk to each other, for gymnasium, and for PettingZoo through a face."""
+"""A multi-agent environment whose agents exchange messages, for Gymnasium and PettingZoo."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from parllel.types import State
 
 
 class RootsStep(NamedTuple):
-    """What one step gave the roots.
+    """The result of a step, by root.
 
     observations, rewards, infos: by root. terminated, truncated: of the episode, which ends for all roots
-        at once.
+        at the same time.
     """
 
     observations: dict[str, Any]
@@ -40,28 +40,28 @@ class RootsStep(NamedTuple):
 
 
 class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
-    """Agents, the messages between them, and the physics that their leaves act on.
+    """A hierarchy of agents, the messages between them, and the physics that the leaves act on.
 
-    As a gymnasium environment it has Dict spaces with one entry per root, `step` returns the sum of the
+    As a Gymnasium environment it has Dict spaces with one entry per root, `step` returns the sum of the
     roots' rewards, and `info` is `{"agents": each root's info, "rewards": each root's reward}`.
-    `step_roots` returns everything by root, `as_parallel_env()` is PettingZoo's face, and
-    `VectorizedKafkaEnv` has the lists of dicts.
+    `step_roots` returns everything by root, `as_parallel_env()` returns a PettingZoo parallel environment,
+    and `VectorizedKafkaEnv` steps many of these together.
 
-    By default physics only keeps the leaves' last actions. For more, a subclass overrides `apply_actions`,
+    By default the physics only records the leaves' last actions. Subclasses override `apply_actions`,
     `get_global_state` and `reset_physics`, and for checkpoints `physics_state` and `load_physics_state`.
 
     Args:
-        agents: all agents by id, made for this environment alone.
-        root_agents: ids of those whose parent is the environment, and whose actions `step` takes.
-        kafka_broker: not closed here. Not needed for agents in SYNC.
-        env_id: any non-empty string that no other environment has on this broker.
-        max_steps: an episode is truncated after so many steps; None: never.
+        agents: all agents by id, used by this environment only.
+        root_agents: ids of the agents whose parent is the environment, and whose actions `step` takes.
+        kafka_broker: the broker, which stays open on `close`. Not needed for agents in SYNC.
+        env_id: any non-empty string that is unique on this broker.
+        max_steps: number of steps after which an episode is truncated; None for no limit.
 
     Raises:
-        ValueError, TypeError: if the agents are not trees below the roots, see `make_hierarchy`; if some
-            are in SYNC and some in ASYNC, belong to another environment already, or need a broker and get
-            none.
-        MessagingError: if another environment has the id.
+        ValueError, TypeError: if the agents do not form trees below the roots, see `make_hierarchy`; if
+            their execution modes differ, they belong to another environment, or they need a broker and
+            there is none.
+        WrongStateError: if another environment holds the id.
     """
 
     metadata = {"render_modes": []}
@@ -78,25 +78,25 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         if max_steps is not None and max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1 or None, got {max_steps}")
         self.agents = dict(agents)
-        # Before `list`, which would take a string apart.
+        # Before `list`, which would split a string into characters.
         self.hierarchy = make_hierarchy(self.agents, root_agents)
         self.root_agents = list(root_agents)
         self.env_id = env_id
         self.max_steps = max_steps
         self.timestep = 0
         self.terminated = self.truncated = False
-        # What the last reset was given as `options`, for `reset_physics`.
+        # The options of the last reset, for `reset_physics`.
         self.reset_options: dict[str, Any] = {}
         mode = _mode_of(self.agents)
         if mode is ExecutionMode.ASYNC and kafka_broker is None:
             raise ValueError(
-                f"environment {env_id!r}: its agents are in ASYNC and need kafka_broker=KafkaBroker(); or "
-                "give them execution_mode=ExecutionMode.SYNC"
+                f"environment {env_id!r}: its agents are in ASYNC and need kafka_broker=KafkaBroker(); pass "
+                "one, or create them with execution_mode=ExecutionMode.SYNC"
             )
         self.kafka_broker = kafka_broker if mode is ExecutionMode.ASYNC else None
-        # Not a step's error alone: also before the first reset.
+        # Why the next step needs a reset first; None if it does not.
         self._needs_reset: str | None = "it was never reset"
-        # Before the first reset there is no state of physics that could be saved.
+        # Before the first reset there is no state of the physics to save.
         self._has_physics = False
         self._step = 0  # the number of the last step that began
         self._leaf_actions: dict[str, Any] = {}
@@ -111,26 +111,28 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode; return the roots' observations, and an empty dict.
+        """Begin an episode. Returns the roots' observations and an empty dict.
 
-        A seed reaches `np_random` of the environment, for physics, and that of each agent.
-        Messages that are still on their way are lost: they belong to the episode before.
+        A seed seeds `np_random` of the environment, for the physics, and of each agent. Messages in transit
+        are dropped, because they belong to the previous episode.
         """
         _check_open(self._closed, self.env_id)
         super().reset(seed=seed)
+        # Cleared at the end: after an error half-way, the environment cannot be stepped.
         self._needs_reset = "its last reset failed"
         if seed is not None:
             seeds = Seeds(seed)
             for name, agent in self.agents.items():
                 agent.np_random = seeds.generator(name)
         if self.kafka_broker is not None:
+            # Before the agents reset: what they publish in `reset` belongs to the new episode.
             self.kafka_broker.clear_environment(self.env_id)
         self.timestep = 0
         self.terminated = self.truncated = False
         self.reset_options = dict(options or {})
         self._leaf_actions = {}
         for agent in self.agents.values():
-            # For a subclass whose `reset` does not call that of Agent.
+            # In case a subclass's `reset` does not call `Agent.reset`.
             agent._forget()
             agent.reset()
         self.reset_physics()
@@ -144,7 +146,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     def step(
         self, action: dict[str, Any]
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Send each root its action; return gymnasium's five results, see the class for reward and info."""
+        """Send each root its action. Returns Gymnasium's five results; see the class for reward and info."""
         result = self.step_roots(action)
         return (
             result.observations,
@@ -155,94 +157,94 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         )
 
     def step_roots(self, actions: Mapping[str, Any]) -> RootsStep:
-        """Send each root its action, and return what each root gets.
+        """Send each root its action, and return the results by root.
 
         Raises:
-            WrongStateError: if the episode has ended, or a step has failed, and there was no reset since.
-            MissingMessageError: naming environment, channel and step, if a root gets no action, or a message
-                does not come within the broker's time-out.
-            ValueError: if an action is for an agent that is no root.
+            WrongStateError: if the episode has ended or a step has failed since the last reset.
+            MissingMessageError: names environment, channel and step, if a root has no action, or a message
+                does not arrive within the broker's time-out.
+            ValueError: if an action is for an agent that is not a root.
         """
         return step_environments([self], [actions])[0]
 
     def set_env_id(self, env_id: str) -> None:
-        """Take another id, in the middle of an episode too; what is still under the old one is lost.
+        """Change the environment's id, even during an episode. Messages under the old id are dropped.
 
-        Subscriptions and custom topics stay with the old id, and end.
+        Subscriptions and custom topics of the old id end.
         """
         _check_open(self._closed, self.env_id)
         if self.kafka_broker is not None:
             old = self.env_id
             if env_id == old:
                 return
-            # Taken before the old one is given back: if it is not to be had, nothing has changed.
+            # Joined before the old id is released: if it is in use, nothing has changed.
             self.lease = self.kafka_broker.join(env_id)
             self.kafka_broker.leave(old)
         self.env_id = env_id
         self._connect()
 
     def as_parallel_env(self) -> KafkaParallelEnv:
-        """Return PettingZoo's parallel interface to this environment; its agents are the roots."""
+        """Return this environment as a PettingZoo parallel environment whose agents are the roots."""
         return KafkaParallelEnv(self)
 
     def close(self) -> None:
-        """Give back the id; the broker stays open. A second call does nothing."""
+        """Release the id. The broker stays open. Idempotent."""
         if self._closed:
             return
         self._closed = True
         for agent in self.agents.values():
             agent._environment = None
         if self.kafka_broker is not None:
-            # The broker may have been closed first, and has nothing of the environment then.
+            # A broker that was closed first has already dropped the environment.
             with contextlib.suppress(ClosedError):
                 self.kafka_broker.leave(self.env_id)
 
     def get_global_state(self) -> Any:
-        """Return what agents observe; by default the number of steps, and each leaf's last action."""
+        """Return the state that agents observe. By default the step number and the leaves' last actions."""
         return {"timestep": self.timestep, "actions": self._leaf_actions}
 
     def apply_actions(self, actions: dict[str, Any]) -> None:
-        """Let physics run for one step. actions: of the leaves, by id; do not change them."""
+        """Advance the physics by one step. actions: of the leaves, by id; do not modify them."""
 
     def reset_physics(self) -> None:
-        """Bring physics to the start of an episode, with `np_random` and `reset_options`."""
+        """Reset the physics for a new episode, using `np_random` and `reset_options`."""
 
     def is_terminated(self, all_info: dict[str, dict[str, Any]]) -> bool:
-        """Return whether the episode is over after this step; False by default. all_info: by root."""
+        """Return whether the episode terminated with this step; False by default. all_info: by root."""
         return False
 
     def is_truncated(self, all_info: dict[str, dict[str, Any]]) -> bool:
-        """Return whether the episode is cut off after this step, beside `max_steps`; False by default."""
+        """Return whether to truncate the episode after this step, besides `max_steps`; False by default."""
         return False
 
     def physics_state(self) -> State:
-        """Return what physics of your own needs to continue, as arrays and JSON values."""
+        """Return the state of a subclass's physics, as arrays and JSON values."""
         return {}
 
     def load_physics_state(self, state: State) -> None:
-        """Take back what `physics_state` returned."""
+        """Restore a state returned by `physics_state`."""
 
     def state(self) -> State:
-        """Return all that a checkpoint needs but `np_random`; `parllel.envs.states.env_state` adds that."""
+        """Return the state for a checkpoint, except `np_random`, which `parllel.envs.states` adds."""
         return multi_agent_state(self)
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned, from an environment made alike; it may have another id."""
+        """Restore a state returned by `state` of an environment built the same way. Its id may differ."""
         load_multi_agent_state(self, state)
 
     def _extract_observations(self, all_info: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return what the policy sees, by root: "observation" of its info; without, what it observed."""
+        """Return the policy's observations, by root: "observation" of the info, else the last `observe`."""
         return {
             root.agent_id: all_info[root.agent_id].get("observation", root._last_observation)
             for root in self.hierarchy.roots
         }
 
     def _extract_rewards(self, all_info: dict[str, dict[str, Any]]) -> dict[str, float]:
-        """Return each root's reward: "reward" of its info, 0 without."""
+        """Return the rewards, by root: "reward" of the info, else 0."""
         return {root: info.get("reward", 0.0) for root, info in all_info.items()}
 
     def check_step(self, actions: Mapping[str, Any]) -> None:
-        """Raise unless the environment can take a step with these actions; for the step algorithm."""
+        """Raise unless the environment can step with these actions. Called by the step algorithm."""
         _check_open(self._closed, self.env_id)
         if self._needs_reset is not None:
             raise WrongStateError(f"environment {self.env_id!r}: {self._needs_reset}; call reset")
@@ -256,7 +258,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         unknown = sorted(map(str, actions.keys() - self._roots))
         for root in self.root_agents:
             if root not in actions:
-                given = f", got also some for {unknown}, which are no roots" if unknown else ""
+                given = f", got also some for {unknown}, which are not roots" if unknown else ""
                 raise MissingMessageError(
                     f"environment {self.env_id!r}, action {ENVIRONMENT!r} -> {root!r}, step "
                     f"{self.timestep}: expected an action for each of {self.root_agents}" + given,
@@ -264,12 +266,13 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                     step=self.timestep,
                 )
         raise ValueError(
-            f"environment {self.env_id!r}: actions for {unknown}, which are no roots; expected "
-            f"{self.root_agents}"
+            f"environment {self.env_id!r}: expected actions for {self.root_agents}, got some for {unknown}, "
+            "which are not roots"
         )
 
     def begin_step(self, actions: Mapping[str, Any]) -> None:
-        """Send each root its action; for the step algorithm."""
+        """Send each root its action. Called by the step algorithm."""
+        # Kept for the message of `abandon_step`: physics may have advanced `timestep` by then.
         self._step = self.timestep
         for root in self.hierarchy.roots:
             action = actions[root.agent_id]
@@ -279,11 +282,11 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                 root.action_channel.put({"action": action}, float(self.timestep))
 
     def abandon_step(self) -> None:
-        """Require a reset; for the step algorithm."""
+        """Require a reset after a failed step. Called by the step algorithm."""
         self._needs_reset = f"step {self._step} failed"
 
     def run_physics(self) -> Any:
-        """Let the leaves act, and return the global state; for the step algorithm."""
+        """Apply the leaves' actions, and return the global state. Called by the step algorithm."""
         actions = {leaf.agent_id: leaf._last_action for leaf in self.hierarchy.leaves}
         self._leaf_actions = actions
         self.apply_actions(actions)
@@ -291,7 +294,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         return self.get_global_state()
 
     def finish_step(self) -> RootsStep:
-        """Take what the roots report; for the step algorithm."""
+        """Collect the roots' infos into the result of the step. Called by the step algorithm."""
         infos: dict[str, dict[str, Any]] = {}
         for root in self.hierarchy.roots:
             infos[root.agent_id] = root.take_report()
@@ -301,13 +304,13 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             for root, reward in self._extract_rewards(infos).items()
         }
         self.terminated = bool(self.is_terminated(infos))
-        at_most = self.max_steps is not None and self.timestep >= self.max_steps
-        self.truncated = at_most or bool(self.is_truncated(infos))
+        out_of_steps = self.max_steps is not None and self.timestep >= self.max_steps
+        self.truncated = out_of_steps or bool(self.is_truncated(infos))
         self._needs_reset = "its episode has ended" if self.terminated or self.truncated else None
         return RootsStep(observations, rewards, self.terminated, self.truncated, infos)
 
     def _connect(self) -> None:
-        """Give the agents the broker and the id, and find the way of a step along their channels."""
+        """Pass broker and id to the agents, create their channels, and plan the step."""
         for agent in self.agents.values():
             agent.kafka_broker, agent.env_id = self.kafka_broker, self.env_id
             agent._setup_kafka_topics()
@@ -315,12 +318,12 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
 
 class KafkaParallelEnv:
-    """The roots of an environment as PettingZoo's agents; all begin and end together.
+    """PettingZoo parallel environment whose agents are the roots, which begin and end together.
 
-    It needs no PettingZoo, and goes into a cage by `parllel.envs.ParallelEnvAdapter`.
+    PettingZoo need not be installed. Use `parllel.envs.ParallelEnvAdapter` to put it into a cage.
 
     Raises:
-        ValueError: if a root has no space.
+        ValueError: if a root lacks a space.
     """
 
     render_mode = None
@@ -336,23 +339,23 @@ class KafkaParallelEnv:
         self.action_spaces = {root: _space(env, root, "action") for root in self.possible_agents}
 
     def observation_space(self, agent: str) -> gym.Space[Any]:
-        """Return the observation space of a root; always the same object."""
+        """Return the observation space of a root, always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> gym.Space[Any]:
-        """Return the action space of a root; always the same object."""
+        """Return the action space of a root, always the same object."""
         return self.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begin an episode; return observations and infos by root."""
+        """Begin an episode. Returns observations and infos by root."""
         observations, _ = self.env.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
         return observations, {root: {} for root in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Return observations, rewards, terminations, truncations and infos by root."""
+        """Step all roots. Returns observations, rewards, terminations, truncations and infos by root."""
         result = self.env.step_roots(actions)
         terminations = dict.fromkeys(self.possible_agents, result.terminated)
         truncations = dict.fromkeys(self.possible_agents, result.truncated)
@@ -365,7 +368,7 @@ class KafkaParallelEnv:
         return {"env": whole_state(self.env), "agents": list(self.agents)}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         load_env_state(self.env, state["env"])
         self.agents = list(state["agents"])
 
@@ -375,7 +378,7 @@ class KafkaParallelEnv:
         return self
 
     def render(self) -> None:
-        """Return None: there is no picture."""
+        """Return None, as there is nothing to render."""
 
     def close(self) -> None:
         """Close the environment."""
@@ -386,33 +389,35 @@ def _space(env: KafkaMultiAgentEnv, root: str, kind: str) -> gym.Space[Any]:
     space: gym.Space[Any] | None = getattr(env.agents[root], f"{kind}_space")
     if space is None:
         raise ValueError(
-            f"environment {env.env_id!r}: root {root!r} has no {kind}_space; give the agent one"
+            f"environment {env.env_id!r}: root {root!r} has no {kind}_space; pass one to the agent"
         )
     return space
 
 
 def _check_open(closed: bool, env_id: str) -> None:
     if closed:
-        raise ClosedError(f"environment {env_id!r} was closed")
+        raise ClosedError(f"environment {env_id!r}: used after it was closed")
 
 
 def _mode_of(agents: Mapping[str, Agent]) -> ExecutionMode:
-    """Return the mode of all agents; raise ValueError if they differ, or an agent is taken."""
+    """Return the common mode of the agents. Raises ValueError if modes differ or an agent is in use."""
     for agent in agents.values():
         if agent._environment is not None:
             raise ValueError(
-                f"agent {agent.agent_id!r} belongs to environment {agent.env_id!r} already; each environment "
-                "needs agents of its own, so let the factory make new ones"
+                f"agent {agent.agent_id!r} belongs to environment {agent.env_id!r} already; create new "
+                "agents for each environment"
             )
     modes = {agent.execution_mode: name for name, agent in agents.items()}
     if len(modes) > 1:
         named = ", ".join(f"{name!r} is in {mode.name}" for mode, name in modes.items())
-        raise ValueError(f"agents of one environment must have one execution_mode, but {named}")
+        raise ValueError(
+            f"agents of an environment must have one execution_mode, but {named}; choose one for all"
+        )
     return next(iter(modes))
 
 
 def _set_spaces(env: KafkaMultiAgentEnv) -> None:
-    """Give the environment Dict spaces by root, where all roots have theirs."""
+    """Set Dict spaces by root, if all roots have that space."""
     for kind in ("observation_space", "action_space"):
         found = {root.agent_id: getattr(root, kind) for root in env.hierarchy.roots}
         if all(space is not None for space in found.values()):

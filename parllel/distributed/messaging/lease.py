@@ -1,4 +1,4 @@
-"""The lease of an environment's id: its number, resets and steps."""
+"""The lease of an environment id: its number, epoch and step."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from parllel.distributed.messaging.errors import MessagingError
 
 
 class Lease:
-    """The right of one environment to an id, from `join` to `leave`.
+    """One environment's right to an id, from `join` to `leave`.
 
     Attributes:
         environment: the id.
-        key: the id as bytes; those of different ids differ.
-        number: of the lease, never used again.
-        joined: whether `join` took the id, rather than a message that was published before.
-        left: whether the id was given up.
+        key: the id as bytes, unique to it.
+        number: number of the lease, never reused.
+        joined: True once `join` took the id; False while only published messages created it.
+        left: True once the id was released.
         epoch: number of resets.
-        step: the number that `begin_step` was given last since the reset.
-        fault: what was found to be lost since the reset.
+        step: the number last passed to `begin_step` since the reset.
+        fault: the first loss detected since the reset.
     """
 
     __slots__ = ("environment", "epoch", "fault", "joined", "key", "left", "number", "step")
 
     def __init__(self, environment: str, number: int) -> None:
         self.environment = environment
-        # Half of a surrogate pair is a legal part of an id too.
+        # An id may be any str, so also one with a lone surrogate.
         self.key = environment.encode("utf-8", "surrogatepass")
         self.number = number
         self.joined = False
@@ -33,7 +33,7 @@ class Lease:
         self.fault: MessagingError | None = None
 
     def begin_epoch(self) -> None:
-        """Note a reset."""
+        """Count a reset, and clear step and fault."""
         self.epoch += 1
         self.step = None
         self.fault = None

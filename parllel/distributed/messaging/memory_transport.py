@@ -1,4 +1,9 @@
-"""Records that stay in this process."""
+"""A transport within one process.
+
+    any thread  --- append --->  MemoryLog: one queue per reader  --- read --->  the thread in `receive`
+
+One lock guards all queues.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +15,35 @@ from parllel.distributed.messaging.transport import Record, Transport
 
 
 class MemoryLog:
-    """Show every record to all transports that are made with it, as the topics of a Kafka broker do."""
+    """A log that passes every record to all transports attached to it, like the topics of a Kafka broker."""
 
     def __init__(self) -> None:
         self._arrived = threading.Condition()
         self._readers: dict[int, deque[Record]] = {}
 
     def attach(self, reader: object) -> None:
-        """Keep what is sent from now on for a reader."""
+        """Queue future records for a reader."""
         with self._arrived:
             self._readers[id(reader)] = deque()
 
     def detach(self, reader: object) -> None:
-        """Keep nothing more for a reader."""
+        """Drop a reader with its queue."""
         with self._arrived:
             self._readers.pop(id(reader), None)
 
     def append(self, records: Sequence[Record]) -> None:
-        """Show records to all readers."""
+        """Add records to the queues of all readers."""
         with self._arrived:
-            for records_of_one in self._readers.values():
-                records_of_one.extend(records)
+            # Each reader has its own queue, since each broker must see all records, and skip foreign ones.
+            for queue in self._readers.values():
+                queue.extend(records)
             self._arrived.notify_all()
 
     def read(self, reader: object, timeout_s: float) -> list[Record]:
-        """Return what a reader has not seen yet; wait for it for at most `timeout_s`."""
+        """Return a reader's unread records, after waiting up to `timeout_s` for the first."""
         with self._arrived:
             unread = self._readers.get(id(reader))
-            if unread is None:
+            if unread is None:  # closed by another thread in the meantime
                 return []
             if not unread and timeout_s > 0:
                 self._arrived.wait_for(lambda: unread, timeout_s)
@@ -47,11 +53,11 @@ class MemoryLog:
 
 
 class MemoryTransport(Transport):
-    """Hand records straight back.
+    """A transport that returns records immediately, within this process.
 
     Args:
-        log: what several transports share, whose brokers then see each other's records, and drop them. A
-            transport that nothing is received from keeps all of them.
+        log: shared by several transports, whose brokers then see, and drop, each other's records. A
+            transport whose broker never receives keeps queueing them.
     """
 
     def __init__(self, log: MemoryLog | None = None) -> None:
@@ -59,13 +65,13 @@ class MemoryTransport(Transport):
         self._log.attach(self)
 
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
-        """Put records where `receive` finds them."""
+        """Append records to the log."""
         self._log.append(records)
 
     def receive(self, timeout_s: float) -> list[Record]:
-        """Return all records that were sent and not received yet."""
+        """Return all records not received yet."""
         return self._log.read(self, timeout_s)
 
     def close(self) -> None:
-        """Drop what was not received."""
+        """Drop unreceived records. Idempotent."""
         self._log.detach(self)

@@ -1,4 +1,4 @@
-"""A view of what passes through a broker."""
+"""A bounded view of the messages that pass through a broker."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from parllel.types import Closeable
 
 
 class MessageTap(Closeable):
-    """Keep the messages that arrived last, for monitoring; `KafkaBroker.tap` returns it.
+    """The latest messages of a broker, for monitoring. Returned by `KafkaBroker.tap`.
 
-    Payloads are those that the consumers get: change none.
+    Payloads are the objects that consumers receive, so do not modify them.
 
     Args:
-        environments: ids of those whose messages are kept; None for all.
-        capacity: messages that are kept; older ones are dropped for newer.
-        on_close: is called once.
+        environments: ids of the environments to watch; None for all.
+        capacity: number of messages kept; when it is full, the oldest are dropped.
+        on_close: called once, with the tap.
 
     Attributes:
-        seen: messages, those that were dropped too.
-        dropped: messages that `take` did not return in time.
+        seen: number of messages offered, dropped ones included.
+        dropped: number of messages that were overwritten before `take` returned them.
     """
 
     def __init__(self, environments: Collection[str] | None, capacity: int, on_close: Any) -> None:
@@ -33,7 +33,7 @@ class MessageTap(Closeable):
         self.dropped = 0
 
     def offer(self, message: KafkaMessage) -> None:
-        """Keep a message, if it is of one of the environments."""
+        """Keep a message of a watched environment."""
         if self._environments is not None and message.env_id not in self._environments:
             return
         self.seen += 1
@@ -41,14 +41,15 @@ class MessageTap(Closeable):
         self._messages.append(message)
 
     def take(self) -> list[KafkaMessage]:
-        """Return what arrived since the last call, the oldest first."""
+        """Return the messages since the last call, oldest first."""
+        # Deliveries append while this runs: popping one by one loses none, as copying and clearing would.
         messages = []
         while self._messages:
             messages.append(self._messages.popleft())
         return messages
 
     def close(self) -> None:
-        """Keep nothing more."""
+        """Stop watching. Idempotent."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close(self)

@@ -1,4 +1,4 @@
-"""One environment's part of a broker."""
+"""One environment's share of a broker."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from parllel.distributed.messaging.lease import Lease
 from parllel.distributed.messaging.topic import Address, Topic
 from parllel.types import State
 
-# How a channel adds to the totals of its broker.
+# Names of `Channel.counts` in the totals of the broker.
 _COUNTS = ("published", "consumed", "late", "overwritten")
 
 
 class Namespace:
-    """The channels, topics and listeners of one environment, for as long as it has its id.
+    """The channels, topics and listeners of one environment, for as long as it holds its id.
 
-    The caller holds the broker's lock.
+    Not thread-safe: callers hold the broker's lock.
 
     Attributes:
-        lease: with epoch and step.
-        channels: by their keys.
-        listeners: of each sender of broadcasts, the agents that each message goes to; "" is for callbacks.
-        ways: for each kind and custom topic, the channels by sender and recipient as they are in records.
+        lease: the environment's lease, with epoch and step.
+        channels: by key.
+        listeners: recipients of broadcasts, by sender; "" is the channel for callbacks.
+        ways: for each kind and custom topic, channels by sender and recipient as encoded in records.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Namespace:
         self._topics: dict[tuple[bool, str], str] = {}
 
     def create_topic(self, topic: str, latest: bool = False) -> None:
-        """Note that there is a topic, and make the channel of one that has one."""
+        """Register a topic, and create its channel if it has a single recipient."""
         self._topics.setdefault((isinstance(topic, Topic), topic), topic)
         if isinstance(topic, Topic) and topic.address.recipient is not None:
             channel = self.channel_of(topic.address)
@@ -58,11 +58,11 @@ class Namespace:
                 channel.keep_latest_only()
 
     def topics(self) -> list[str]:
-        """Return the topics that were created or written to."""
+        """Return the topics that were created or published to, in that order."""
         return list(self._topics.values())
 
     def channels_from(self, topic: str, message: KafkaMessage) -> list[Channel]:
-        """Return the channels that a message goes over."""
+        """Return the channels that carry a message."""
         if not isinstance(topic, Topic):
             kind, sender, recipient = message.message_type, message.sender_id, message.recipient_id
             return [self.channel(ChannelKey(topic, kind.value, sender, recipient))]
@@ -73,19 +73,20 @@ class Namespace:
         return [self.channel_of(address, agent_id) for agent_id in listeners]
 
     def custom_topic_to(self, custom_topic: str, agent_id: str) -> list[Channel]:
-        """Return the channels of a custom topic that end at an agent."""
+        """Return the channels of a custom topic to an agent."""
         return list(self._arrivals.get((custom_topic, agent_id), ()))
 
     def channel_of(self, address: Address, recipient: str | None = None) -> Channel:
-        """Return the channel of a topic; of a broadcast that to one recipient, "" for callbacks."""
+        """Return the channel of an address. A broadcast needs `recipient`; "" is for callbacks."""
         to = address.recipient if recipient is None else recipient
         assert to is not None
         return self.channel(ChannelKey(None, address.kind.value, address.sender, to))
 
     def channel(self, key: ChannelKey) -> Channel:
-        """Return a channel, which is made if it is not there."""
+        """Return a channel, created on first use."""
         channel = self.channels.get(key)
         if channel is None:
+            # Channels of one kind and topic share an outbox, so that a hop sends one record for all of them.
             box = (key.kind, key.custom_topic)
             outbox = self._outboxes.get(box)
             if outbox is None:
@@ -96,34 +97,37 @@ class Namespace:
             self.ways[box][channel.names] = channel
             if key.custom_topic is not None:
                 self._arrivals.setdefault((key.custom_topic, key.recipient), []).append(channel)
+                # Subscriptions to a plain name cover all environments, also those that join later.
                 channel.subscriptions = self._exchange.subscriptions.get(key.custom_topic, ())
                 if key.custom_topic in self._exchange.latest_topics:
                     channel.keep_latest_only()
         return channel
 
     def listen(self, address: Address, agent_id: str) -> Channel:
-        """Send broadcasts to an agent, from now on; "" stands for the callbacks."""
+        """Send a sender's future broadcasts to an agent, too; "" is for callbacks."""
         listeners = self.listeners.setdefault(address.sender, [])
         if agent_id not in listeners:
             listeners.append(agent_id)
         return self.channel_of(address, agent_id)
 
     def unlisten(self, address: Address, agent_id: str) -> None:
-        """Send an agent, or the callbacks, no more broadcasts."""
+        """Stop sending broadcasts to an agent, or to callbacks."""
         listeners = self.listeners.get(address.sender, [])
         if agent_id in listeners:
             listeners.remove(agent_id)
 
     def clear(self) -> None:
-        """Begin the next epoch; the cost is that of the environment's own channels."""
+        """Begin the next epoch. The cost grows with this environment's channels only."""
         totals = self._exchange.totals
         for channel in self.channels.values():
+            # Counters restart with the epoch, so they are added to the broker's totals before that.
             if channel.sent:
                 gone = channel.taken + channel.late + channel.overwritten
                 totals["cleared"] += channel.sent - gone
                 for name, count in zip(_COUNTS, channel.counts(), strict=True):
                     totals[name] += count
             channel.restart()
+        # Unsent messages are dropped here. Those in transit carry the old epoch, and are dropped on arrival.
         for outbox in self._outboxes.values():
             outbox.clear()
         self.lease.begin_epoch()
@@ -133,16 +137,16 @@ class Namespace:
         sums = np.zeros(5, np.int64)
         for channel in self.channels.values():
             if channel.sent:
-                # What was sent and has not come is on its way; what came is in the queue.
+                # Sent but not received: in transit. Received but not consumed: in the queue.
                 waiting = channel.sent - channel.received + len(channel.queue)
                 sums += (*channel.counts(), waiting)
         return tuple(int(n) for n in sums)
 
     def state(self) -> State:
-        """Return where the environment stands, with the messages that wait for their consumers.
+        """Return lease, epoch, step and channels, with the messages waiting in them.
 
         Raises:
-            WireError: if a payload that was handed on as a reference cannot be saved.
+            WireError: if a payload that was passed by reference cannot be saved.
         """
         lease = self.lease
         channels = [channel.state() for channel in self.channels.values() if channel.sent]
@@ -154,7 +158,7 @@ class Namespace:
         }
 
     def load_state(self, state: State, number: int) -> None:
-        """Restore a state under the lease of this number."""
+        """Restore a state under this lease number."""
         self.clear()
         lease = self.lease
         lease.number = number

@@ -17,10 +17,10 @@ _COUNTS = ("published", "consumed", "late", "overwritten", "queued")
 
 
 class Namespaces:
-    """Give ids to environments, and keep what each of them has; the caller holds the broker's lock.
+    """Assign ids to environments and hold their namespaces. Callers hold the broker's lock.
 
     Attributes:
-        by_id: the namespaces of those that have joined, or were written to.
+        by_id: namespaces of the environments that joined, or were published to.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -29,7 +29,7 @@ class Namespaces:
         self._next_lease_number = 1
 
     def get(self, env_id: str) -> Namespace:
-        """Return the namespace of an id; who writes before joining makes it."""
+        """Return the namespace of an id, created on first use, even before anyone joins."""
         namespace = self.by_id.get(env_id)
         if namespace is None:
             namespace = Namespace(self._exchange, Lease(env_id, self._new_lease_number()))
@@ -41,10 +41,10 @@ class Namespaces:
         return self._next_lease_number - 1
 
     def existing(self, env_id: str) -> Namespace:
-        """Return the namespace of an id that is in use.
+        """Return the namespace of an id in use.
 
         Raises:
-            WrongStateError: if it is not.
+            WrongStateError: if no environment has the id.
         """
         namespace = self.by_id.get(env_id)
         if namespace is None:
@@ -54,29 +54,30 @@ class Namespaces:
         return namespace
 
     def join(self, env_id: str) -> int:
-        """Take an id; raise as `KafkaBroker.join`."""
+        """Lease an id. Raises as `KafkaBroker.join`."""
         namespace = self.get(env_id)
         if namespace.lease.joined:
             raise WrongStateError(
-                f"KafkaBroker: environment id {env_id!r} is in use; give each environment an id of its own "
-                "(VectorizedKafkaEnv: an env_prefix of its own), or let the other leave first"
+                f"KafkaBroker: environment id {env_id!r} is in use; give each environment a different id "
+                "(VectorizedKafkaEnv: a different env_prefix), or call leave for the other first"
             )
-        # Someone may have written to the id when nobody had it.
+        # Messages published before anyone joined must not reach the environment that joins now.
         if any(channel.sent for channel in namespace.channels.values()):
             namespace.clear()
         namespace.lease.joined = True
         return namespace.lease.number
 
     def leave(self, env_id: str) -> Namespace | None:
-        """Give an id up, and return what it had."""
+        """Release an id, and return its namespace."""
         namespace = self.by_id.pop(env_id, None)
         if namespace is not None:
             namespace.clear()
+            # Channels outlive the namespace in the hands of agents; `left` makes them refuse further use.
             namespace.lease.left = True
         return namespace
 
     def channels_to(self, topic: str, agent_id: str, env_id: str) -> list[Channel]:
-        """Return the channels that end at an agent; raise as `KafkaBroker.consume`."""
+        """Return the channels to an agent. Raises as `KafkaBroker.consume`."""
         namespace = self.by_id.get(env_id)
         if not isinstance(topic, Topic):
             return [] if namespace is None else namespace.custom_topic_to(topic, agent_id)
@@ -105,12 +106,12 @@ class Namespaces:
     def subscribe(
         self, topic: str, callback: Callback | None, agent_id: str | None
     ) -> Callable[[], None]:
-        """Let a callback see messages; return a function that ends this."""
+        """Register a callback or listener, and return a function that cancels it."""
         if agent_id is not None and not (
             isinstance(topic, Topic) and topic.address.recipient is None
         ):
             raise ValueError(
-                f"subscribe: agent_id: expected None, since {topic!r} is no broadcast, got {agent_id!r}; "
+                f"subscribe: agent_id: expected None, since {topic!r} is not a broadcast, got {agent_id!r}; "
                 "agents consume from it without a subscription"
             )
         subscription = None if callback is None else Subscription(callback)
@@ -130,6 +131,7 @@ class Namespaces:
         def end() -> None:
             with self._exchange.lock:
                 if subscription is not None:
+                    # Calls that are queued already look at this before they run.
                     subscription.active = False
                     channel.subscriptions = _without(channel.subscriptions, subscription)
                 if to or (to == "" and not channel.subscriptions):
@@ -158,10 +160,10 @@ class Namespaces:
                     channel.subscriptions = subscriptions
 
     def load_state(self, env_id: str, state: State) -> None:
-        """Let an environment go on from a state.
+        """Restore an environment from a state.
 
-        It takes the number of the saved lease where that is new here. Otherwise what this broker has
-        sent under that number could still be on its way.
+        Keeps the saved lease number if this broker never used it. Otherwise it assigns a new one, because
+        messages sent under the saved number may still be in transit.
         """
         namespace = self.existing(env_id)
         number, lease = state["lease"], namespace.lease
@@ -175,7 +177,7 @@ class Namespaces:
         namespace.load_state(state, number)
 
     def ledger(self) -> Ledger:
-        """Return what became of all messages."""
+        """Account for all messages: consumed, cleared, late, overwritten or queued."""
         ledger = Ledger("published = consumed + cleared + late + overwritten + queued")
         ledger.add(**self._exchange.totals)
         for namespace in self.by_id.values():
@@ -183,7 +185,7 @@ class Namespaces:
         return ledger
 
     def statistics(self) -> dict[str, int]:
-        """Return what became of all messages, and how much there is now."""
+        """Return the ledger's counts, and the number of environments and channels now."""
         exchange = self._exchange
         return {
             **self.ledger().counts(),

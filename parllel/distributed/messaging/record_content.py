@@ -1,9 +1,12 @@
-"""What the bytes of a record say.
+"""The binary content of a record.
 
-A record is a list that `wire` can decode: the fields of `RecordHead` in their order; a list with four values
-for each message, which are sender, recipient, sequence number and time; and a list of the payloads. An id
-that cannot be encoded as text, since it holds half of a surrogate pair, is bytes there. Everything else is
-the broker's to judge.
+    Exchange._seal   --- write_record --->  bytes  --- open_record --->  Delivery (this broker's own records)
+                                                   --- read_record --->  `parllel messaging tap`
+
+A record is a list encoded by `wire`: the fields of `RecordHead` in order; a flat list with four values per
+message (sender, recipient, sequence number, time); and a list of the payloads. An id with a lone surrogate,
+which cannot be encoded as text, is sent as bytes. These functions check the layout; whether a record is
+current is for the broker to decide.
 """
 
 from __future__ import annotations
@@ -19,27 +22,27 @@ from parllel.distributed.wire.limits import Limits
 from parllel.distributed.wire.message import decode, encode
 
 SCHEMA = 1
-# Lists and dicts that a record has around a payload.
+# Nesting depth of a payload within its record, which counts towards the decoder's limit.
 INSIDE = 2
-# Values for each message, beside its payload.
+# Values per message in the list of ways.
 WIDTH = 4
 _KINDS = frozenset(kind.value for kind in MessageType)
 _encoder = Encoder()
 
 
 class RecordHead(NamedTuple):
-    """What the messages of a record have in common.
+    """The fields shared by all messages of a record.
 
     Attributes:
         schema: version of this layout.
-        run: the name of the run.
-        session: 32 random digits of the broker object that sent it.
-        environment: its id.
+        run: name of the run.
+        session: 32 random hex digits that identify the sending broker object.
+        environment: id of the environment.
         lease: number of the environment's lease of its id.
-        epoch: number of its resets.
-        step: of the environment.
+        epoch: number of resets of the lease.
+        step: step of the environment.
         kind: the value of a `MessageType`.
-        custom_topic: a topic given as plain text; None otherwise.
+        custom_topic: name of a topic given as a plain str; None otherwise.
     """
 
     schema: int
@@ -54,7 +57,7 @@ class RecordHead(NamedTuple):
 
 
 def wire_id(name: str) -> str | bytes:
-    """Return an id as something that can be sent."""
+    """Return an id in the form used in records: text, or bytes for one with a lone surrogate."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -63,10 +66,10 @@ def wire_id(name: str) -> str | bytes:
 
 
 def read_id(name: str | bytes) -> str:
-    """Return the id that `wire_id` made something of.
+    """Invert `wire_id`.
 
     Raises:
-        ValueError: if it is none; a UnicodeDecodeError is one.
+        ValueError: if it is not an id (UnicodeDecodeError is a ValueError).
     """
     if type(name) is bytes:
         return name.decode("utf-8", "surrogatepass")
@@ -76,32 +79,32 @@ def read_id(name: str | bytes) -> str:
 
 
 def write_record(head: RecordHead, ways: list[Any], payloads: list[Raw]) -> bytes:
-    """Return the bytes of a record.
+    """Encode a record.
 
-    ways: sender, recipient, sequence number and time of each message, one after the other.
-    payloads: as `encode_part` returns them.
+    ways: sender, recipient, sequence number and time of each message, concatenated.
+    payloads: as returned by `encode_part`.
     """
     custom_topic = None if head.custom_topic is None else wire_id(head.custom_topic)
     tree = [*head[:3], wire_id(head.environment), *head[4:8], custom_topic, ways, payloads]
-    # All of it is None, int, float, str or bytes, which `encode` would only look at one by one.
+    # Every value is None, int, float, str or bytes, so `encode` need not inspect them one by one.
     return encode(Raw(_encoder.encode(tree)))
 
 
 @lru_cache(8)
 def _limits(max_bytes: int) -> Limits:
-    # Every value takes a byte at least, so a record never has more of them.
+    # Every value takes at least one byte, so the size limit bounds the number of values, too.
     return Limits(nbytes=max_bytes, items=max_bytes)
 
 
 def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any], list[Any]]:
-    """Return the head, ways and payloads of a record, from whoever it may come; ids in ways as `wire_id`s.
+    """Decode an untrusted record into head, ways and payloads; ids in ways stay as `wire_id` made them.
 
     Raises:
-        ValueError: if it is no record, or one of another version; a WireError is one.
+        ValueError: if it is not a record of this version (WireError is a ValueError).
     """
     tree = decode(content, _limits(max_bytes))
     if type(tree) is not list or len(tree) != len(RecordHead._fields) + 2:
-        raise ValueError("expected a list of eleven")
+        raise ValueError("expected a list of 11 values")
     schema, run, session, environment, lease, epoch, step, kind, custom_topic, ways, payloads = tree
     if type(schema) is not int or schema != SCHEMA:
         raise ValueError(f"expected schema {SCHEMA}, got {schema!r}")
@@ -109,9 +112,11 @@ def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any], 
     texts = type(run) is str and type(session) is str and type(kind) is str and kind in _KINDS
     listed = type(ways) is list and type(payloads) is list
     if not (numbers and texts and listed and (step is None or type(step) is int)):
-        raise ValueError("expected the fields of a record")
+        raise ValueError("expected the fields of a record, got values of other types")
     if len(ways) != WIDTH * len(payloads):
-        raise ValueError(f"expected a way for each of {len(payloads)} payloads")
+        raise ValueError(
+            f"expected {WIDTH} values for each of {len(payloads)} payloads, got {len(ways)}"
+        )
     if type(environment) is not str:
         environment = read_id(environment)
     if custom_topic is not None and type(custom_topic) is not str:
@@ -121,10 +126,10 @@ def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any], 
 
 
 def read_record(content: bytes, max_bytes: int = 1 << 26) -> list[KafkaMessage]:
-    """Return the messages of a record, for those who watch.
+    """Decode an untrusted record into messages, for monitoring.
 
     Raises:
-        ValueError: if it is no record, or one of another version; a WireError is one.
+        ValueError: if it is not a record of this version (WireError is a ValueError).
     """
     head, ways, payloads = open_record(content, max_bytes)
     messages = []

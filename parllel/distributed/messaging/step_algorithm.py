@@ -1,18 +1,18 @@
-"""One step of any number of environments: actions down, physics, information up, level by level.
+"""One step of many environments: actions down, physics, infos up, level by level.
 
-    hop         who writes                who reads, after the hop
+    hop         written by                read after the hop by
     down 0      the environments          all roots
     down 1      all roots                 their subordinates
     ...         ...                       ...           the leaves' actions go to physics, in process
     up d        all agents of level d     their parents
     up 0        all roots                 the environments
 
-Environments are visited in a few groups: while the messages of one group are on their way, the agents of the
-next compute. So a step takes about as long as its hops, if messages take a while, however many environments
-there are. Within a group agents are visited environment by environment.
+Environments are processed in a few groups: while the messages of one group are in transit, the agents of the
+next compute. With slow messages a step therefore takes about as long as its hops, however many environments
+there are. Within a group, agents are visited environment by environment.
 
-Agents in SYNC call their subordinates themselves, so an environment of theirs has one level, the roots, and
-no channels.
+Agents in SYNC call their subordinates directly, so their environment has one level, the roots, and no
+channels.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.errors import add_note
 
-# More groups hide more of the computing, and cost more calls; of few environments there is little to hide.
+# More groups overlap more computation with messages but cost more calls; few environments gain little.
 _MAX_GROUPS, _LEAST_IN_GROUP = 4, 16
 
 
 class StepAgent(Protocol):
-    """An agent, as the algorithm sees it."""
+    """The interface of an agent that the step algorithm needs."""
 
     agent_id: str
     handed: Any
@@ -41,20 +41,20 @@ class StepAgent(Protocol):
 
     @property
     def subordinates(self) -> Mapping[str, StepAgent]:
-        """The agents right below."""
+        """The agents directly below."""
 
     def descend(self) -> None:
-        """Do one agent's part of the way down."""
+        """Receive the action and pass actions on."""
 
     def ascend(self, global_state: Any) -> dict[str, Any]:
-        """Do one agent's part of the way up."""
+        """Gather the subordinates' infos and report."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """The agents of one environment that are as far from it.
+    """The agents of one environment at the same distance from it.
 
-    linked: those of them that have channels from and to a parent, `actions` and `infos`; none in SYNC.
+    linked: the agents with channels from and to a parent, `actions` and `infos`; empty in SYNC.
     """
 
     agents: tuple[StepAgent, ...]
@@ -65,7 +65,7 @@ class Level:
 
 @dataclass(frozen=True)
 class EnvStep:
-    """The way of one environment's step; `broker` is None in SYNC."""
+    """The levels that a step of one environment visits. `broker` is None in SYNC."""
 
     env_id: str
     broker: KafkaBroker | None
@@ -73,7 +73,7 @@ class EnvStep:
 
 
 def plan_step(env_id: str, broker: KafkaBroker | None, roots: Sequence[StepAgent]) -> EnvStep:
-    """Return the way through `roots` and all agents below them; for SYNC `broker` must be None."""
+    """Plan a step of `roots` and all agents below them. `broker` must be None in SYNC."""
     if broker is None:
         return EnvStep(env_id, None, (Level(tuple(roots)),))
     levels, agents = [], tuple(roots)
@@ -90,50 +90,51 @@ ResultT = TypeVar("ResultT", covariant=True)
 
 
 class SteppedEnv(Protocol[ResultT]):
-    """An environment, as the algorithm sees it."""
+    """The interface of an environment that the step algorithm needs."""
 
     @property
     def timestep(self) -> int:
-        """How many steps the episode has had."""
+        """The number of steps in the episode so far."""
 
     @property
     def env_step(self) -> EnvStep:
-        """The way of a step."""
+        """The levels that a step visits."""
 
     def check_step(self, actions: Any) -> None:
-        """Raise if it cannot take a step with these actions."""
+        """Raise if the environment cannot step with these actions."""
 
     def begin_step(self, actions: Any) -> None:
         """Send each root its action."""
 
     def abandon_step(self) -> None:
-        """Require a reset, as the step has failed."""
+        """Require a reset after a failed step."""
 
     def run_physics(self) -> Any:
-        """Let the leaves act; return the global state."""
+        """Apply the leaves' actions, and return the global state."""
 
     def finish_step(self) -> ResultT:
-        """Take the roots' infos; return what the step gave."""
+        """Collect the roots' infos, and return the result of the step."""
 
 
 def step_environments(
     environments: Sequence[SteppedEnv[ResultT]], actions: Sequence[Any]
 ) -> list[ResultT]:
-    """Step environments by their actions, and return their results, in the same order.
+    """Step environments together, and return their results in the same order.
 
     Raises:
-        MissingMessageError: if a message does not come within the time-out of its broker. All these
-            environments must be reset after that, and after any other error from here on.
+        MissingMessageError: if a message does not arrive within its broker's time-out. After this and any
+            other error of a step, all these environments must be reset.
     """
-    for env, of_one in zip(environments, actions, strict=True):
-        # All are checked before the first begins, so that a wrong argument leaves all as they were.
-        env.check_step(of_one)
+    for env, action in zip(environments, actions, strict=True):
+        # All are checked before the first begins, so that a wrong argument changes none of them.
+        env.check_step(action)
     env_steps = [env.env_step for env in environments]
+    # Once per broker rather than per environment: it takes the lock and flushes only once.
     for broker, chosen in _by_broker(env_steps):
         broker.begin_step(
             [env_steps[i].env_id for i in chosen], [environments[i].timestep for i in chosen]
         )
-    # References are there at once: agents that step with few others are still in the processor's cache then.
+    # References arrive at once, so there is no latency to hide. Small batches keep agents in the CPU cache.
     at_once = all(
         env_step.broker is not None and not env_step.broker.encoded for env_step in env_steps
     )
@@ -147,7 +148,7 @@ def step_environments(
             )
         ]
     except BaseException:
-        # Those that had finished too: nothing will return their results.
+        # Including those that finished: their results are lost with this exception.
         for env in environments:
             env.abandon_step()
         raise
@@ -167,9 +168,9 @@ def _step_together(
 
 
 def walk_through(env_steps: Sequence[EnvStep], run_physics: Callable[[int], Any]) -> None:
-    """Let all agents pass on their actions, physics run, and all agents report, level by level.
+    """Pass actions down, run physics and pass infos up, level by level.
 
-    run_physics: lets the leaves of the i-th environment act, and returns its global state.
+    run_physics: applies the leaves' actions of the i-th environment, and returns its global state.
     """
     last = max(len(env_step.levels) for env_step in env_steps) - 1
     groups = _groups(len(env_steps))
@@ -178,7 +179,7 @@ def walk_through(env_steps: Sequence[EnvStep], run_physics: Callable[[int], Any]
         for group in groups:
             _descend([env_steps[i] for i in group], depth)
     for group in groups:
-        # In one go, so that the reports of a group are on their way while the others' leaves act.
+        # In one pass, so that the infos of a group are in transit while the other groups' leaves act.
         _descend([env_steps[i] for i in group], last)
         states.update((i, run_physics(i)) for i in group)
         _ascend([(env_steps[i], states[i]) for i in group], last)
@@ -216,13 +217,13 @@ def _ascend(env_steps: Sequence[tuple[EnvStep, Any]], depth: int) -> None:
 
 
 def _groups(n: int) -> list[range]:
-    """Return which of `n` environments make up each group."""
+    """Split `n` environments into groups."""
     size = max(_LEAST_IN_GROUP, -(-n // _MAX_GROUPS))
     return [range(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def _take_infos(env_steps: Sequence[EnvStep], depth: int) -> None:
-    """Wait for what the agents of a level have reported, and leave it there for their parents."""
+    """Await the infos of a level's agents, and keep them for the parents to take."""
     chosen = [env_step for env_step in env_steps if len(env_step.levels) > depth]
     for agents, payloads in _take(chosen, depth, "infos"):
         for agent, payload in zip(agents, payloads, strict=True):
@@ -232,7 +233,7 @@ def _take_infos(env_steps: Sequence[EnvStep], depth: int) -> None:
 def _take(
     env_steps: Sequence[EnvStep], depth: int, channels: str
 ) -> Iterator[tuple[list[StepAgent], list[dict[str, Any]]]]:
-    """Wait for the messages of a level and yield them by broker, with the receiving agents."""
+    """Await the messages of a level, and yield them by broker, with the agents that receive them."""
     by_broker: dict[int, tuple[KafkaBroker, list[StepAgent], list[Channel]]] = {}
     for env_step in env_steps:
         if env_step.broker is not None:
@@ -242,12 +243,13 @@ def _take(
             )
             agents += level.linked
             awaited += getattr(level, channels)
+    # One wait for a whole level. Its deadline begins with the wait, not with the step.
     for broker, agents, awaited in by_broker.values():
         yield agents, broker.take_payloads(awaited, time.monotonic() + broker.timeout_s)
 
 
 def _flush(env_steps: Iterable[EnvStep]) -> None:
-    """Send what agents have put on channels, so that it is on its way while other groups compute."""
+    """Send what agents have put on channels, so that it travels while other groups compute."""
     for broker in {id(env_step.broker): env_step.broker for env_step in env_steps}.values():
         if broker is not None:
             broker.flush()

@@ -1,4 +1,4 @@
-"""Topics: names that carry an address, and those of a hierarchy of agents."""
+"""Topics: readable names that carry an address, and the topics of a hierarchy of agents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from parllel.distributed.messaging.kafka_message import MessageType
 
 
 class Address(NamedTuple):
-    """Between whom the messages of a topic go. A broadcast has no recipient."""
+    """Sender and recipient of a topic's messages. A broadcast has no recipient."""
 
     environment: str
     kind: MessageType
@@ -18,16 +18,16 @@ class Address(NamedTuple):
 
 
 class Topic(str):
-    """The readable name of an address, which it carries; the name is never parsed.
+    """The readable name of an address. Carries the address, so the name is never parsed.
 
-    Different addresses have different names. `TopicManager` makes topics.
+    Different addresses have different names. Create topics with `TopicManager`.
 
     Raises:
-        TypeError: if an id is no text.
+        TypeError: if an id is not a string.
         ValueError: if an id is empty, or a broadcast has a recipient.
 
     Attributes:
-        address: between whom its messages go.
+        address: environment, kind, sender and recipient.
     """
 
     address: Address
@@ -36,7 +36,7 @@ class Topic(str):
     def __new__(
         cls, environment: str, kind: MessageType, sender: str, recipient: str | None = None
     ) -> Topic:
-        """Make the name."""
+        """Build the name from the address."""
         names = [
             shown_id(check_id("environment", environment)),
             shown_id(check_id("sender", sender)),
@@ -50,15 +50,15 @@ class Topic(str):
         return topic
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Make a copy from the address, in another process too."""
+        """Pickle the address rather than the name."""
         return Topic, tuple(self.address)
 
 
 def check_id(what: str, name: object) -> str:
-    """Return the id of an environment or agent.
+    """Return the id of an environment or agent once validated.
 
     Raises:
-        TypeError: if it is no text.
+        TypeError: if it is not a string.
         ValueError: if it is empty.
     """
     if not isinstance(name, str):
@@ -69,11 +69,10 @@ def check_id(what: str, name: object) -> str:
 
 
 def shown_id(name: str) -> str:
-    """Return an id as it stands in names of topics: no two are equal there.
+    """Escape an id for topic names, so that different ids stay different.
 
-    Names are joined by "__" and "_to_". An id that could be taken for more than one has its underscores
-    escaped, so that in any name the first empty part, and the first "to" that has a part on either side, are
-    the ones that join.
+    Names are joined by "__" and "_to_". An id that contains a joint has its underscores escaped, so in any
+    name the first empty part, and the first "to" with a part on either side, are the joints.
     """
     parts = name.split("_")
     escaped = "%_" if len(parts) > 1 and not {"", "to"}.isdisjoint(parts) else "%"
@@ -86,26 +85,26 @@ def shown_id(name: str) -> str:
 
 
 class TopicManager:
-    """Make the topics between agents of one environment."""
+    """Create the topics between agents of one environment."""
 
     @staticmethod
     def action_topic(parent_id: str, child_id: str, env_id: str = "default") -> Topic:
-        """Return the topic by which a parent sends actions to a child.
+        """Return the topic for actions from a parent to a child.
 
         Raises:
-            TypeError: if an id is no text.
+            TypeError: if an id is not a string.
             ValueError: if an id is empty.
         """
         return Topic(env_id, MessageType.ACTION, parent_id, child_id)
 
     @staticmethod
     def info_topic(child_id: str, parent_id: str, env_id: str = "default") -> Topic:
-        """Return the topic by which a child sends information to its parent. Raises as `action_topic`."""
+        """Return the topic for infos from a child to its parent. Raises as `action_topic`."""
         return Topic(env_id, MessageType.INFO, child_id, parent_id)
 
     @staticmethod
     def broadcast_topic(agent_id: str, env_id: str = "default") -> Topic:
-        """Return the topic by which an agent speaks to all that listen. Raises as `action_topic`."""
+        """Return the topic for messages from an agent to all its subscribers. Raises as `action_topic`."""
         return Topic(env_id, MessageType.BROADCAST, agent_id)
 
     @staticmethod
@@ -115,7 +114,7 @@ class TopicManager:
         subordinate_ids: Iterable[str],
         env_id: str = "default",
     ) -> dict[str, list[Topic]]:
-        """Return what an agent reads ("subscribe") and writes ("publish"). Raises as `action_topic`."""
+        """Return the topics an agent reads ("subscribe") and writes ("publish"). Raises as `action_topic`."""
         action, info = TopicManager.action_topic, TopicManager.info_topic
         subordinates = list(subordinate_ids)
         from_parent = [] if parent_id is None else [action(parent_id, agent_id, env_id)]

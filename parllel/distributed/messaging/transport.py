@@ -1,4 +1,9 @@
-"""What carries the messages of a hop."""
+"""The interface of transports, which carry the records of a hop.
+
+    KafkaBroker  --- send_hop --->  Transport  --- receive --->  the same broker, and others that share it
+
+Nothing returns directly, not even on the memory transport, so that all modes share one delivery path.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,12 @@ from parllel.types import Closeable
 
 
 class Record(NamedTuple):
-    """The messages of one environment and kind in one hop, as bytes.
+    """The encoded messages of one environment and kind in one hop.
 
     Attributes:
         kind: the value of a `MessageType`.
-        environment: one key for each environment, and no two have the same.
-        content: for `read_record`.
+        environment: key of the environment, unique to it.
+        content: readable by `read_record`.
     """
 
     kind: str
@@ -24,16 +29,16 @@ class Record(NamedTuple):
 
 
 class Transport(ABC, Closeable):
-    """Carry records from a broker back to the same broker, and to those of others that share it.
+    """Carries records from a broker back to the same broker, and to others that share the transport's log.
 
-    What comes of records of one environment and kind comes in the order in which they were sent. Records may
-    come twice, come from others, and be anything: the broker sorts them by what their content says.
+    Records of one environment and kind arrive in the order they were sent. They may also be lost, arrive
+    twice, come from other senders, or be malformed: the broker decides by their content.
 
-    `send_hop` and `receive` may run at the same time, in two threads; each runs once at a time.
+    `send_hop` and `receive` may run concurrently in two threads, but neither runs twice at a time.
 
     Attributes:
-        max_bytes: most bytes that the content of one record may have.
-        blocked_s: seconds that calls have spent on a connection that is in trouble, beyond their time-outs.
+        max_bytes: maximum size of one record's content.
+        blocked_s: seconds that calls spent on a failing connection, beyond their time-outs.
     """
 
     max_bytes: int = 1 << 26
@@ -41,35 +46,35 @@ class Transport(ABC, Closeable):
 
     @abstractmethod
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
-        """Send records, of one hop and any environments, by a time of `time.monotonic`.
+        """Send the records of one hop, from any environments, by a deadline on the `time.monotonic` clock.
 
-        Without records, the deadline of the last hop is moved.
+        Without records, only the deadline of the last hop is moved.
 
         Raises:
-            BrokerUnavailableError: if they could not be sent; the broker gives all of them again with the
-                next hop.
+            BrokerUnavailableError: if they could not be sent; the broker passes all of them again with
+                the next hop.
         """
 
     @abstractmethod
     def receive(self, timeout_s: float) -> list[Record]:
-        """Return what has come; if nothing has, wait for at most `timeout_s`, and return what came then.
+        """Return the records that have arrived, after waiting up to `timeout_s` for the first.
 
         Raises:
-            BrokerUnavailableError: if nothing can come any more.
+            BrokerUnavailableError: if no record can arrive any more.
         """
 
     def reset(self, environment: bytes, lease: int, epoch: int) -> None:
-        """Note that no record of an environment is of use that was sent before this epoch."""
+        """Learn that an environment's records from before this epoch are no longer needed. Optional."""
         return
 
     def trouble(self) -> str:
-        """Return why what was sent may not have come, "" if nothing is known; part of messages of errors."""
+        """Return why records may be missing, for error messages; "" if nothing is known."""
         return ""
 
     def statistics(self) -> dict[str, int]:
-        """Return counts of its own; the broker reports them beside its own."""
+        """Return the transport's counters, which the broker reports next to its own."""
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Give up everything that it holds."""
+        """Release everything the transport holds. Idempotent."""

@@ -1,6 +1,6 @@
-"""Many environments of agents, whose messages go over one broker, hop by hop together.
+"""Many multi-agent environments that are stepped together over one broker, hop by hop.
 
-`KafkaVectorEnv` is what gymnasium's native vector environments look like, of these.
+`VectorizedKafkaEnv` works with dicts by root; `KafkaVectorEnv` makes it a Gymnasium vector environment.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ Actions = Mapping[str, Any] | None
 
 
 class VectorizedKafkaEnv(Closeable):
-    """Environments with the ids `rollout_0`, `rollout_1`, ..., stepped together.
+    """Environments `rollout_0`, `rollout_1`, ..., stepped together.
 
-    `step` and `reset` have lists with one dict by root per environment. `as_vector_env()` is a native
-    vector environment of gymnasium, for cages.
+    `step` and `reset` use lists with one dict by root for each environment. `as_vector_env()` returns a
+    Gymnasium vector environment, for cages.
 
-    Any subset can be reset, and stepped: an environment does the same as it would alone.
+    Any subset can be reset or stepped, and each environment behaves as it would on its own.
 
     Args:
-        agent_factory: takes the id of an environment, returns new agents for it, by id.
-        root_agent_ids: those whose parent is the environment.
-        kafka_mode: of the broker that is made here, "memory" or "kafka", see KafkaBroker.
-        env_class, env_kwargs: for physics of your own; called as KafkaMultiAgentEnv, with `env_kwargs` added.
-        broker: use this one, and leave it open in `close`.
-        env_prefix: what stands before the numbers in the ids. Those that share a broker need different ones.
-        broker_per_env: make a broker for each environment instead of one for all.
-        broker_kwargs: for the brokers that are made here, as `{"encoded": False}`.
-        execution_mode: put all agents into this mode; None leaves them in theirs. In SYNC no broker is made.
+        agent_factory: maps the id of an environment to new agents for it, by id.
+        root_agent_ids: ids of the agents whose parent is the environment.
+        kafka_mode: mode of the broker created here, "memory" or "kafka"; see KafkaBroker.
+        env_class, env_kwargs: environment class with your physics, and extra arguments for it.
+        broker: an existing broker to use, which stays open on `close`.
+        env_prefix: prefix of the ids. Objects that share a broker need different prefixes.
+        broker_per_env: create a broker for each environment instead of one for all.
+        broker_kwargs: arguments for the brokers created here, such as `{"encoded": False}`.
+        execution_mode: mode for all agents; None keeps each agent's. In SYNC no broker is created.
 
     Raises:
-        ValueError: if an argument does not fit, or as KafkaMultiAgentEnv does.
-        WrongStateError: if the broker has an environment of one of the ids.
+        ValueError: for an invalid argument, or as KafkaMultiAgentEnv.
+        WrongStateError: if one of the ids is in use on the broker.
     """
 
     def __init__(
@@ -105,18 +105,18 @@ class VectorizedKafkaEnv(Closeable):
 
     @property
     def kafka_broker(self) -> KafkaBroker | None:
-        """The broker of all environments, of the first one with one broker each; None in SYNC."""
+        """The broker of all environments, or of the first if each has its own; None in SYNC."""
         return self.envs[0].kafka_broker
 
     def step(self, actions: Sequence[Actions]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Step the environments; return observations, rewards, dones and infos, each a list of dicts by root.
+        """Step the environments. Returns lists of observations, rewards, dones and infos, as dicts by root.
 
-        actions: for each environment a dict with an action for each root, or None to leave the environment
-        as it is; it then has None in all lists. `envs[i].terminated` and `envs[i].truncated` say how an
-        episode ended.
+        actions: for each environment a dict with an action for each root, or None to skip the environment,
+        which then has None in all lists. How an episode ended is in `envs[i].terminated` and
+        `envs[i].truncated`.
 
         Raises:
-            WrongStateError: if one whose episode has ended is not left out, and was not reset.
+            WrongStateError: if an environment is stepped whose episode has ended.
         """
         results = self.step_some(actions)
         observations = [None if r is None else r.observations for r in results]
@@ -129,14 +129,14 @@ class VectorizedKafkaEnv(Closeable):
         return observations, rewards, dones, infos
 
     def step_some(self, actions: Sequence[Actions]) -> list[RootsStep | None]:
-        """Step the environments whose actions are not None; return what each gave."""
+        """Step the environments whose actions are not None. Returns a result or None for each."""
         self._check_open()
         if not isinstance(actions, Sequence) or len(actions) != self.num_envs:
             raise ValueError(
                 f"actions: expected a list of {self.num_envs}, one dict or None for each environment, got "
                 f"{actions!r:.200}"
             )
-        chosen = [i for i, of_one in enumerate(actions) if of_one is not None]
+        chosen = [i for i, action in enumerate(actions) if action is not None]
         results: list[RootsStep | None] = [None] * self.num_envs
         if not chosen:
             return results
@@ -152,23 +152,23 @@ class VectorizedKafkaEnv(Closeable):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """Reset these environments, all by default; return their observations, in the order of `env_idx`.
+        """Reset environments, by default all. Returns their observations in the order of `env_idx`.
 
-        seed: for environment `i` `seed + i`, or one for each of `env_idx`.
+        seed: an int, to which the index of each environment is added, or one for each of `env_idx`.
         """
         self._check_open()
         chosen = self._chosen(env_idx)
         if seed is None:
             seeds: list[int | None] = [None] * len(chosen)
         elif isinstance(seed, Iterable):
-            seeds = [None if one is None else operator.index(one) for one in seed]
+            seeds = [None if value is None else operator.index(value) for value in seed]
         else:
             seeds = [operator.index(seed) + i for i in chosen]
         if len(seeds) != len(chosen):
             raise ValueError(f"seed: expected one for each of {chosen}, got {seeds}")
         return [
-            self.envs[i].reset(seed=of_one, options=options)[0]
-            for i, of_one in zip(chosen, seeds, strict=True)
+            self.envs[i].reset(seed=env_seed, options=options)[0]
+            for i, env_seed in zip(chosen, seeds, strict=True)
         ]
 
     def _chosen(self, env_idx: Sequence[int] | None) -> list[int]:
@@ -182,7 +182,7 @@ class VectorizedKafkaEnv(Closeable):
         return chosen
 
     def set_env_id(self, index: int, env_id: str) -> None:
-        """Give one environment another id, as `KafkaMultiAgentEnv.set_env_id`."""
+        """Change the id of one environment, as `KafkaMultiAgentEnv.set_env_id`."""
         self.envs[index].set_env_id(env_id)
 
     def as_vector_env(
@@ -192,10 +192,10 @@ class VectorizedKafkaEnv(Closeable):
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
         others: Mapping[str, Callable[[Any], Any]] | None = None,
     ) -> KafkaVectorEnv:
-        """Return a `gymnasium.vector.VectorEnv` of these environments; closing it closes them.
+        """Return a `gymnasium.vector.VectorEnv` of these environments. Closing it closes them.
 
-        With one root, or `root` named, it has that root's spaces and rewards; else Dict spaces by root and
-        the sum of the roots' rewards.
+        With a single root, or with `root`, it has that root's spaces and rewards; otherwise Dict spaces by
+        root and the sum of the roots' rewards.
 
         others: with `root`, a function from observation to action for each of the other roots.
         """
@@ -205,27 +205,28 @@ class VectorizedKafkaEnv(Closeable):
         """Return the states of all environments.
 
         Raises:
-            NoStateError: naming what does not say its state.
+            NoStateError: names the part that has no state methods.
         """
         self._check_open()
         return {"envs": [whole_state(env) for env in self.envs]}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned, of as many environments made alike."""
+        """Restore a state returned by `state` for the same number of environments, built the same way."""
         self._check_open()
         states = state.get("envs")
         if not isinstance(states, list) or len(states) != self.num_envs:
             raise ValueError(
                 f"expected the states of {self.num_envs} environments, got {states!r:.200}"
             )
-        for env, of_one in zip(self.envs, states, strict=True):
-            load_env_state(env, of_one)
+        for env, env_state in zip(self.envs, states, strict=True):
+            load_env_state(env, env_state)
 
     def close(self) -> None:
-        """Close the environments, and the brokers that were made here. A second call does nothing."""
+        """Close the environments and the brokers created here. Idempotent."""
         if self._closed:
             return
         self._closed = True
+        # The stack runs backwards: environments give their ids back before the brokers close.
         with self._owned:
             for env in self.envs:
                 self._owned.callback(env.close)
@@ -248,7 +249,7 @@ class VectorizedKafkaEnv(Closeable):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("VectorizedKafkaEnv: it was closed")
+            raise ClosedError("VectorizedKafkaEnv: used after it was closed")
 
 
 def _needs_broker(all_agents: Sequence[Mapping[str, Agent]]) -> bool:
@@ -260,15 +261,15 @@ def _needs_broker(all_agents: Sequence[Mapping[str, Agent]]) -> bool:
 
 
 class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
-    """What `VectorizedKafkaEnv.as_vector_env` returns.
+    """A Gymnasium vector environment of agents over a broker. Returned by `VectorizedKafkaEnv.as_vector_env`.
 
-    `reset` takes seeds (one, or one for each environment), and `options={"reset_mask": [n] bool}` for some
-    alone; environments that are not reset keep their last observation.
+    `reset` takes a seed, or one for each environment, and `options={"reset_mask": [n] bool}` to reset only
+    some; the others keep their last observation.
 
-    Infos are those of the root, without "observation" and "reward"; with Dict spaces, by root. In
-    SAME_STEP, the last observation and info of an episode are in `final_obs` and `final_info`.
+    Infos are the root's, without "observation" and "reward"; with Dict spaces, they are by root. In
+    SAME_STEP, an episode's last observation and info are in `final_obs` and `final_info`.
 
-    Observations are new arrays in each step, and actions are copied, so both are the caller's.
+    Observations are new arrays in each step, and actions are copied, so the caller owns both.
     """
 
     def __init__(
@@ -295,9 +296,9 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = self._space(first, "action")
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        # What each environment's roots observed last; None before its first reset.
+        # The roots' last observations in each environment; None before its first reset.
         self._seen: list[dict[str, Any] | None] = [None] * self.num_envs
-        # [n] whether the episode has ended, and the next step is a reset, or must not come.
+        # [n] True if the episode has ended: the next step resets it, or is an error if autoreset is disabled.
         self._ended = np.zeros(self.num_envs, bool)
 
     def reset(
@@ -319,18 +320,18 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         missing = [i for i, seen in enumerate(self._seen) if seen is None]
         if missing:
             raise WrongStateError(
-                f"reset: environments {missing} were never reset; leave out reset_mask"
+                f"reset: environments {missing} were never reset; reset all once, without reset_mask"
             )
         return self._observations(), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments; those that have ended are reset as `autoreset_mode` says."""
+        """Step all environments. Ended ones are reset according to `autoreset_mode`."""
         if self._ended.any() and self.autoreset_mode is AutoresetMode.DISABLED:
             raise WrongStateError(
                 f"step: environments {np.flatnonzero(self._ended).tolist()} have ended; reset them with "
                 'options={"reset_mask": ...} first'
             )
-        # With NEXT_STEP; in the other modes none is left at its end here.
+        # Only in NEXT_STEP: SAME_STEP has reset them already, and DISABLED has raised.
         due = np.flatnonzero(self._ended).tolist()
         results = self._envs.step_some(self._actions(actions, due))
         rewards = np.zeros(self.num_envs)
@@ -355,7 +356,7 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         return self._observations(), rewards, terminated, truncated, infos
 
     def state(self) -> State:
-        """Return the states of all environments, and what each observed last."""
+        """Return the states of all environments, with their last observations."""
         return {
             "envs": self._envs.state(),
             "seen": freeze(self._seen, "seen"),
@@ -363,7 +364,7 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self._envs.load_state(state["envs"])
         self._seen = thaw(state["seen"])
         self._ended = np.array(state["ended"], bool)
@@ -377,7 +378,9 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         spaces = {root: getattr(first.agents[root], f"{kind}_space") for root in roots}
         missing = [root for root, space in spaces.items() if space is None]
         if missing:
-            raise ValueError(f"as_vector_env: roots {missing} have no {kind}_space; give them one")
+            raise ValueError(
+                f"as_vector_env: roots {missing} have no {kind}_space; pass one to the agents"
+            )
         return gym.spaces.Dict(spaces) if self._root is None else spaces[self._root]
 
     def _reset_some(
@@ -386,13 +389,13 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         if not chosen:
             return
         observations = self._envs.reset(chosen, seed=seeds, options=options)
-        for i, of_one in zip(chosen, observations, strict=True):
-            self._seen[i] = of_one
+        for i, observation in zip(chosen, observations, strict=True):
+            self._seen[i] = observation
         self._ended[chosen] = False
 
     def _actions(self, actions: Any, due: Sequence[int]) -> list[dict[str, Any] | None]:
-        """Return what the roots of each environment are to do, None for those that are reset instead."""
-        # A copy, as agents may keep their actions, and the caller may use its arrays again.
+        """Return the roots' actions for each environment, None for those that are reset instead."""
+        # Copied, because agents may keep their actions while the caller reuses its arrays.
         copied = copy.deepcopy(actions)
         by_root: list[dict[str, Any] | None] = []
         for i, action in enumerate(iterate(self.action_space, copied)):

@@ -1,4 +1,4 @@
-"""Experience cut into fragments, which a trainer can take from anywhere."""
+"""Distributed rollouts: workers send fragments of experience, and a trainer learns from them."""
 
 from parllel.distributed.rollouts.asynchronous_schedule import AsynchronousSchedule
 from parllel.distributed.rollouts.env_worker import EnvWorker

@@ -1,4 +1,4 @@
-"""Check arguments, so that an error names the argument and not a line that could not use it."""
+"""Argument checks whose errors name the argument."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def check_kind(name: str, value: Any, kind: Any, *, optional: bool = False) -> None:
-    """Raise TypeError unless `value` is of a class, or None if that may be."""
+    """Raise TypeError unless `value` is an instance of `kind`, or None where that is allowed."""
     if isinstance(value, kind) or (optional and value is None):
         return
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
@@ -19,14 +19,14 @@ def check_kind(name: str, value: Any, kind: Any, *, optional: bool = False) -> N
 
 
 def check_integer(name: str, value: Any) -> int:
-    """Return a whole number as an int; raise TypeError if it is none."""
+    """Return a whole number as an int. Raises TypeError for anything else."""
     if not isinstance(value, Integral):
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
     return int(value)
 
 
 def check_count(name: str, value: Any) -> int:
-    """Return a whole number as an int; raise TypeError if it is none, ValueError if it is less than one."""
+    """Return a whole number of at least 1 as an int. Raises TypeError or ValueError."""
     count = check_integer(name, value)
     if count < 1:
         raise ValueError(f"{name}: expected at least 1, got {count}")
@@ -34,7 +34,7 @@ def check_count(name: str, value: Any) -> int:
 
 
 def check_staleness(name: str, value: Any) -> int | None:
-    """Return a limit of staleness; raise TypeError or ValueError unless it is None, or 0 or more."""
+    """Return a limit of staleness: None, or an int of at least 0. Raises TypeError or ValueError."""
     if value is None:
         return None
     staleness = check_integer(name, value)
@@ -47,8 +47,8 @@ def check_seconds(name: str, value: Any) -> float:
     """Return a number of seconds as a float.
 
     Raises:
-        TypeError: if it is no number.
-        ValueError: if it is NaN: no time is ever later than that, so a wait would not end.
+        TypeError: if it is not a number.
+        ValueError: if it is NaN. No time is later than NaN, so a wait would never end.
     """
     if not isinstance(value, Real):
         raise TypeError(f"{name}: expected a number of seconds, got {value!r}")
@@ -59,7 +59,7 @@ def check_seconds(name: str, value: Any) -> float:
 
 
 def check_timeout(name: str, value: Any) -> float:
-    """Return a number of seconds above 0; raise as `check_seconds`, and ValueError for others."""
+    """Return a number of seconds above 0. Raises as `check_seconds`, and ValueError for 0 or less."""
     seconds = check_seconds(name, value)
     if seconds <= 0:
         raise ValueError(f"{name}: expected a positive number of seconds, got {value}")
@@ -67,5 +67,5 @@ def check_timeout(name: str, value: Any) -> float:
 
 
 def deadline_of(name: str, timeout_s: Any) -> float:
-    """Return when a wait ends, by `time.monotonic`: at once if it is of 0 seconds or less."""
+    """Return the deadline of a wait on the `time.monotonic` clock; now for 0 seconds or less."""
     return monotonic() + check_seconds(name, timeout_s)

@@ -1,12 +1,12 @@
-"""Act for whichever environments have answered.
+"""A schedule that acts for whichever environments are ready.
 
     MAKING --> RESETTING --> WAITING --- agent acts ---> STEPPING --> WAITING --> ...
       ^                         |                           |
       |                         +------- dies, hangs -------+
     PAUSED <------------------------- restarts left --------+--- none left ---> PARKED
 
-One thread does all of this. What is made, reset or stepped is in `PendingRows`, all else is not; a row of the
-samples belongs to the environment as long as it is there.
+One thread does all of this. Groups that are made, reset or stepped are in `PendingRows`, and own their
+columns of the samples meanwhile. In all other phases this thread owns them.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ from parllel.samplers.part_checks import check_handler, check_transforms
 from parllel.system.processes.owned import own
 from parllel.transforms.transform import StepTransform
 
-# The longest wait of one `advance`, and how often it is looked for environments that take too long.
+# Longest wait of one `advance`, and interval of the checks for environments that take too long.
 _SLICE_S = 0.1
-# Time between two looks counts for no more: this process may have been stopped, and its children with it.
+# Most time counted between two turns: this process may have been stopped, with its children.
 _MAX_GAP_S = 1.0
 
-# What a group answered to a step: episodes that ended, and last observations.
+# A group's answer to a step: completed episodes and final observations.
 _Answer: TypeAlias = tuple[CageGroup, list[TrajInfo], list[FinalObservation]]
 
 
 class AsynchronousSchedule(Schedule):
-    """Let the agent act as soon as enough environments have answered, while the others go on.
+    """Lets the agent act as soon as enough environments are ready, while the others keep stepping.
 
-    The agent is always given blocks of `block` rows: `batch_size`, rounded up to a multiple of four. What is
-    left over is filled with copies. So what is rounded does not depend on how many environments were ready;
-    a RowsSchedule whose number of environments is a multiple of four rounds in the same way.
+    The agent always receives blocks of `block` rows: `batch_size`, rounded up to a multiple of four. A block
+    is filled up with copies, so that floating-point rounding does not depend on how many environments were
+    ready. A SynchronousSchedule with a multiple of four environments rounds the same way.
 
     Args:
-        environments: `EnvWorker`, which are started again when they die or hang; or cages of one group each,
-            which reset automatically, and whose errors end the worker. They are closed with the schedule.
-        handler: of the agent; closed with the schedule.
-        samples: [T, B], what the environments write to; T can be small. `allocate_samples` makes them for the
-            cages, those of EnvWorkers included, and `step_transforms`.
-        batch_size: how many environments the agent acts for at once, if as many are alive; more than have
-            answered are waited for, and more than these act if more have answered.
-        max_wait_s: how long the first that has answered waits for the others.
-        timeout_s: for steps and resets in plain cages; an EnvWorker has its own.
+        environments: `EnvWorker`s, which are restarted when they die or hang; or cages with one group each,
+            which reset automatically and whose errors end the worker. Closed with the schedule.
+        handler: handler of the agent; closed with the schedule.
+        samples: [T, B], written to by the environments; T can be small. Create them with `allocate_samples`
+            from the cages, including those of EnvWorkers, and `step_transforms`.
+        batch_size: number of ready environments at which the agent acts; fewer if not as many are alive, more
+            if more are ready by then.
+        max_wait_s: how long the first ready environment waits for others.
+        timeout_s: time-out for steps and resets of plain cages; an EnvWorker has its own.
         step_transforms: as for samplers, but applied to the columns of one cage at a time, each at its own
-            row; their `forget` is called when an environment is started again.
+            row. Their `forget` is called when an environment is restarted.
 
     Attributes:
-        parked: environments that used up their restarts, and the error that says so.
-        restarts: how many processes were started anew.
+        parked: environments that used up their restarts, with the errors.
+        restarts: number of processes that were restarted.
 
     Raises:
         TypeError, ValueError: if the parts do not fit.
@@ -96,14 +96,14 @@ class AsynchronousSchedule(Schedule):
         self._rows = SingleRows(samples, self.step_transforms)
         cages = [env.cage if isinstance(env, EnvWorker) else env for env in environments]
         placed = CageColumns(cages, self._rows.B, reset_automatically=True)
-        # One cage stands for all, as their spaces have just been compared.
+        # One cage represents all, as CageColumns has compared their spaces.
         check_action_space(handler.agent, cages[0].spaces.action, cages[0].spaces.name)
         for i, cage in enumerate(cages):
-            # Their episodes can be collected only while no group is being stepped.
+            # A cage's episodes can be collected only while none of its groups is being stepped.
             if len(cage.groups) != 1:
                 raise ValueError(
                     f"cage {i} ({cage.spaces.name}): expected one group of environments, got "
-                    f"{len(cage.groups)}; a AsynchronousSchedule waits for each cage by itself"
+                    f"{len(cage.groups)}; an AsynchronousSchedule waits for each cage separately"
                 )
         self.n_environments = self._rows.B
         self.handler = handler
@@ -117,7 +117,7 @@ class AsynchronousSchedule(Schedule):
         self._awaited: PendingRows[CageGroup] = PendingRows()
         self._waiting = WaitingGroups(self._groups, batch_size, max_wait_s)
         self._actor = GroupActor(handler, self._rows, batch_size)
-        # Seconds in which this process ran, more or less; see `_MAX_GAP_S`.
+        # Approximate seconds for which this process ran; see `_MAX_GAP_S`.
         self._clock_s = self._checked_s = 0.0
         self._looked = time.monotonic()
         self._is_copy = False
@@ -140,11 +140,11 @@ class AsynchronousSchedule(Schedule):
     # ------------------------------------------------------------------ one turn
 
     def disown(self, why: str) -> None:
-        """Step no environments of other processes, in a forked copy of the process that they belong to."""
+        """Disable this schedule in a forked child, as its environments belong to the parent."""
         self._is_copy = True
 
     def _check_own(self) -> None:
-        # A copy would take the workers for dead, and start others for the batch that both have.
+        # A forked copy would think the workers dead, and start others that write to the same samples.
         if self._is_copy:
             for group in self._groups:
                 group.cage.check_open()
@@ -159,11 +159,11 @@ class AsynchronousSchedule(Schedule):
             self._bind(group)
 
     def advance(self, *, may_act: bool) -> bool:
-        """Take what has been answered, then act if it is time to.
+        """Receive answers, then act if enough environments are ready.
 
         Raises:
             RestartsUsedUpError: if all environments are parked.
-            Exception: what an environment of a plain cage raised.
+            Exception: the error of an environment in a plain cage.
             ClosedError: in a forked copy of the process.
         """
         self._check_own()
@@ -186,24 +186,25 @@ class AsynchronousSchedule(Schedule):
     def _patience_s(self, may_act: bool) -> float:
         now, patience_s = time.monotonic(), _SLICE_S
         if may_act:
-            # Not longer than those that have answered may wait for others.
+            # No longer than ready environments may wait for others.
             patience_s = min(patience_s, self._waiting.left_s())
         for group in self._groups:
             if group.phase is GroupPhase.PAUSED:
                 patience_s = min(patience_s, group.due_s - now)
         if not may_act and not len(self._awaited):
-            return 0.0  # the caller waits, for room in the queue
+            return 0.0  # the caller waits for room in the queue
         return max(patience_s, 0.0)
 
     # ------------------------------------------------------------------ what has been answered
 
     def _receive(self, patience_s: float) -> bool:
         if not len(self._awaited):
-            # Only pauses are left, whose ends are known: nothing could come earlier.
+            # Only pauses are left, and `patience_s` ends with the first of them.
             time.sleep(patience_s)
             return False
         monitor = self._collector.monitor
         answers: list[_Answer] = []
+        # In two passes, so that the monitor can tell waiting from cutting fragments.
         with monitor.stage("receive"):
             done = self._awaited.wait(patience_s)
             for group in done:
@@ -215,16 +216,17 @@ class AsynchronousSchedule(Schedule):
         return bool(done)
 
     def _finish(self, group: CageGroup, answers: list[_Answer]) -> None:
-        """Take the answer of a group, which waits for an action then, unless it has failed.
+        """Process the answer of a group, which then waits for an action, unless it has failed.
 
-        answers: gets this one, if it is that to a step.
+        answers: receives the answer if it is to a step.
         """
         if group.phase is GroupPhase.MAKING:
             self._bind(group)
             return
         stepped = group.phase is GroupPhase.STEPPING
         try:
-            # All that may raise for what the environment did; what comes of it later is this side's fault.
+            # Only these calls can raise because of the environment. Later errors are this process's own, and
+            # must not restart the environment.
             group.cage.finish_row()
             trajs = group.cage.collect_completed_trajs()
             finals = group.cage.collect_final_observations(truncated_only=not self.recurrent)
@@ -238,7 +240,7 @@ class AsynchronousSchedule(Schedule):
         self._waiting.add(group)
 
     def _take_steps(self, group: CageGroup, finals: Sequence[FinalObservation]) -> None:
-        final = {one.column: self._rows.stored(one.observation) for one in finals}
+        final = {found.column: self._rows.stored(found.observation) for found in finals}
         for column in group.numbers:
             self._collector.add_row(
                 self._rows,
@@ -258,10 +260,10 @@ class AsynchronousSchedule(Schedule):
     # ------------------------------------------------------------------ acting
 
     def _act(self) -> None:
-        """Let the agent act for all that wait, in blocks, and start their steps."""
+        """Act for all waiting groups, in blocks, and start their steps."""
         groups = self._waiting.take()
         for group in groups:
-            # Before the decision, and for all blocks of it: weights change only between two turns.
+            # One version for all blocks: weights change only between two turns.
             group.version = self._collector.version
         with self._collector.monitor.stage("inference"):
             self._actor.act(groups, self._collector)
@@ -281,25 +283,25 @@ class AsynchronousSchedule(Schedule):
     # ------------------------------------------------------------------ failures and restarts
 
     def _bind(self, group: CageGroup) -> None:
-        """Reset the environments of a new cage, once they are made."""
+        """Reset the environments of a new cage, once they are constructed."""
         group.t = 0
         self._rows.forget(group.columns)
         try:
-            _ = group.cage.spaces  # raises what went wrong in the construction
+            _ = group.cage.spaces  # raises the error of the construction
         except Exception as error:
             self._fail(group, error)
             return
         try:
             group.cage.set_samples_buffer(self._samples, group.columns)
             group.cage.start_reset(0)
-        # Anything else is wrong with the samples, and would be again after a restart.
+        # Other errors mean that the samples do not fit; a restart would not help.
         except WorkerError as error:
             self._fail(group, error)
         else:
             self._await(group, GroupPhase.RESETTING)
 
     def _end_late(self) -> None:
-        """Give up environments that have taken too long."""
+        """Fail groups that have exceeded their time-out."""
         if self._clock_s - self._checked_s < _SLICE_S:
             return
         self._checked_s = self._clock_s
@@ -309,9 +311,10 @@ class AsynchronousSchedule(Schedule):
             limit_s = self._timeout_s if group.worker is None else group.worker.timeout_s
             if self._clock_s - group.since_s <= limit_s:
                 continue
+            # Whatever its process still sends must not pass for an answer.
             self._awaited.remove(group)
             if group.worker is None:
-                group.cage.close()  # kills what is busy
+                group.cage.close()  # kills a busy process
             self._fail(
                 group,
                 WorkerTimeoutError(
@@ -321,13 +324,14 @@ class AsynchronousSchedule(Schedule):
             )
 
     def _fail(self, group: CageGroup, error: Exception) -> None:
-        """Break off the fragments of a group, and plan its restart."""
+        """Break off the fragments of a group, and schedule its restart."""
         if group.worker is None:
             raise error
         trajs, finals = self._last_answer(group)
         if finals and group.phase is GroupPhase.STEPPING:
-            # The episode had ended before its reset failed: the step is whole, and says how.
+            # The episode ended, and then its reset failed: the step is complete.
             self._take_last_step(group, finals)
+        # Steps before the failure are sent. The next one begins a new epoch, so the gap is visible.
         for column in group.numbers:
             self._collector.break_off(column)
         self._collector.add_episodes(trajs)
@@ -339,21 +343,21 @@ class AsynchronousSchedule(Schedule):
             group.phase, group.due_s = GroupPhase.PAUSED, time.monotonic() + pause_s
 
     def _last_answer(self, group: CageGroup) -> tuple[list[TrajInfo], list[FinalObservation]]:
-        """Return what a process that raised could still hand over; a dead one could not."""
+        """Return the last results of a process that raised; nothing for a dead one."""
         with suppress(Exception):
             return group.cage.collect_completed_trajs(), group.cage.collect_final_observations()
         return [], []
 
     def _take_last_step(self, group: CageGroup, finals: Sequence[FinalObservation]) -> None:
-        for one in finals:
-            # No other episode follows in this process, so nothing else was written there.
+        for final in finals:
+            # The failed reset has written no observation to that row.
             self._rows.write_observation(
-                group.t + 1, one.column, self._rows.stored(one.observation)
+                group.t + 1, final.column, self._rows.stored(final.observation)
             )
-        self._take_steps(group, [one for one in finals if one.truncated or self.recurrent])
+        self._take_steps(group, [final for final in finals if final.truncated or self.recurrent])
 
     def _restart(self) -> None:
-        """Start the processes of groups whose pause is over."""
+        """Restart the processes of groups whose pause is over."""
         now = time.monotonic()
         for group in self._groups:
             if group.phase is not GroupPhase.PAUSED or now < group.due_s or group.worker is None:
@@ -368,9 +372,10 @@ class AsynchronousSchedule(Schedule):
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Close all environments, those that are busy at once, and the handler; may be called twice."""
+        """Close all environments, busy ones included, and the handler. Idempotent."""
         with ExitStack() as stack:
             stack.callback(self.handler.close)
+            # All are told to close before any is waited for.
             for group in self._groups:
                 group.cage.start_close()
             for group in self._groups:

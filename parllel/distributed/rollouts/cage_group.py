@@ -1,4 +1,4 @@
-"""Environments that are stepped together, what they are phase, and how an agent acts for them."""
+"""Groups of environments that are stepped together, their phases, and acting for several of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from parllel.types import Tree
 
 
 class GroupPhase(enum.Enum):
-    """What the environments of a group are phase."""
+    """What the environments of a group are doing."""
 
     MAKING = "its construction"
     RESETTING = "a reset"
@@ -32,24 +32,24 @@ class GroupPhase(enum.Enum):
 
 
 class CageGroup:
-    """A cage, or the worker that has it, and the columns of its environments.
+    """A cage, or the EnvWorker that owns it, with the columns of its environments.
 
     Attributes:
-        columns: of the samples.
-        numbers: of the environments, which are their columns.
-        n: how many there are.
-        worker: what starts the process again when it dies; None for a plain cage, whose errors are raised.
-        phase: what the environments do now.
-        t: the row of the present observation.
-        version: of the weights that chose the last action.
-        states: recurrent states before the present step, by column.
-        since_s: when what is being done was started, on the schedule's clock.
-        due_s: when a pause ends, by `time.monotonic`.
+        columns: columns of the samples.
+        numbers: numbers of the environments, equal to their columns.
+        n: number of environments.
+        worker: restarts the process when it dies; None for a plain cage, whose errors are raised.
+        phase: what the environments are doing.
+        t: row of the current observation.
+        version: version of the weights that chose the last action.
+        states: recurrent states before the current step, by column.
+        since_s: start of the current phase, on the schedule's clock.
+        due_s: end of a pause, on the `time.monotonic` clock.
     """
 
     def __init__(self, source: EnvWorker | CageInterface, columns: slice) -> None:
         self.columns = columns
-        # Not properties, as they are asked for in every step.
+        # Attributes rather than properties, because every step reads them.
         self.numbers = range(columns.start, columns.stop)
         self.n = len(self.numbers)
         self.worker = source if isinstance(source, EnvWorker) else None
@@ -61,27 +61,27 @@ class CageGroup:
 
     @property
     def cage(self) -> CageInterface:
-        """The cage that there is now."""
+        """The current cage."""
         if self.worker is not None:
             return self.worker.cage
         assert self._cage is not None
         return self._cage
 
 
-# Those that are made or parked may take for ever.
+# Phases that end soon: construction and pauses may take long, and parking is for good.
 _ALIVE = (GroupPhase.WAITING, GroupPhase.STEPPING, GroupPhase.RESETTING)
 
 
 class WaitingGroups:
-    """Keep the groups that wait for an action until there are enough of them.
+    """Collects groups that wait for an action until there are enough of them.
 
     Args:
-        groups: all that there are.
-        batch_size: how many environments are enough.
-        max_wait_s: how long the first that has answered waits for the others.
+        groups: all groups.
+        batch_size: number of waiting environments that is enough.
+        max_wait_s: how long the first waiting group waits for others.
 
     Raises:
-        TypeError, ValueError: for numbers that make no sense.
+        TypeError, ValueError: for invalid numbers.
     """
 
     def __init__(self, groups: Sequence[CageGroup], batch_size: int, max_wait_s: float) -> None:
@@ -99,19 +99,19 @@ class WaitingGroups:
         self._first_answer = 0.0
 
     def add(self, group: CageGroup) -> None:
-        """Take in a group that has answered."""
+        """Add a group that has answered."""
         group.phase = GroupPhase.WAITING
         if not self._waiting:
             self._first_answer = time.monotonic()
         self._waiting.append(group)
 
     def take(self) -> list[CageGroup]:
-        """Return all, in the order of their answers, and forget them."""
+        """Remove and return all waiting groups, in the order of their answers."""
         taken, self._waiting = self._waiting, []
         return taken
 
     def left_s(self) -> float:
-        """Return how long it is worth waiting for more: 0 if it is time to act, infinity if none waits."""
+        """Return how long to wait for more groups: 0 if it is time to act, infinity if none is waiting."""
         if not self._waiting:
             return math.inf
         ready = sum(group.n for group in self._waiting)
@@ -124,21 +124,21 @@ class WaitingGroups:
         return 0.0 if all_waiting else left_s
 
 
-# PyTorch rounds products of 1 to 3 rows otherwise than those of 4 or more, and the last N % 4 of these.
+# PyTorch rounds products of 1 to 3 rows differently from 4 or more, and likewise the last N % 4 of these.
 _ROWS_TOGETHER = 4
 
 
 class GroupActor:
-    """Write an agent's answers for any number of groups.
+    """Computes an agent's actions for any number of groups, in blocks of fixed size.
 
     Args:
-        handler: of the agent.
-        rows: what the agent sees, and where its answers are written.
-        batch_size: how many environments there are to act for, if none is missing.
+        handler: handler of the agent.
+        rows: the agent's observations, and the place for its outputs.
+        batch_size: usual number of environments to act for.
 
     Attributes:
-        block: how many rows the agent is given at once: `batch_size`, rounded up to a multiple of four. What
-            is left over is filled with copies, so what is rounded does not depend on who was ready.
+        block: number of rows per call of the agent: `batch_size`, rounded up to a multiple of four. A block
+            is filled up with copies, so rounding does not depend on which environments were ready.
     """
 
     def __init__(self, handler: Handler, rows: SingleRows, batch_size: int) -> None:
@@ -149,9 +149,9 @@ class GroupActor:
     def act(self, groups: Sequence[CageGroup], collector: StepCollector) -> None:
         """Act for all environments of some groups, each at the row of its group.
 
-        collector: says which noise belongs to the next step of each.
+        collector: knows the noise of each environment's next step.
         """
-        # Not when the observation came, as the statistics may be those of newer weights by now.
+        # Now rather than on arrival of the observation: the statistics must belong to the current weights.
         for group in groups:
             self._rows.transform(group.t, group.columns)
         places = [(group.t, column) for group in groups for column in group.numbers]
@@ -164,13 +164,13 @@ class GroupActor:
         groups: Sequence[CageGroup],
         collector: StepCollector,
     ) -> None:
-        """Write the agent's answers for at most `block` environments, given as row and column."""
+        """Write the agent's outputs for at most `block` cells, given as row and column."""
         n, spare = len(places), self.block - len(places)
         rows, columns = np.array(places, np.intp).T
         padded = [*range(n), *([0] * spare)]
         numbers = columns[padded]
         if self._recurrent:
-            # An agent remembers the copies too, which must not be one of the environments.
+            # The agent keeps a recurrent state for each copy, too: under numbers of no environment.
             numbers[n:] = self._rows.B + np.arange(spare)
             self._keep_states(columns, groups)
         noise_places = [collector.place(column) for column in columns.tolist()]
@@ -180,7 +180,7 @@ class GroupActor:
         self._rows.write(rows, columns, action, agent_info)
 
     def _keep_states(self, columns: NDArray[np.intp], groups: Sequence[CageGroup]) -> None:
-        """Keep the recurrent states before the step, which is all of them that a fragment may begin with."""
+        """Keep the recurrent states before the step, with which a fragment may begin."""
         state = buffer_map(self._handler.to_numpy, self._handler.agent.initial_rnn_state(columns))
         state = self._rows.states(state)
         for group in groups:

@@ -1,4 +1,4 @@
-"""One environment in a process, which is started again when it dies."""
+"""One environment in a process that is restarted when it dies."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from parllel.errors import RestartsUsedUpError
 from parllel.system.processes.restart_budget import RestartBudget
 from parllel.types import Closeable
 
-# Of the seeds of further processes: a SeedSequence that was asked to spawn must give others.
+# Part of the seeds of restarted processes, which must differ from those that `SeedSequence.spawn` gives.
 _RESTARTS = 0x7E57A7
 
 
 class EnvWorker(Closeable):
-    """One environment in a process, with a budget of further processes.
+    """One environment in a process, with a budget of restarts.
 
-    `cage` is that of the process there is now: what allocates samples takes it. A ReadySchedule steps it,
-    calls `fail` when it does not answer, and `restart` after the pause.
+    `cage` is the cage of the current process; pass it to functions that allocate samples. An
+    AsynchronousSchedule steps it, calls `fail` when it does not answer, and `restart` after the pause.
 
     Args:
         env_factory, traj_info, index, check, start_method: as for `ProcessCage`.
-        seed: of the first process, as for `ProcessCage`; each further one has another, derived from it.
-        budget: how often the process may be started again, and how fast; of this environment alone. By
-            default 10 times in 10 minutes.
-        timeout_s: how long the environment may take for a step, a reset or its construction; then its process
-            is killed, and counts as dead.
+        seed: seed of the first process, as for `ProcessCage`. Restarted processes have seeds derived from it.
+        budget: limit of this environment's restarts, and their pace. By default 10 in 10 minutes.
+        timeout_s: time limit of a step, a reset or the construction; a process that exceeds it is killed and
+            counts as dead.
 
     Attributes:
-        cage: the present ProcessCage; after `fail`, the one that was closed.
-        restarts: how many processes followed the first.
-        parked: why the environment is not started again; None while it is.
+        cage: the current ProcessCage; after `fail`, the one that was closed.
+        restarts: number of processes after the first.
+        parked: the error that used up the restarts; None while there are any left.
     """
 
     def __init__(
@@ -68,21 +67,21 @@ class EnvWorker(Closeable):
             start_method=start_method,
             timeout_s=timeout_s,
         )
-        # What ProcessCage is given for a seed, so that the first process plays as a plain cage does.
+        # The seed as it was given, so that the first process plays the same episodes as a plain cage.
         self.cage = self._make(seed=seed)
 
     @property
     def timeout_s(self) -> float:
-        """The argument of that name."""
-        # Read-only: the process that runs was started with it.
+        """Time limit of a step, a reset or the construction, in seconds."""
+        # Read-only, because the running process was started with it.
         return self._timeout_s
 
     def fail(self, error: Exception) -> float | None:
-        """End the process; return the seconds to wait before `restart`, or None if there is to be none.
+        """End the process. Returns the pause in seconds before `restart`, or None if restarts are used up.
 
-        error: why it is given up.
+        error: the reason.
         """
-        # What the dead or hanging environment says of its end is no news.
+        # Errors on closing a dead or hanging process add nothing to `error`.
         with suppress(Exception):
             self.cage.close()
         try:
@@ -92,18 +91,18 @@ class EnvWorker(Closeable):
             return None
 
     def restart(self) -> None:
-        """Start the next process, with a seed of its own; `cage.row_done` says when its environment is made.
+        """Start the next process, with a new seed. `cage.row_done` tells when its environment is ready.
 
         Raises:
             Exception: as the constructor of `ProcessCage`.
         """
-        # First: a process that cannot be started has used up its seed as well.
+        # Counted first: a process that fails to start has used up its seed, too.
         self.restarts += 1
         key = (*self._seed.spawn_key, _RESTARTS, self.restarts)
-        # It returns before the environment is made, which may take long: others are not held up.
+        # Returns before the environment is constructed, which may take long, so others are not held up.
         self.cage = self._make(seed=np.random.SeedSequence(self._seed.entropy, spawn_key=key))
 
     def close(self) -> None:
-        """End the process; may be called twice. It raises nothing: environments that died are no news."""
+        """End the process. Idempotent. Never raises: a process that has died need not be reported again."""
         with suppress(Exception):
             self.cage.close()

@@ -1,4 +1,9 @@
-"""Episodes on their way from workers to the log."""
+"""Statistics of the episodes that end in workers, on their way to the trainer's log.
+
+    worker threads  --- report --->  EpisodeStatistics  --- drain, stats --->  the trainer
+
+One lock guards everything.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +20,23 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.distributed.rollouts.arguments import check_count
 from parllel.types import State
 
-# Episodes of a task that its means are taken over.
+# Number of recent episodes over which means are taken, per task.
 _WINDOW = 100
 
 
 class EpisodeStatistics:
-    """Collect episodes that ended in any worker, until the trainer takes them for the log.
+    """Collects episodes that ended in any worker, until the trainer logs them. Thread-safe.
 
-    Workers report whole TrajInfos, of any subclass, after the steps in which episodes ended, and wait for
-    nothing. Any number of threads may use it.
+    Workers report whole TrajInfos, of any subclass, and never wait.
 
     Args:
-        capacity: most episodes that wait for `drain`; the oldest are dropped when there are more.
+        capacity: maximum number of episodes that wait for `drain`; beyond it the oldest are dropped.
 
     Attributes:
-        dropped: how many were dropped because nobody took them.
+        dropped: number of episodes dropped because nobody drained them.
 
     Raises:
-        ValueError: if `capacity` is less than one.
+        ValueError: if `capacity` is less than 1.
     """
 
     def __init__(self, capacity: int = 100_000) -> None:
@@ -45,17 +49,17 @@ class EpisodeStatistics:
         self._lock = threading.Lock()
 
     def report(self, trajs: Sequence[TrajInfo], task: str = "") -> None:
-        """Add episodes of a task; the name "" is for environments that have only one.
+        """Add episodes of a task. The task "" is for runs with only one.
 
         Raises:
-            TypeError: if one of `trajs` is no TrajInfo; none is added then.
+            TypeError: if one of `trajs` is not a TrajInfo; none is added then.
         """
         for traj in trajs:
             if not isinstance(traj, TrajInfo):
                 raise TypeError(
                     f"EpisodeStatistics: report: expected TrajInfos, got a {type(traj).__name__}"
                 )
-        # Without the lock, as this is code of users; and first, as nothing is added if it raises.
+        # Outside the lock, because it calls users' code; and first, because nothing is added if it raises.
         rows = [_numbers(traj) for traj in trajs]
         with self._lock:
             room = (self._waiting.maxlen or 0) - len(self._waiting)
@@ -65,11 +69,11 @@ class EpisodeStatistics:
             self._episodes[task] = self._episodes.get(task, 0) + len(trajs)
 
     def drain(self) -> list[TrajInfo]:
-        """Return the episodes of all tasks since the last call, in the order in which they were reported."""
+        """Return the episodes of all tasks since the last call, in the order they were reported."""
         return [traj for _, traj in self.drain_tasks()]
 
     def drain_tasks(self) -> list[tuple[str, TrajInfo]]:
-        """Return what `drain` returns, each episode with its task."""
+        """As `drain`, with each episode's task."""
         with self._lock:
             waiting = list(self._waiting)
             self._waiting.clear()
@@ -77,16 +81,16 @@ class EpisodeStatistics:
 
     @property
     def episodes(self) -> dict[str, int]:
-        """How many episodes of each task have been reported."""
+        """Number of episodes reported for each task."""
         with self._lock:
             return dict(self._episodes)
 
     @property
     def stats(self) -> dict[str, float]:
-        """Return for each task with a name what the log says of it, as a sampler's `stats`.
+        """Values for the log of each task with a name, in the format of a sampler's `stats`.
 
-        `task/episodes` is their number so far; `task/return`, `task/length` and the other numbers of its
-        TrajInfos are means over the last 100 episodes.
+        `task/episodes` is the number of its episodes so far; `task/return`, `task/length` and the other
+        numbers of its TrajInfos are means over the last 100 episodes.
         """
         with self._lock:
             recent = {task: list(rows) for task, rows in self._recent.items() if task and rows}
@@ -94,21 +98,21 @@ class EpisodeStatistics:
         found: dict[str, float] = {}
         for task, rows in recent.items():
             found[f"{task}/episodes"] = episodes[task]
-            # The mean over some episodes would pass for that of all, so all must have a number.
+            # Only numbers that all episodes have: a mean over some would pass for a mean over all.
             for name in set.intersection(*(set(row) for row in rows)):
                 found[f"{task}/{name}"] = float(np.mean([row[name] for row in rows]))
         return dict(sorted(found.items()))
 
     def state(self) -> State:
-        """Return how many episodes there were, and what means are taken over.
+        """Return the counts of episodes and the recent numbers.
 
-        Episodes that wait for `drain` are left out, as are the fragments in a buffer.
+        Like fragments in a buffer, episodes that wait for `drain` are not saved.
         """
         with self._lock:
             tasks = {
                 task: {
                     "episodes": episodes,
-                    # `stats` has no means of episodes without a task, which the log counts by itself.
+                    # `stats` has no means for the unnamed task, which the log computes itself.
                     "recent": [_as_floats(row) for row in self._recent[task]] if task else [],
                 }
                 for task, episodes in self._episodes.items()
@@ -116,17 +120,17 @@ class EpisodeStatistics:
             return {"dropped": self.dropped, "tasks": tasks}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned; episodes that wait for `drain` stay.
+        """Restore a state returned by `state`. Episodes that wait for `drain` remain.
 
         Raises:
-            ValueError: if it is that of something else; nothing is changed then.
+            ValueError: if it is not such a state; nothing changes then.
         """
         try:
             dropped = _count(state["dropped"])
-            tasks = {str(task): one for task, one in state["tasks"].items()}
-            episodes = {task: _count(one["episodes"]) for task, one in tasks.items()}
+            tasks = {str(task): saved for task, saved in state["tasks"].items()}
+            episodes = {task: _count(saved["episodes"]) for task, saved in tasks.items()}
             recent = {
-                task: [_as_floats(row) for row in one["recent"]] for task, one in tasks.items()
+                task: [_as_floats(row) for row in saved["recent"]] for task, saved in tasks.items()
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
@@ -141,7 +145,7 @@ class EpisodeStatistics:
 def _count(value: Any) -> int:
     count = int(value)
     if count < 0:
-        raise ValueError(f"{count} is no number of episodes")
+        raise ValueError(f"expected a number of episodes of at least 0, got {count}")
     return count
 
 
@@ -150,11 +154,11 @@ def _as_floats(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _numbers(traj: TrajInfo) -> dict[str, float]:
-    """Return what can be averaged, as it is now: later the object is its owner's."""
+    """Return the numbers of an episode, copied now because the owner may change the object later."""
     numbers = {}
     for name, value in traj.as_dict().items():
         if isinstance(value, (Real, np.bool_)):
-            # An int may be larger than any float. Its mean would end the run whenever the log asks for it.
+            # An int may exceed any float; computing its mean would end the run.
             with suppress(OverflowError):
                 numbers[name] = float(value)
     return numbers

@@ -1,12 +1,12 @@
-"""Batches of a trainer, filled with fragments that workers make elsewhere.
+"""The trainer's batches, filled with fragments that workers produce.
 
     workers    -- add --> source (a ReplayBuffer) -- fetch, B fragments --> collect_batch
                <-------------- weights, version ------------------------   publish
                           source  <-- version ---------------------------   publish, after all workers
 
-The workers act with the weights that they were given last, while the trainer learns. Each step says by which
-version of the weights it was chosen, so no order between the two is needed: what is too old is dropped by the
-source, and what is not is as old as `stats["staleness"]` says.
+The workers act with the latest weights they have, while the trainer learns. Each step carries the version of
+the weights that chose its action, so the two need not be synchronized: the source drops fragments that are
+too old, and `stats["staleness"]` is the age of the others.
 """
 
 from __future__ import annotations
@@ -32,47 +32,46 @@ from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.transforms.transform import BatchTransform, StepTransform, Transform, transform_batch
 from parllel.types import BatchSpec, State
 
-# Longest wait without a look at the workers.
+# Longest wait without a check of the workers.
 _LOOK_S = 1.0
 
 
 class FragmentSampler(PublishingSampler):
-    """Fill each batch with B fragments of at most T steps, and hand out the weights that make the next.
+    """Fills each batch with B fragments of at most T steps, and publishes weights to the workers.
 
-    Values of the observations after fragments and at time limits are those of the handler's agent, with its
-    present weights. All else was computed by the workers, `agent.agent_info.value` included: the older it is,
-    the more there is to correct (`EstimateVtrace`).
+    Values after fragments and at time limits are computed here, with the current weights of the handler's
+    agent. Everything else was computed by the workers, including `agent.agent_info.value`: the older it is,
+    the more needs correcting (`EstimateVtrace`).
 
-    A short fragment, as an environment that crashed leaves it, is padded: `env.valid` is false there, and its
-    last step is marked as truncated unless its episode ended with it, as nothing follows. With an agent that
-    has a memory each fragment ends with its episode.
+    A short fragment, as left by a crashed environment, is padded: `env.valid` is False there, and its last
+    step is marked as truncated unless its episode ended with it. With a recurrent agent, every fragment ends
+    with its episode.
 
-    Fields of the samples beside the usual ones: `env.valid`, `env.first`, `env.aborted`, and `env.version`,
-    of the weights that chose each action. They are added to `samples` where they are missing.
+    Additional fields of the samples are `env.valid`, `env.first`, `env.aborted` and `env.version`, the
+    version of the weights that chose each action. They are added to `samples` if missing.
 
     Args:
-        batch_spec: T, the `fragment_length` of the workers, and B, the fragments in a batch.
-        source: where they are fetched from; it is not closed by `close`.
-        handler: of the agent that is trained.
-        samples: the buffer to fill, [T, B]; `allocate_samples` makes it for any cages with the workers'
-            spaces, such as those of evaluation.
-        step_transforms: as the workers have them. Their statistics, if they have any, are updated here
-            alone, from what the workers observed, and published with the weights.
-        batch_transforms: applied in order to the finished batch.
-        workers: what makes the fragments. They are given weights, with an entry "step_transforms" for
-            statistics, where there are any; what ends one of them ends the wait for a batch. None: `source`
-            is filled by others, which do not get weights.
-        statistics: where episodes that end in the workers are reported; None: the batches have none.
-        timeout_s: how long a batch may take.
+        batch_spec: T, the workers' `fragment_length`, and B, the number of fragments in a batch.
+        source: the storage to fetch fragments from; not closed by `close`.
+        handler: handler of the agent that is trained.
+        samples: the buffer to fill, [T, B]. Create it with `allocate_samples` for any cages with the workers'
+            spaces, such as those for evaluation.
+        step_transforms: the same as the workers'. Their statistics are updated only here, from the workers'
+            observations, and published with the weights.
+        batch_transforms: applied in order to the complete batch.
+        workers: the workers, which receive weights, with statistics under "step_transforms". An error of a
+            worker ends the wait for a batch. None: others fill `source`, and receive no weights.
+        statistics: collects the episodes of the workers; None for no episodes.
+        timeout_s: time limit of a batch.
 
     Attributes:
         samples: the buffer, with all fields.
 
     Raises:
-        ValueError: if agent, buffer, transforms and batch spec do not fit; if `agent.final_value` is
-            asked for with an agent that has a memory, whose state at the end is not known; if the time-out
-            is not positive.
-        TypeError: if handler, buffer or a transform is something else.
+        ValueError: if agent, buffer, transforms and batch spec do not fit; if the samples have
+            `agent.final_value` with a recurrent agent, whose state at the end is unknown; if the time-out is
+            not positive.
+        TypeError: if handler, buffer or a transform has the wrong type.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class FragmentSampler(PublishingSampler):
         self._statistics = statistics
         self._timeout_s = check_timeout("FragmentSampler: timeout_s", timeout_s)
         try:
-            # Afterwards, as some transforms have their state only then.
+            # After binding, as some transforms have no state before.
             self._parts = PublishedParts(handler, self.step_transforms)
         except NotImplementedError as error:
             raise ValueError(f"handler: agent: {error}") from None
@@ -122,19 +121,19 @@ class FragmentSampler(PublishingSampler):
     # ------------------------------------------------------------------ batches
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Wait for B fragments, copy them to the buffer, and return it with the episodes reported meanwhile.
+        """Wait for B fragments, copy them to the buffer, and return it with the episodes since the last call.
 
-        The samples stay as they are until the next call.
+        The samples are valid until the next call.
 
         Raises:
-            WorkerTimeoutError: if there are too few fragments in time; none is lost by that.
+            WorkerTimeoutError: if too few fragments arrive in time; none of them is lost.
             ClosedError: if the sampler or the source is closed.
             ValueError: if fragments do not fit the samples.
         """
         self._check_open()
         began = perf_counter()
         fragments = self._fetch()
-        # Before the filling, which is the trainer's own work: this is what more workers would shorten.
+        # Without the filling, which is the trainer's own work: only waiting would shrink with more workers.
         waited_s = perf_counter() - began
         self._filler.fill(fragments)
         transform_batch(self.batch_transforms, self.samples)
@@ -146,18 +145,18 @@ class FragmentSampler(PublishingSampler):
             "waited_s": waited_s,
             "dropped_fragments": self._source.counts().get("stale", 0),
         }
-        # Episodes of all that was played meanwhile, not of this batch alone: fragments do not hold them.
+        # All episodes since the last batch, not only those of its fragments, which do not contain them.
         return self.samples, [] if self._statistics is None else self._statistics.drain()
 
     def _fetch(self) -> list[SampleFragment]:
         B, deadline = self.batch_spec.B, monotonic() + self._timeout_s
         stale_before = self._about_batch["dropped_fragments"]
         while True:
-            # Workers that have failed will never fill a batch.
+            # In every slice, because failed workers will never fill a batch.
             if self._workers is not None:
                 self._workers.check()
             left_s = max(deadline - monotonic(), 0.0)
-            # With the version, as a source elsewhere may not have heard of it when it is asked.
+            # With the version, as a remote source may not have received it yet.
             fragments = self._source.borrow(B, min(left_s, _LOOK_S), self._version)
             if fragments:
                 if len(fragments) != B:
@@ -173,9 +172,9 @@ class FragmentSampler(PublishingSampler):
         counts = self._source.counts()
         stale = counts.get("stale", 0) - stale_before
         hint = (
-            f"{stale} came and were too old: publish less often, or raise the source's max_staleness"
+            f"{stale} arrived but were too old: publish less often, or raise the source's max_staleness"
             if stale
-            else "look whether the workers run and are given weights, or raise timeout_s"
+            else "check that the workers run and receive weights, or raise timeout_s"
         )
         so_far = ", ".join(f"{n} {name}" for name, n in counts.items())
         return (
@@ -187,24 +186,25 @@ class FragmentSampler(PublishingSampler):
     # ------------------------------------------------------------------ weights
 
     def publish(self) -> int:
-        """Give the workers the agent's weights and the statistics of now as a new version, and return it.
+        """Publish the agent's current weights and statistics as a new version, and return the version.
 
         Raises:
-            ClosedError: if the sampler is closed. What a worker raises passes through.
+            ClosedError: if the sampler is closed.
+            Exception: the error that ended a worker.
         """
         self._check_open()
         weights = self._parts.state()
-        # Counted before they are handed out: if a worker fails, others may have this version already.
+        # Counted before publishing: if one worker fails, others may already have this version.
         self._version += 1
         if self._workers is not None:
             self._workers.load_weights(weights, self._version)
-        # After the workers, which could not make anything newer before.
+        # After the workers, so that the source does not drop fragments before newer ones are possible.
         self._source.new_version(self._version)
         return self._version
 
     @property
     def version(self) -> int:
-        """Version of the weights that were published last; 0 is what the workers began with."""
+        """Version of the weights published last; 0 before the first."""
         return self._version
 
     @property
@@ -214,7 +214,7 @@ class FragmentSampler(PublishingSampler):
 
     @property
     def agent(self) -> Agent:
-        """The agent that is trained, whose weights are published."""
+        """The agent that is trained, and whose weights are published."""
         return self.handler.agent
 
     # ------------------------------------------------------------------ statistics and state
@@ -226,10 +226,11 @@ class FragmentSampler(PublishingSampler):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Return the `stats` of transforms, as `Class/name`, of tasks, of workers, and of the last batch:
+        """The `stats` of transforms, as `Class/name`, of tasks, of workers, and of the last batch.
 
-        `staleness`, versions that were published since that of its oldest step; `version_of_batch`;
-        `waited_s`, how long it was waited for; `dropped_fragments`, how many were too old, in all.
+        For the batch: `staleness`, the number of versions published since that of its oldest step;
+        `version_of_batch`; `waited_s`, the time spent waiting for it; `dropped_fragments`, the total number
+        of fragments that were too old.
         """
         of_transforms = {
             f"{type(transform).__name__}/{name}": value
@@ -241,7 +242,7 @@ class FragmentSampler(PublishingSampler):
         return {**of_transforms, **tasks, **workers, **self._about_batch}
 
     def overview(self) -> str:
-        """Return some lines about the last batch and the workers, for the terminal."""
+        """Return a summary of the last batch and the workers, for the terminal."""
         of_workers = "" if self._workers is None else self._workers.overview()
         if not of_workers:
             return ""
@@ -255,7 +256,7 @@ class FragmentSampler(PublishingSampler):
     def state(self, *, environments: bool = True) -> State:
         """Return the version of the weights, and the states of transforms and statistics.
 
-        The environments are the workers': a run that goes on begins new episodes.
+        The workers own the environments, so a resumed run begins new episodes.
         """
         return {
             "version": self._version,
@@ -266,26 +267,26 @@ class FragmentSampler(PublishingSampler):
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned. Versions continue from those of the run that was saved.
+        """Restore a state returned by `state`. Version numbers continue from it.
 
         Raises:
-            ValueError: if it is that of other transforms or statistics, or of another sampler.
+            ValueError: if it belongs to other transforms or statistics, or to another sampler.
         """
-        classes, came = self._transform_classes(), state.get("transform_classes")
-        if came != classes:
-            raise ValueError(f"transforms: expected the states of {classes}, got those of {came}")
+        classes, saved = self._transform_classes(), state.get("transform_classes")
+        if saved != classes:
+            raise ValueError(f"transforms: expected the states of {classes}, got those of {saved}")
         if "version" not in state:
             raise ValueError(
                 "expected the state of a FragmentSampler, which has a version, got none"
             )
-        # Older checkpoints have none: counters begin at zero then.
+        # Older checkpoints have no statistics; their counters begin at zero.
         statistics = state.get("statistics")
         if self._statistics is not None and statistics is not None:
             self._statistics.load_state(statistics)
-        for transform, one in zip(self.transforms, state["transforms"], strict=True):
-            transform.load_state(one)
+        for transform, transform_state in zip(self.transforms, state["transforms"], strict=True):
+            transform.load_state(transform_state)
         self._batches = int(state["batches"])
-        # Versions never go back: workers that are still there may have a higher one.
+        # Versions never decrease: workers that are still running may have a higher one.
         self._version = max(self._version, int(state["version"]))
         self._filler.forget_columns()
 
@@ -299,6 +300,6 @@ class FragmentSampler(PublishingSampler):
             raise ClosedError("FragmentSampler: the sampler is closed")
 
     def close(self) -> None:
-        """Close the handler; may be called twice. The source and the workers are not closed."""
+        """Close the handler, but neither source nor workers. Idempotent."""
         self._closed = True
         self.handler.close()

@@ -1,4 +1,4 @@
-"""The workers of a run in threads of the trainer's process."""
+"""The workers of a run as threads of the trainer's process."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ from parllel.types import State
 
 
 class LocalRollouts(Rollouts):
-    """Run each worker in a thread, from the first weights on.
+    """Runs each worker in a thread, starting with the first weights.
 
-    What ends one of them ends the run: environments in processes that may die belong into an `EnvWorker`,
-    which starts them again.
+    The error of one worker ends the run. Put environments whose processes may die into an `EnvWorker`, which
+    restarts them.
 
     Args:
-        build: puts a worker together.
-        n_workers: how many.
-        buffer, statistics: what workers are given as their places; not closed with this.
-
-    Raises:
-        ValueError: if there is not at least one worker.
-        Exception: what `build` raises; what was built before is closed then.
+        build: builds a worker from its context.
+        n_workers: number of workers.
+        buffer, statistics: passed to the workers in their contexts; not closed with this object.
     """
 
     def __init__(
@@ -48,33 +44,34 @@ class LocalRollouts(Rollouts):
             self._stack = stack.pop_all()
 
     def load_weights(self, weights: State, version: int) -> bool:
-        """Give all workers weights; the first let them begin."""
-        # All of them, whatever the first says.
+        """Load weights into all workers. The first weights start them."""
+        # A list, so that all workers get them, whatever the first returns.
         loaded = [thread.load_weights(weights, version) for thread in self._threads]
         return all(loaded)
 
     def check(self) -> None:
-        """Raise what ended a worker, if anything did."""
+        """Raise the error that ended a worker, if there is one."""
         for thread in self._threads:
             thread.check()
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return what there is to say of each worker now."""
+        """Return the current status of each worker."""
         return [thread.worker.status() for thread in self._threads]
 
     def close(self) -> None:
-        """Stop the workers after their present turns, and close them; may be called twice.
+        """Stop the workers after their current turns, and close them. Idempotent.
 
         Raises:
-            WorkerTimeoutError: if a turn does not end in time; call it again later.
+            WorkerTimeoutError: if a turn does not end in time; call `close` again later.
         """
+        # All are told to stop before any is waited for, so that their last turns overlap.
         for thread in self._threads:
             thread.worker.stop()
         if not self._closed:
             self._closed = True
             self._stack.close()
             return
-        # The stack closes each of them once, and one may have had to be left as it was.
+        # The stack has closed each of them once, but one may have timed out.
         with ExitStack() as again:
             for thread in self._threads:
                 again.callback(thread.close)

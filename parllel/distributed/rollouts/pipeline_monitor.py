@@ -1,4 +1,4 @@
-"""Where a worker's time goes, and what holds all others up."""
+"""Time by stage and queue lengths of workers, and the bottleneck that they show."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-# In the order of the loop: waiting for environments and taking their observations; the policy; passing on
-# its actions; handing over what came of the steps, which waits while the queue is full.
+# In the order of the loop: waiting for environments and receiving observations; the policy; sending its
+# actions; handing over the fragments, which waits while the queue is full.
 STAGES = ("receive", "inference", "send", "hand_over")
-# A queue that is this full on average holds up those who fill it.
+# Average fill level from which a queue slows its producers down.
 _FULL = 0.8
 _ADVICE = {
     "receive": "environments; run more of them at once, or in more processes",
     "inference": "policy; a larger batch_size, a smaller model or a faster device would help",
-    "send": "way of actions to the environments; larger batches of environments in one cage would help",
+    "send": "sending of actions to environments; larger batches of environments in one cage would help",
     "hand_over": "consumer of the fragments; let it take more at a time, or use fewer workers",
 }
 
 
 class PipelineMonitor:
-    """Add up seconds by stage and look at queues, for one worker or, merged, for all.
+    """Seconds by stage and queue lengths, for one worker or, merged, for all.
 
     The stages follow each other in one thread of a worker: `receive`, `inference`, `send`, `hand_over`.
-    Other threads may look at any time.
+    Thread-safe.
 
     Example:
         >>> monitor = PipelineMonitor()
@@ -38,13 +38,13 @@ class PipelineMonitor:
     def __init__(self) -> None:
         self._seconds = dict.fromkeys(STAGES, 0.0)
         self._calls = dict.fromkeys(STAGES, 0)
-        # By name: number of looks, sum of lengths, greatest length, sum of capacities.
+        # By name: number of observations, sum of lengths, greatest length, sum of capacities.
         self._queues: dict[str, list[int]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the time within for a stage, an error in it included."""
+        """Measure the time of a `with` block for a stage, even if it raises."""
         began = perf_counter()
         try:
             yield
@@ -52,10 +52,10 @@ class PipelineMonitor:
             self.add(name, perf_counter() - began)
 
     def add(self, stage: str, seconds: float) -> None:
-        """Count seconds for a stage.
+        """Add seconds to a stage.
 
         Raises:
-            ValueError: if there is no such stage.
+            ValueError: for an unknown stage.
         """
         if stage not in self._seconds:
             raise ValueError(f"PipelineMonitor: stage: expected one of {STAGES}, got {stage!r}")
@@ -64,15 +64,15 @@ class PipelineMonitor:
             self._calls[stage] += 1
 
     def see_queue(self, name: str, length: int, capacity: int) -> None:
-        """Note how long a queue is now; call it when something is added, for example."""
+        """Record the current length of a queue, for example whenever an item is added."""
         with self._lock:
             seen = self._queues.setdefault(name, [0, 0, 0, 0])
-            # Sums, from which those of several workers can be added up; means could not.
+            # Sums rather than means, so that several workers can be merged.
             seen[:] = seen[0] + 1, seen[1] + length, max(seen[2], length), seen[3] + capacity
 
     @property
     def stats(self) -> dict[str, float]:
-        """Return for the log seconds by stage, `receive_s`, and mean lengths of queues, `fragments_queue`."""
+        """Seconds by stage, such as `receive_s`, and mean queue lengths, such as `fragments_queue`."""
         state = self.state()
         return {
             **{f"{stage}_s": seconds for stage, seconds in state["seconds"].items()},
@@ -80,7 +80,7 @@ class PipelineMonitor:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return all sums as JSON values, which travel between processes."""
+        """Return all sums as JSON values."""
         with self._lock:
             return {
                 "seconds": dict(self._seconds),
@@ -91,8 +91,7 @@ class PipelineMonitor:
     def merge(self, other: PipelineMonitor | Mapping[str, Any]) -> None:
         """Add the sums of another worker's monitor, or of its `state()`.
 
-        They are totals: to ask several workers again and again, merge their states into a new monitor each
-        time.
+        These are totals: to poll workers repeatedly, merge their states into a new monitor each time.
         """
         state = other.state() if isinstance(other, PipelineMonitor) else other
         with self._lock:
@@ -109,7 +108,7 @@ class PipelineMonitor:
                 )
 
     def table(self) -> str:
-        """Return all figures as a table for people, the bottleneck in its last line."""
+        """Format all figures as a table, with the bottleneck in the last line."""
         state = self.state()
         total = sum(state["seconds"].values())
         lines = [f"{'stage':<14}{'seconds':>10}{'share':>8}{'calls':>10}{'ms each':>10}"]
@@ -125,13 +124,13 @@ class PipelineMonitor:
         return "\n".join([*lines, self.bottleneck()])
 
     def bottleneck(self) -> str:
-        """Return a sentence that names what holds all else up, and what would help."""
+        """Return a sentence that names the bottleneck and a remedy."""
         state = self.state()
-        # Before the stages: a full queue makes workers wait wherever they happen to be.
+        # Checked before the stages, because a full queue makes workers wait in any of them.
         full = {name: row[1] / row[3] for name, row in state["queues"].items() if row[3]}
         fullest = max(full, key=lambda name: full[name], default="")
         if full and full[fullest] >= _FULL:
-            # All that a turn completes is put at once, so it may be more than there is room for.
+            # A turn adds all its fragments at once, which may exceed the capacity.
             share = min(full[fullest], 1.0)
             return (
                 f"the queue of {fullest} is {share:.0%} full on average, so workers wait for the "

@@ -1,4 +1,10 @@
-"""What one version of a policy consists of."""
+"""The parts of a policy version: the agent's weights and the statistics of step transforms.
+
+    trainer   PublishedParts.state --->  one version  --->  PublishedParts.load   each worker
+              (its agent and transforms)                    (its copies of them)
+
+Both travel under one version number.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +21,12 @@ STEP_TRANSFORMS = "step_transforms"
 
 
 class PublishedLayout(NamedTuple):
-    """What is published, without its values; it travels to other processes.
+    """Names, shapes and dtypes of the published parts, without values. Picklable.
 
     Attributes:
-        agent: its class.
-        weights: paths, shapes and dtypes.
-        statistics: the same of each step transform that has any.
+        agent: class name of the agent.
+        weights: paths, shapes and dtypes of the weights.
+        statistics: the same for each step transform with statistics.
     """
 
     agent: str
@@ -28,7 +34,7 @@ class PublishedLayout(NamedTuple):
     statistics: dict[str, list[WeightLeaf]]
 
     def check(self, state: State) -> None:
-        """Raise ValueError unless `PublishedParts.load` can take `state`; any thread may call this."""
+        """Raise ValueError unless `PublishedParts.load` can load `state`. Thread-safe."""
         weights, statistics = _apart(state)
         check_layout(self.agent, self.weights, weights, "the weights of the worker's agent")
         if statistics.keys() != self.statistics.keys():
@@ -42,19 +48,19 @@ class PublishedLayout(NamedTuple):
 
 
 class PublishedParts:
-    """The agent's weights and the statistics of step transforms, which change together or not at all.
+    """The agent's weights and the statistics of step transforms, which always change together.
 
-    The trainer has one of these for its own agent and transforms, and each worker one for its copies. What
-    `state` returns travels under one version, so that the stamp of a step names both.
+    The trainer has one for its own agent and transforms, and each worker has one for its copies. Weights and
+    statistics are published under one version, so the version of a step identifies both.
 
     Args:
-        handler: of the agent.
-        step_transforms: in order.
+        handler: handler of the agent.
+        step_transforms: the step transforms in order.
 
     Raises:
-        NotImplementedError: if the agent does not say what its weights are.
-        ValueError: if the agent calls some of them "step_transforms", or anything that is published is
-            neither an array nor a number.
+        NotImplementedError: if the agent does not implement `models`.
+        ValueError: if the agent names a model "step_transforms", or a published value is neither an array
+            nor a number.
     """
 
     def __init__(self, handler: Handler, step_transforms: Sequence[StepTransform]) -> None:
@@ -64,13 +70,13 @@ class PublishedParts:
                 f"{type(self._agent).__name__}: models: expected another name than {STEP_TRANSFORMS!r}, "
                 "under which the statistics of step transforms are published"
             )
-        # Those without anything to share are left out: their copies may be of any kind.
+        # Transforms without shared state are left out, so the workers' copies may differ.
         self._transforms = {
             f"{number}.{type(transform).__name__}": transform
             for number, transform in enumerate(step_transforms)
             if shared_of(transform)
         }
-        # Now, as agent and transforms must not be asked while another thread lets them act.
+        # Determined now: agent and transforms must not be read while another thread uses them.
         owner = type(self._agent).__name__
         self.layout = PublishedLayout(
             owner,
@@ -82,7 +88,7 @@ class PublishedParts:
         )
 
     def state(self) -> State:
-        """Return the weights by the names of `models()`, and statistics, if any, as "step_transforms"."""
+        """Return the weights by the names of `models()`, plus any statistics as "step_transforms"."""
         weights = weights_of(self._agent)
         if not self._transforms:
             return weights
@@ -90,9 +96,9 @@ class PublishedParts:
         return {**weights, STEP_TRANSFORMS: shared}
 
     def load(self, state: State) -> None:
-        """Take over what `state` returned in another place."""
+        """Load a state returned by `state` in another process or thread."""
         weights, statistics = _apart(state)
-        # With the rest of their own states, as `load_state` expects all of it.
+        # Merged with the rest of their state, because `load_state` expects a complete one.
         self._handler.load_state({**self._handler.state(), **weights})
         for name, shared in statistics.items():
             transform = self._transforms[name]
@@ -100,7 +106,7 @@ class PublishedParts:
 
 
 def shared_of(transform: StepTransform) -> State:
-    """Return the entries of a transform's state that its copies take over.
+    """Return the entries of a transform's state that its copies share.
 
     Raises:
         ValueError: if the state lacks one of them.
@@ -118,7 +124,7 @@ def shared_of(transform: StepTransform) -> State:
 
 
 def _ordered(state: State) -> State:
-    # A transform whose state was loaded may have its entries in another order than a new copy.
+    # After loading, a transform may have its entries in another order than a new copy.
     return {
         name: _ordered(part) if isinstance(part, dict) else part
         for name, part in sorted(state.items())
@@ -126,6 +132,6 @@ def _ordered(state: State) -> State:
 
 
 def _apart(state: State) -> tuple[State, State]:
-    """Return weights and statistics."""
+    """Split a state into weights and statistics."""
     weights = {name: part for name, part in state.items() if name != STEP_TRANSFORMS}
     return weights, state.get(STEP_TRANSFORMS, {})

@@ -1,4 +1,12 @@
-"""Collect the experience of some environments with one policy."""
+"""A rollout worker, which collects the experience of some environments with one policy.
+
+    other threads   load_weights --> one place for the newest weights --+
+                    stop --> event ------------------------------+      |
+                                                                 v      v    between two turns
+    the thread in `run`   Schedule --- steps --> StepCollector --- fragments --> FragmentSender
+
+`_lock` guards the new weights, and `_at_work` is held by the thread that runs or closes the schedule.
+"""
 
 from __future__ import annotations
 
@@ -31,33 +39,33 @@ from parllel.distributed.rollouts.worker_status import WorkerStatus
 from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
 from parllel.types import Closeable, State
 
-# How long a full queue is waited for before it is looked whether to stop.
+# Longest wait for room in a full queue, after which `stop` is noticed.
 _SLICE_S = 0.1
 
 
 class RolloutWorker(Closeable):
-    """Run a schedule, cut its steps into fragments, and take new weights between two of its turns.
+    """Runs a schedule, cuts its steps into fragments, and loads new weights between its turns.
 
-    `run` works in the thread that calls it. `load_weights` and `stop` may be called by other threads.
+    `run` works in the thread that calls it. Other threads may call `load_weights` and `stop`.
 
-    What anything raises in `run` closes the worker, and comes out of `run` with its traceback: an error of an
-    environment in a plain cage, of `progress_handler`, or of the sender's storage.
+    Any error in `run` closes the worker and is raised by `run`: an error of an environment in a plain cage,
+    of `progress_handler`, or of the sender's storage.
 
     Args:
-        schedule: closed with the worker.
-        fragment_length: steps in a fragment.
-        producer: name of this worker, unlike that of all others that fill the same storage.
-        seed: of the noise of all actions, which belongs to the places of steps in their fragments. So with
-            one seed and fixed weights any schedule makes the same fragments.
-        sender: takes the fragments; not closed with the worker. Without one they are dropped.
-        progress_handler: called with the record of each step, in the order in which they are collected.
-        statistics: gets the episodes.
-        task: what they are counted under there, for workers whose environments differ; "" if all are alike.
-        monitor: of the seconds that each stage takes; by default one is made.
+        schedule: the schedule, closed with the worker.
+        fragment_length: number of steps in a fragment.
+        producer: name of this worker, unique among the workers that fill the same storage.
+        seed: seed of the actions' noise, which depends on a step's position in its fragment. With the same
+            seed and fixed weights, every schedule produces the same fragments.
+        sender: receives the fragments; not closed with the worker. None drops them.
+        progress_handler: called with the record of each step, in the order of collection.
+        statistics: receives the episodes.
+        task: task of these episodes, for workers with different environments; "" if all are alike.
+        monitor: measures the seconds of each stage; created by default.
 
     Raises:
-        TypeError: if a part is something else.
-        ValueError: for a length that the schedule cannot have.
+        TypeError: if a part has the wrong type.
+        ValueError: for a fragment length that the schedule does not support.
     """
 
     def __init__(
@@ -93,7 +101,7 @@ class RolloutWorker(Closeable):
             fragment_length,
             producer=producer,
             recurrent=schedule.recurrent,
-            # Fragments of two workers with one name would be taken for repetitions, and dropped.
+            # Otherwise fragments of two workers with the same name would be dropped as duplicates.
             instance_id=os.urandom(8).hex(),
         )
         self._collector = StepCollector(
@@ -106,91 +114,92 @@ class RolloutWorker(Closeable):
             task=task,
             monitor=self.monitor,
         )
-        # Now, as the agent must not be asked while another thread lets it act.
+        # Determined now: the agent must not be read while another thread runs it.
         self._parts: PublishedParts | None = None
         with suppress(NotImplementedError):
             self._parts = PublishedParts(self.handler, schedule.step_transforms)
         self._lock = threading.Lock()
-        # One place and no queue, since only the newest weights are ever wanted.
+        # One place rather than a queue, because only the newest weights matter.
         self._new_weights: tuple[State, int] | None = None
         self._newest = 0
         self._stop = threading.Event()
         self._begun = self._closing = self._closed = False
-        # Held by the thread that runs, whose identifier is known as long.
+        # Held by the thread in `run`, whose identifier is `_runner` meanwhile, or in `close`.
         self._at_work = threading.Lock()
         self._runner: int | None = None
 
     @property
     def n_steps(self) -> int:
-        """How many steps have been collected."""
+        """Number of steps collected."""
         return self._collector.n_steps
 
     @property
     def version(self) -> int:
-        """The version of the weights that act."""
+        """Version of the weights in use."""
         return self._collector.version
 
     @property
     def published_layout(self) -> PublishedLayout | None:
-        """What `load_weights` takes; None if the agent does not say what its weights are."""
+        """Layout of the weights for `load_weights`; None if the agent does not implement `models`."""
         return None if self._parts is None else self._parts.layout
 
     # ------------------------------------------------------------------ what other threads may call
 
     def load_weights(self, weights: State, version: int) -> bool:
-        """Let the agent act with other weights from the next turn of the schedule on.
+        """Use other weights from the next turn of the schedule on. Thread-safe.
 
-        weights: the entries of `agent.state()` that `agent.models()` names, as `weights_of` returns them, and
-            "step_transforms", if any have statistics, as FragmentSampler publishes them; copied.
-        version: of these weights. One that is not above those that came before changes nothing, and False
-            is returned.
+        weights: the entries of `agent.state()` named by `agent.models()`, as returned by `weights_of`, plus
+            "step_transforms" for statistics, as published by FragmentSampler. Copied.
+        version: version of these weights. Unless it is above all earlier ones, nothing changes and the
+            result is False.
 
         Raises:
-            ValueError: if they do not fit the agent's and the transforms'; nothing is changed then.
+            ValueError: if they do not fit the agent or the transforms; nothing changes then.
             ClosedError: after `close`, or after an error in `run`.
-            NotImplementedError: if the agent does not say what its weights are.
+            NotImplementedError: if the agent does not implement `models`.
         """
         if self._parts is None:
             self.handler.agent.models()  # raises
             raise AssertionError("models() did not raise again")
         self._parts.layout.check(weights)
-        # The next update changes the caller's arrays, maybe before the worker takes them over.
+        # Copied, because the next update may change the caller's arrays before the worker loads them.
         copied = buffer_map(
             lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, weights
         )
+        # Without a lock: weights that arrive while the worker closes are simply never loaded.
         if self._closed:
             raise ClosedError("RolloutWorker: load_weights: the worker is closed")
         with self._lock:
             if check_integer("RolloutWorker: version", version) <= self._newest:
                 return False
             self._newest, self._new_weights = version, (copied, version)
-        # At once, so that what is on its way is judged by it.
+        # Immediately, so that fragments in the queue are judged by the new version.
         if self.sender is not None:
             self.sender.new_version(version)
         return True
 
     def stop(self) -> None:
-        """Let `run` return after the present turn of the schedule; without a run, let the next one return."""
+        """Make `run`, or the next call of it, return after the current turn. Thread-safe."""
         self._stop.set()
 
     # ------------------------------------------------------------------ the loop
 
     def run(self, n_steps: int | None = None) -> int:
-        """Collect at least `n_steps` steps, or until `stop` is called; return how many there were.
+        """Collect at least `n_steps` steps, or until `stop` is called. Returns the number of steps.
 
-        Steps that have begun by then go on, and belong to the next run.
+        Steps in progress at the end belong to the next run.
 
         Raises:
-            ValueError: if `n_steps` is less than one.
+            ValueError: if `n_steps` is less than 1.
             ClosedError: after `close`, or after an error.
-            WrongStateError: if another thread runs the worker.
-            Exception: whatever went wrong; the worker is closed then.
+            WrongStateError: if the worker is already running.
+            Exception: any error of a part; the worker is closed then.
         """
         if n_steps is not None:
             check_count("n_steps", n_steps)
-        # Without waiting: a second run would not know which steps are its own.
+        # Without waiting, because a second run could not tell which steps are its own.
         if not self._at_work.acquire(blocking=False):
-            self._check_open()  # the lock may be that of `close`
+            self._check_open()  # the lock may be held by `close`
             raise WrongStateError(
                 "RolloutWorker: run: it is called already, by this thread or another"
             )
@@ -202,7 +211,7 @@ class RolloutWorker(Closeable):
             self._at_work.release()
 
     def _check_open(self) -> None:
-        # Of `close` as well, which waits for the end of a run: another must not begin before it has its turn.
+        # `close` sets `_closing` before it waits for the current run, so that no other run begins before it.
         if self._closing or self._closed:
             raise ClosedError("RolloutWorker: run: the worker is closed")
 
@@ -210,26 +219,26 @@ class RolloutWorker(Closeable):
         self._check_open()
         began = self.n_steps
         try:
-            # Before the reset, so that no step is made with what the agent was built with.
+            # Before the first reset, so that no step uses the agent's initial weights.
             if not self._begun:
                 self._take_weights()
                 self.schedule.begin(self._collector)
                 self._begun = True
             while not self._stop.is_set() and (n_steps is None or self.n_steps - began < n_steps):
                 self._take_weights()
-                # Without a wait: environments that are being stepped answer while the queue is full, too.
+                # Without waiting: environments in the middle of a step answer even while the queue is full.
                 room = self.sender is None or self.sender.await_room(0.0)
-                # Only where nothing else could be done, and for a slice, so that `stop` is seen.
+                # Wait only if there was nothing else to do, and for one slice, so that `stop` is noticed.
                 if not self.schedule.advance(may_act=room) and not room:
                     with self.monitor.stage("hand_over"):
                         self.sender.await_room(_SLICE_S)  # type: ignore[union-attr]
-        # Ctrl-C too: from a turn that ended in the middle nothing can go on.
+        # Includes Ctrl-C: a turn that was interrupted cannot be continued.
         except BaseException:
-            # What went wrong is what counts, not that a half-dead environment cannot be closed.
+            # Errors on closing half-dead environments must not hide the original one.
             with suppress(Exception):
                 self._close()
             raise
-        # At the end, and not before the loop: a `stop` that came before `run` counts.
+        # Cleared at the end rather than before the loop, so that a `stop` before `run` counts.
         self._stop.clear()
         return self.n_steps - began
 
@@ -238,17 +247,18 @@ class RolloutWorker(Closeable):
             found, self._new_weights = self._new_weights, None
         if found is None:
             return
+        # Loaded without the lock: the trainer may publish the next version meanwhile.
         weights, version = found
         assert self._parts is not None
         self._parts.load(weights)
-        # After the load: an error in it must not leave steps that are stamped with weights they never had.
+        # After loading: if it fails, no step may carry a version whose weights were never in use.
         self._collector.version = version
         self._collector.drop_stale()
 
     # ------------------------------------------------------------------ the end
 
     def status(self) -> WorkerStatus:
-        """Return what there is to say of the worker now; other threads may ask."""
+        """Return the worker's current status. Thread-safe."""
         return WorkerStatus(
             self._collector.producer,
             phase="ended" if self._closed else "running" if self._begun else "starting",
@@ -262,24 +272,22 @@ class RolloutWorker(Closeable):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Steps, version, and where the time went, for the log."""
+        """Steps, version and seconds by stage, for the log."""
         return {"steps": self.n_steps, "version": self.version, **self.monitor.stats}
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """Stop a run in another thread, and close the schedule; begun fragments are dropped.
-
-        May be called twice.
+        """Stop a run in another thread, and close the schedule. Unfinished fragments are dropped. Idempotent.
 
         Raises:
-            WorkerTimeoutError: if the run does not return in time; call it again later.
-            WrongStateError: if `run` itself called what calls this, such as the progress handler.
+            WorkerTimeoutError: if the run does not return in time; call `close` again later.
+            WrongStateError: if called within `run`, for example by the progress handler.
         """
         patience_s = check_timeout("RolloutWorker: close", timeout_s)
         if self._runner == threading.get_ident():
             raise WrongStateError("RolloutWorker: close: called within run(); call stop() there")
         self._closing = True
         self._stop.set()
-        # The agent and the environments belong to the thread that runs, until it returns.
+        # The running thread owns the agent and the environments until it returns.
         if not self._at_work.acquire(timeout=patience_s):
             raise WorkerTimeoutError(
                 f"RolloutWorker: close: the turn of run() in another thread did not end within "
@@ -298,14 +306,14 @@ class RolloutWorker(Closeable):
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """Where one worker of several runs, given to the function that builds it.
+    """The context of one worker of a run, passed to the function that builds it.
 
     Attributes:
-        name: the `producer` of its fragments, unlike that of all others: "worker 3", or "worker 3, start 2"
-            after a restart. Seeds that are derived from it differ too.
-        storage: where its sender is to send fragments.
-        statistics: what is to get its episodes.
-        stack: closes what is pushed on it after the worker has ended, in reverse order.
+        name: name for the `producer` of its fragments, unique to each start: "worker 3", or "worker 3, start
+            2" after a restart. Derive seeds from it, so that they differ, too.
+        storage: storage for its sender.
+        statistics: receives its episodes.
+        stack: closes what is pushed on it in reverse order, after the worker has ended.
     """
 
     name: str
@@ -318,5 +326,5 @@ BuildWorker: TypeAlias = Callable[[WorkerContext], RolloutWorker]
 
 
 def worker_name(number: int, start: int) -> str:
-    """Return the name of a worker: its number, and from the second start on how often it was started."""
+    """Return the name of a worker: its number and, from the second start on, the number of the start."""
     return f"worker {number}" if start == 1 else f"worker {number}, start {start}"

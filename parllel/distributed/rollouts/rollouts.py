@@ -1,4 +1,4 @@
-"""The workers of a run, as the trainer sees them."""
+"""The trainer's interface to the workers of a run."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from parllel.types import Closeable, State
 
 
 class Rollouts(Closeable, ABC):
-    """Workers that make fragments with the trainer's weights, wherever they run.
+    """Workers that produce fragments with the trainer's weights, wherever they run.
 
-    `FragmentSampler` gives them weights, looks whether they are well, and has what they do in its statistics.
+    `FragmentSampler` publishes weights to them, checks that they are alive, and includes their statistics.
     """
 
     @abstractmethod
     def load_weights(self, weights: State, version: int) -> bool:
-        """Let all workers act with other weights, and begin with the first; see `RolloutWorker.load_weights`.
+        """Publish weights to all workers, which start with the first; see `RolloutWorker.load_weights`.
 
         Returns:
-            Whether the version is above those that came before; otherwise nothing is changed.
+            True if the version is above all earlier ones; otherwise nothing changes.
 
         Raises:
-            ValueError: if the weights do not fit the workers' agents; no worker is changed then.
+            ValueError: if the weights do not fit the workers' agents; no worker changes then.
             ClosedError: after `close`.
-            Exception: what ended a worker.
+            Exception: the error that ended a worker.
         """
 
     @abstractmethod
     def check(self) -> None:
-        """Raise what ended a worker, if anything did."""
+        """Raise the error that ended a worker, if there is one."""
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return what each worker said of itself last, those that have ended included; wait for nothing.
+        """Return the last known status of each worker, ended ones included. Never blocks.
 
-        The default says nothing.
+        Empty by default.
         """
         return []
 
     @property
     def stats(self) -> dict[str, float]:
-        """Sums over workers for the log, as `stats_of` describes them; none if nothing is known."""
+        """Sums over workers for the log, see `stats_of`; empty if nothing is known."""
         statuses = self.statuses()
         return stats_of(statuses) if statuses else {}
 
     def overview(self) -> str:
-        """Return some lines about workers, fragments, stages and queues; "" if nothing is known."""
+        """Return a summary of workers, fragments, stages and queues; "" if nothing is known."""
         statuses = self.statuses()
         return overview_of(statuses) if statuses else ""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop and close all workers; may be called twice."""
+        """Stop and close all workers. Idempotent."""

@@ -1,4 +1,4 @@
-"""Who acts and steps when, in a rollout worker."""
+"""Schedules: the order of acting and stepping in a rollout worker."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from parllel.types import Tree
 
 
 class Schedule(ABC):
-    """Let an agent act in environments, and give all steps to a collector.
+    """Runs an agent in environments, and passes all steps to a collector.
 
     Attributes:
-        handler: of the agent.
-        n_environments: how many there are; they are numbered from 0.
-        recurrent: whether fragments end with their episodes.
-        fragment_length: the only possible one, None if any is.
-        step_transforms: make what the agent sees. Their statistics stay as they are until `load_weights` of
-            the worker brings others.
+        handler: the agent's handler.
+        n_environments: number of environments, which are numbered from 0.
+        recurrent: True if fragments end with their episodes.
+        fragment_length: the only possible fragment length; None if any is.
+        step_transforms: compute the agent's observations. Their statistics change only with the worker's
+            `load_weights`.
     """
 
     handler: Handler
@@ -33,48 +33,48 @@ class Schedule(ABC):
 
     @abstractmethod
     def begin(self, collector: StepCollector) -> None:
-        """Take what gets the steps, once, before the first `advance`.
+        """Start the environments, and set the collector of their steps. Called once, before `advance`.
 
         Raises:
-            Exception: what keeps the environments from starting.
+            Exception: the error that prevents the environments from starting.
         """
 
     @abstractmethod
     def advance(self, *, may_act: bool) -> bool:
-        """Go on by as much as is done between two looks at new weights; return False if nothing was.
+        """Do one turn, after which new weights can be loaded. Returns False if there was nothing to do.
 
-        Waits for no longer than some tenths of a second, if what it calls allows that.
+        Blocks for at most some tenths of a second, unless an environment takes longer.
 
-        may_act: False while what was collected waits to be sent: no action is chosen then.
+        may_act: False while the queue of fragments is full: no action is chosen then.
         """
 
     @property
     def parked(self) -> dict[int, RestartsUsedUpError]:
-        """Environments that are not started again, and the errors that say why."""
+        """Environments that are no longer restarted, with the errors that explain why."""
         return {}
 
     @property
     def restarts(self) -> int:
-        """How many processes of environments were started anew."""
+        """Number of environment processes that were restarted."""
         return 0
 
     @abstractmethod
     def close(self) -> None:
-        """Close the environments and the handler; may be called twice."""
+        """Close the environments and the handler. Idempotent."""
 
 
 class SynchronousSchedule(Schedule):
-    """Let a sampler make batches, at its speed; weights change between batches.
+    """Collects batches with a sampler. Weights change between batches.
 
-    Its actions come from the noise of fragments instead of that of batches. Batch transforms of the sampler
-    would change nothing in the fragments: give it none. Statistics of its step transforms are not updated.
+    Actions use the noise of fragments instead of the noise of batches. Batch transforms of the sampler would
+    not affect the fragments, so use none. Statistics of its step transforms are not updated.
 
     Args:
-        sampler: finished; closed with the schedule. Where episodes are truncated, its samples need
+        sampler: a complete sampler, closed with the schedule. If episodes are truncated, its samples need
             `env.next_observation`.
 
     Raises:
-        TypeError: if it is no BatchSampler, whose handler is here.
+        TypeError: if it is not a BatchSampler, the kind whose handler is in this process.
     """
 
     def __init__(self, sampler: BatchSampler) -> None:
@@ -83,17 +83,17 @@ class SynchronousSchedule(Schedule):
                 f"SynchronousSchedule: sampler: expected a BatchSampler, got a {type(sampler).__name__}"
             )
         self.sampler = sampler
-        # They are the trainer's, and come with the weights.
+        # The trainer owns the statistics, and publishes them with the weights.
         sampler.updates_statistics = False
         self.step_transforms = sampler.step_transforms
         self.handler = sampler.handler
         self.n_environments = sampler.batch_spec.B
-        # Samplers whose columns end with their episodes say so by this field.
+        # Only samplers whose columns end with their episodes have this field.
         self.recurrent = getattr(sampler.samples.env, "valid", None) is not None
         self.fragment_length = sampler.batch_spec.T if self.recurrent else None
 
     def begin(self, collector: StepCollector) -> None:
-        """Let noise come by fragments."""
+        """Replace the handler's noise by the noise of fragments."""
         self._collector = collector
         self.handler.noise_source = self._noise
 
@@ -102,7 +102,7 @@ class SynchronousSchedule(Schedule):
         return collector.noise.of_batch(T, [collector.place(column) for column in range(B)])
 
     def advance(self, *, may_act: bool) -> bool:
-        """Make a batch."""
+        """Collect a batch."""
         if not may_act:
             return False
         collector = self._collector
@@ -114,7 +114,7 @@ class SynchronousSchedule(Schedule):
         return True
 
     def close(self) -> None:
-        """Close the sampler; may be called twice."""
-        # It refers to the collector, which would live on with whoever holds the handler.
+        """Close the sampler. Idempotent."""
+        # The noise source refers to the collector, which would live as long as the handler.
         self.handler.noise_source = None
         self.sampler.close()

@@ -1,4 +1,4 @@
-"""A buffer whose columns are at different rows, each at its own.
+"""A sample buffer whose columns advance independently, each at its own row.
 
     transform        --> agent.observation[t, b]    of the columns b that act, each at its own row t
     agent: gather    <-- agent.observation[t, b]
@@ -6,8 +6,8 @@
     cage of b        --> reward[t, b], flags, info; observation[t + 1, b]
     record           <-- all of row t, and observation[t + 1, b]
 
-A column belongs to its cage from the start of a row to its end, and to this side otherwise. After the last
-row `wrap` copies the observation to row 0. Without transforms `agent.observation` is `env.observation`.
+The cage owns a column while it steps, and this process owns it otherwise. After the last row, `wrap` copies
+the observation to row 0. Without transforms, `agent.observation` is `env.observation`.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from parllel.types import Tree
 
 
 class SingleRows:
-    """Views of samples, made once.
+    """Views of samples, created once.
 
     Args:
         samples: [T, B], with a padding row of observations; T can be 1.
-        step_transforms: applied in order to a place before the agent sees it; they are bound here.
+        step_transforms: applied in order to a cell before the agent sees it; bound here.
 
     Attributes:
-        T, B: of the samples.
-        fields: what fragments store, see `stored_fields`.
-        done, truncated: [T, B] bool; for several agents `done` is that of all of them.
+        T, B: size of the samples.
+        fields: the fields that fragments store, see `stored_fields`.
+        done, truncated: [T, B] bool; with several agents, `done` is True when all are.
 
     Raises:
-        ValueError: for lazy frames, which only samplers can fill, and if samples and transforms do not fit.
+        ValueError: for lazy frames, which only samplers can fill, or if samples and transforms do not fit.
     """
 
     def __init__(self, samples: Samples, step_transforms: Sequence[StepTransform] = ()) -> None:
         env, agent = samples.env, samples.agent
         for path, leaf in buffer_leaves(env.observation, "env.observation"):
-            # A copy would be made of it, which no cage writes to.
+            # `np.asarray` would make a copy, which no cage writes to.
             if isinstance(leaf, LazyFramesArray):
                 raise ValueError(
-                    f"{path}: expected whole stacks of frames for a ReadySchedule, got frames that are "
-                    "stored once; allocate_samples(frames=0) makes stacks"
+                    f"{path}: expected whole stacks of frames for an AsynchronousSchedule, got frames that "
+                    "are stored once; use allocate_samples(frames=0)"
                 )
         check_fields(samples, step_transforms)
         fields = stored_fields(samples)
         if fields["agent.observation"] is not None and not step_transforms:
             raise ValueError(
                 "agent.observation: expected env.observation itself, as there are no step transforms, got "
-                "another field; allocate the samples without transforms, or give the same here"
+                "another field; allocate the samples without transforms, or pass the same ones here"
             )
         self._transforms = list(step_transforms)
         for transform in self._transforms:
@@ -74,11 +74,11 @@ class SingleRows:
         self._state_like = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
 
     def gather(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Tree:
-        """Return copies [N, ...] of the observations at places, as the agent is to see them."""
+        """Return copies [N, ...] of the agent's observations at the given cells."""
         return named_map(lambda leaf: leaf[rows, columns], self._seen)
 
     def transform(self, t: int, columns: slice) -> None:
-        """Write what the agent is to see at a row."""
+        """Compute the agent's observations of one row."""
         for transform in self._transforms:
             try:
                 transform.transform_step(self.samples, t, columns)
@@ -87,17 +87,17 @@ class SingleRows:
                 raise
 
     def forget(self, columns: slice) -> None:
-        """Let transforms know that episodes begin in some columns which do not continue what was there."""
+        """Tell transforms that new episodes begin in some columns, after a gap."""
         for transform in self._transforms:
             transform.forget(np.arange(columns.start, columns.stop))
 
     def write(
         self, rows: NDArray[np.intp], columns: NDArray[np.intp], action: Tree, agent_info: Tree
     ) -> None:
-        """Write what the agent answered for as many places, [N or more, ...]; what is more is dropped.
+        """Write the agent's outputs [N or more, ...] to N cells. Rows beyond N are padding, and dropped.
 
         Raises:
-            ValueError: if a field has no part in it, or one of another shape.
+            ValueError: if a field is missing in the outputs, or has another shape.
         """
         n = len(rows)
         for name, value in (
@@ -116,17 +116,17 @@ class SingleRows:
                         f"{dotted(path, name)}: expected shape {(n, *leaf.shape[2:])}, the agent returned "
                         f"{part.shape}"
                     )
-                # Checked above, as numpy would broadcast one answer over all environments.
+                # Checked above, because numpy would broadcast one output over all environments.
                 leaf[rows, columns] = part
 
     def states(self, state: Tree) -> Tree:
-        """Return recurrent states of the agent, numpy [N, ...], in the types of the samples."""
+        """Convert recurrent states of the agent, numpy [N, ...], to the dtypes of the samples."""
         if self._state_like is None:
             return state
         return buffer_map(lambda like, leaf: leaf.astype(like.dtype), self._state_like, state)
 
     def stored(self, observation: Tree) -> Tree:
-        """Return one observation, as an environment returned it, in the types that rows have."""
+        """Convert one observation, as returned by an environment, to the dtypes of the samples."""
         return buffer_map(
             lambda row, leaf: np.asarray(leaf).astype(row.dtype, copy=False),
             self._observation,
@@ -136,7 +136,7 @@ class SingleRows:
     def record(
         self, t: int, column: int, version: int, *, final_observation: Tree, rnn_state: Tree
     ) -> StepRecord:
-        """Return the step that was taken at a place, as views."""
+        """Return the step recorded in a cell, as views."""
 
         def cell(name: str, row: int = t) -> Tree:
             return named_map(lambda leaf: leaf[row, column], self.fields[name])
@@ -158,14 +158,15 @@ class SingleRows:
         )
 
     def write_observation(self, t: int, column: int, observation: Tree) -> None:
-        """Write an observation, as `stored` returns it, to a place that no cage writes to any more."""
+        """Write an observation, as returned by `stored`, to a cell that no cage writes to any more."""
         buffer_map(
             lambda leaf, part: leaf.__setitem__((t, column), part), self._observation, observation
         )
 
     def wrap(self, columns: slice) -> None:
         """Copy the observation after the last row to row 0."""
-        # Twice, in row T and in row 0, as samplers do: what transforms remember is to be the same here.
+        # The same observation is transformed in row T and again in row 0, as in samplers, so that stateful
+        # transforms end up in the same state.
         self.transform(self.T, columns)
         for _, leaf in leaf_paths(self._observation):
             leaf[0, columns] = leaf[self.T, columns]

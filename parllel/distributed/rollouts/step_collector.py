@@ -1,4 +1,4 @@
-"""What becomes of the steps that a schedule makes."""
+"""The path of a schedule's steps into fragments, records and statistics."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ ProgressHandler = Callable[[StepRecord], None]
 
 
 class StepCollector:
-    """Cut steps into fragments for the sender, and hand records and episodes on.
+    """Cuts steps into fragments for the sender, and passes on records and episodes.
 
     Args:
-        cutter: of the worker.
-        noise: of its fragments.
-        n_environments: how many there are.
-        sender: gets the fragments; None drops them.
+        cutter: the worker's cutter.
+        noise: noise of its fragments.
+        n_environments: number of environments.
+        sender: receives the fragments; None drops them.
         progress_handler: called with the record of each step.
-        statistics: gets the episodes.
-        task: that they belong to.
-        monitor: of the worker.
+        statistics: receives the episodes.
+        task: task of the episodes.
+        monitor: the worker's monitor.
 
     Attributes:
-        version: of the weights that the agent has.
-        n_steps: how many steps there were.
+        version: version of the weights in use.
+        n_steps: number of steps so far.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StepCollector:
         return self._cutter.producer
 
     def place(self, environment: int) -> Place:
-        """Return where the next step of an environment belongs."""
+        """Return the position of an environment's next step, which determines its noise."""
         return environment, *self._cutter.position(environment)
 
     def add_row(
@@ -79,20 +79,20 @@ class StepCollector:
         final_observation: Tree = None,
         rnn_state: Tree = None,
     ) -> None:
-        """Take in the step at a place of a buffer.
+        """Add the step in a cell of a buffer.
 
         Raises:
-            Exception: what the progress handler raises, or what the sender met with.
+            Exception: an error of the progress handler, or of the sender's storage.
         """
         more = {"final_observation": final_observation, "rnn_state": rnn_state}
         fragment = self._cutter.add_row(rows, t, column, version, **more)
         self.n_steps += 1
         if fragment is not None:
             self._send(fragment)
-        # Before the handler: what it raises must not keep the step from its fragment.
+        # After sending: an error of the handler must not keep the step from its fragment.
         if self._progress_handler is not None:
             self._progress_handler(rows.record(t, column, version, **more))
-        # Now, not when it is full: room in the fragment is wasted on what will not be sent.
+        # Now rather than when the fragment is full: a stale one would only waste the steps to come.
         self._drop_stale(column)
 
     def add_batch(self, samples: Samples, n_steps: int) -> None:
@@ -111,18 +111,18 @@ class StepCollector:
             self.drop_stale()
 
     def add_episodes(self, trajs: Sequence[TrajInfo]) -> None:
-        """Take in episodes that have ended."""
+        """Report episodes that have ended."""
         if self._statistics is not None and trajs:
             self._statistics.report(trajs, self._task)
 
     def break_off(self, environment: int) -> None:
-        """Note that the steps of an environment do not go on; what there is of its fragment is sent."""
+        """Mark a gap in the steps of an environment, and send its unfinished fragment."""
         fragment = self._cutter.break_off(environment)
         if fragment is not None:
             self._send(fragment)
 
     def drop_stale(self) -> None:
-        """Drop begun fragments that have become too old to be sent."""
+        """Drop unfinished fragments that have become too old to be sent."""
         for environment in range(self._n_environments):
             self._drop_stale(environment)
 
@@ -132,7 +132,7 @@ class StepCollector:
             return
         oldest = self._cutter.oldest_version(environment)
         if oldest is not None and sender.is_stale(oldest):
-            # The environment goes on in the middle of its episode, in a new epoch, so the gap shows.
+            # The episode continues in a new epoch, which makes the gap visible.
             self._cutter.break_off(environment, keep=False)
             sender.count_stale()
 

@@ -1,4 +1,4 @@
-"""One step of one environment, as it is handed on while environments run."""
+"""One step of one environment, as passed to progress handlers and fragment cutters."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 from parllel.types import Tree
 
 
-# Neither frozen nor checked, since one is made for each step.
+# Neither frozen nor validated, because one is created for every step.
 @dataclass(slots=True)
 class StepRecord:
-    """One step of one environment; leaves are numpy values without dimensions of time or environments.
+    """One step of one environment. Leaves are numpy values without time and environment dimensions.
 
-    They may be views of memory that the next step overwrites: copy what is to outlive the call that hands
-    the record over.
+    They may be views of memory that the next step overwrites, so copy values that must outlive the call which
+    passes the record.
 
     Attributes:
-        environment: its number in the worker.
-        observation: what the action answers.
-        action: as the agent gave it.
-        agent_info: what else the agent said.
-        reward, terminated, truncated: what followed the action.
-        next_observation: what the next action will answer; after the end of an episode that of the reset,
-            if the environment has been reset.
-        version: of the weights that chose the action.
-        final_observation: the last one of an episode that ended here, where `next_observation` is not it.
-        env_info: values of the keys that are stored, None if none are.
-        agent_observation: what the agent saw, where this is not `observation`.
-        rnn_state: the agent's recurrent state before the step, where it has one.
+        environment: number of the environment in the worker.
+        observation: observation before the action.
+        action: action of the agent.
+        agent_info: further outputs of the agent.
+        reward, terminated, truncated: results of the action.
+        next_observation: observation for the next action; after the end of an episode the reset observation,
+            if the environment was reset.
+        version: version of the weights that chose the action.
+        final_observation: last observation of an episode that ended here, unless `next_observation` is it.
+        env_info: values of the stored keys, None if none are stored.
+        agent_observation: the agent's observation, if it differs from `observation`.
+        rnn_state: the agent's recurrent state before the step, if it has one.
     """
 
     environment: int

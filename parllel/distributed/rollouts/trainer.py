@@ -1,4 +1,4 @@
-"""Learning from fragments."""
+"""The trainer, which learns from fragments while workers collect more."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from parllel.types import BatchSpec
 
 
 class TrainerCycle(AsynchronousCycle):
-    """Learn from batches of fragments, and publish every so many updates.
+    """Learns from batches of fragments, and publishes weights at an interval of updates.
 
     Attributes:
-        publish_interval: how many.
+        publish_interval: number of updates between publications.
 
     Raises:
-        TypeError: if the sampler is no FragmentSampler.
+        TypeError: if the sampler is not a FragmentSampler.
     """
 
     def __init__(self, sampler: Sampler, algorithm: Algorithm) -> None:
         if not isinstance(sampler, FragmentSampler):
             raise TypeError(
                 f"sampler: expected a FragmentSampler, got {type(sampler).__name__}; AsynchronousRunner "
-                "takes other samplers that publish weights"
+                "accepts other samplers that publish weights"
             )
         super().__init__(sampler, algorithm)
         self.publish_interval = 1
         self._since = 0  # updates since the weights were published
 
     def begin(self) -> None:
-        """Publish the weights: workers may have begun with others."""
+        """Publish the initial weights, which the workers wait for."""
         super().begin()
         self._since = 0
 
     def publish(self) -> None:
-        """Publish the weights if it is time for it."""
+        """Publish the weights if the interval is over."""
         self._since += 1
-        # Counted in updates and not in time, so that a run can be repeated.
+        # Counted in updates rather than seconds, so that a run is reproducible.
         if self._since >= self.publish_interval:
             super().publish()
             self._since = 0
 
 
 class Trainer(AsynchronousRunner):
-    """Learn from batches of fragments while workers make the next.
+    """Learns from batches of fragments while workers collect the next ones.
 
     Weights are published before the first batch, and then after every `publish_interval` updates. A larger
-    interval costs the workers less, and makes experience older: a version is that many updates, and
+    interval costs the workers less but makes experience older: a version spans that many updates, and
     `max_staleness` of a ReplayBuffer counts versions.
 
-    A checkpoint has the agent, the algorithm, the counters, the transforms and the statistics of episodes. A
-    run that goes on from it begins new episodes, as the environments are the workers', with no fragments, and
-    goes on with the numbers of versions.
+    A checkpoint holds the agent, the algorithm, the counters, the transforms and the episode statistics. A
+    resumed run begins with new episodes, because the workers own the environments, and without fragments.
+    Version numbers continue.
 
     Args:
-        batch_spec, sampler, algorithm: as for `Runner`; the sampler is a FragmentSampler whose handler has
+        batch_spec, sampler, algorithm: as for `Runner`; the sampler is a FragmentSampler whose handler holds
             the algorithm's agent.
-        publish_interval: updates between versions of the weights.
-        arguments: those of `Runner`.
+        publish_interval: number of updates between versions of the weights.
+        arguments: further arguments of `Runner`.
 
     Raises:
-        TypeError: for another sampler.
-        ValueError: if the interval is less than one, and as `AsynchronousRunner`.
+        TypeError: for any other sampler.
+        ValueError: if the interval is less than 1, or as `AsynchronousRunner`.
     """
 
     cycle_class = TrainerCycle
@@ -84,6 +84,6 @@ class Trainer(AsynchronousRunner):
         super().__init__(batch_spec, sampler, algorithm, **arguments)
         if batch_spec != sampler.batch_spec:
             raise ValueError(
-                f"batch_spec: expected {sampler.batch_spec}, that of the sampler, got {batch_spec}"
+                f"batch_spec: expected {sampler.batch_spec} as in the sampler, got {batch_spec}"
             )
         self.cycle.publish_interval = publish_interval

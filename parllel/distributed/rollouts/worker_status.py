@@ -1,4 +1,4 @@
-"""What a worker says of itself, and what all of them did: numbers for the log, lines for the terminal."""
+"""The status of a worker, and summaries over workers: numbers for the log, lines for the terminal."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
 
-# Lines about workers and environments that ended: a terminal has room for little.
+# Maximum number and length of lines about workers and environments that ended: terminals are small.
 _MAX_ENDS, _MAX_CHARACTERS = 3, 160
-# Of the ledger of senders: produced = accepted + stale + rejected + lost + queued.
+# Counters of the senders' ledger: produced = accepted + stale + rejected + lost + queued.
 _COUNTS = ("produced", "accepted", "stale", "rejected", "lost", "queued")
 
 
 @dataclass
 class WorkerStatus:
-    """What one start of a worker has done so far, as values that travel between processes.
+    """Progress of one start of a worker. Picklable.
 
     Attributes:
-        name: as in `WorkerPlace`.
+        name: name of the worker, as in `WorkerContext`.
         phase: "starting", "running", "ended", "died" or "parked".
-        steps: that it has collected.
-        version: of the weights that act.
-        parked: environments that are not started again, and why.
-        env_restarts: how often environments were started again.
-        counts: the ledger of its sender: produced = accepted + stale + rejected + lost + queued.
+        steps: number of steps collected.
+        version: version of the weights in use.
+        parked: environments that are no longer restarted, with the reasons.
+        env_restarts: number of restarts of environments.
+        counts: ledger of its sender: produced = accepted + stale + rejected + lost + queued.
         monitor: `PipelineMonitor.state()`.
-        where: the node, and the process.
+        where: node and process.
         reason: why it died or is parked.
-        starts: how many starts this is the sum of; one, unless they are long past.
+        starts: number of starts summed up here; more than 1 only for old ones.
     """
 
     name: str
@@ -46,7 +46,7 @@ class WorkerStatus:
     starts: int = 1
 
     def plus(self, other: WorkerStatus) -> WorkerStatus:
-        """Return the sum of what two starts that are over have done; the reason is that of the other."""
+        """Return the sum of two starts that are over, with the other's reason."""
         monitor = PipelineMonitor()
         for state in (self.monitor, other.monitor):
             if state is not None:
@@ -65,11 +65,11 @@ class WorkerStatus:
 
 
 def stats_of(statuses: Sequence[WorkerStatus]) -> dict[str, float]:
-    """Return sums over workers, for the log, as a sampler's `stats`.
+    """Return sums over workers for the log, in the format of a sampler's `stats`.
 
-    `workers/running`, `workers/parked`; `workers/restarts` and `workers/env_restarts`, how often workers and
-    environments were started again; `workers/steps`; `workers/oldest_version`, the lowest of those that run;
-    `fragments/...`, where all fragments went; and the seconds and queues of `PipelineMonitor.stats`.
+    `workers/running`, `workers/parked`; `workers/restarts` and `workers/env_restarts`, the restarts of
+    workers and environments; `workers/steps`; `workers/oldest_version`, the lowest that is running;
+    `fragments/...`, the sum of the ledgers; and the seconds and queues of `PipelineMonitor.stats`.
     """
     running = [status for status in statuses if status.phase == "running"]
     counts = _counts(statuses)
@@ -86,14 +86,14 @@ def stats_of(statuses: Sequence[WorkerStatus]) -> dict[str, float]:
 
 
 def overview_of(statuses: Sequence[WorkerStatus]) -> str:
-    """Return some lines about workers, fragments, stages and queues; the last names the bottleneck.
+    """Return a summary of workers, fragments, stages and queues. Its last line names the bottleneck.
 
-    Up to three say why the last that died, or are parked, did so.
+    Up to three lines give the reasons of the workers that died or were parked last.
     """
     phases: Counter[str] = Counter()
     for status in statuses:
         phases[status.phase] += status.starts
-    said = ", ".join(f"{n} {phase}" for phase, n in sorted(phases.items()))
+    numbers = ", ".join(f"{n} {phase}" for phase, n in sorted(phases.items()))
     versions = [status.version for status in statuses if status.phase == "running"]
     span = f"versions {min(versions)} to {max(versions)}" if versions else "no version yet"
     env_restarts = sum(status.env_restarts for status in statuses)
@@ -101,7 +101,7 @@ def overview_of(statuses: Sequence[WorkerStatus]) -> str:
     fragments = " + ".join(f"{counts[name]:,} {name}" for name in _COUNTS[1:])
     return "\n".join(
         [
-            f"workers: {said}; {span}; {_restarts(statuses)} restarts, {env_restarts} of environments",
+            f"workers: {numbers}; {span}; {_restarts(statuses)} restarts, {env_restarts} of environments",
             f"fragments: {counts['produced']:,} produced = {fragments}",
             *_ends(statuses)[-_MAX_ENDS:],
             _merged(statuses).table(),
@@ -110,7 +110,7 @@ def overview_of(statuses: Sequence[WorkerStatus]) -> str:
 
 
 def _ends(statuses: Sequence[WorkerStatus]) -> list[str]:
-    """Return a line for each worker that died or is parked, and for each environment that is parked."""
+    """Return a line for each worker that died or is parked, and for each parked environment."""
     lines = []
     for status in statuses:
         if status.phase in ("died", "parked"):
@@ -122,7 +122,7 @@ def _ends(statuses: Sequence[WorkerStatus]) -> list[str]:
 
 
 def _last_line(reason: str) -> str:
-    # Where restarts are used up, the reason of the last is there.
+    # If restarts are used up, the last line has the reason of the last one.
     line = reason.strip().rpartition("\n")[2].strip()
     return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]}..."
 
@@ -143,10 +143,10 @@ def _merged(statuses: Sequence[WorkerStatus]) -> PipelineMonitor:
 
 
 def _parked(statuses: Sequence[WorkerStatus]) -> int:
-    """Return how many workers, and environments of others, are not started again."""
+    """Count parked workers, and parked environments of other workers."""
     return sum(len(status.parked) + (status.phase == "parked") for status in statuses)
 
 
 def _restarts(statuses: Sequence[WorkerStatus]) -> int:
-    # Each start has a status of its own, and "died" means that another followed, or is to follow.
+    # Each start has its own status, and "died" means that another start follows.
     return sum(status.starts for status in statuses if status.phase == "died")

@@ -1,10 +1,11 @@
-"""A rollout worker beside the trainer, in a thread of its process.
+"""A rollout worker in a thread of the trainer's process.
 
-    trainer   load_weights -->  worker, which takes them between two turns; the first start the thread
-              check        <--  what ended the thread
-              close        -->  stop, then wait for the end of the present turn
+    trainer   load_weights -->  worker, which loads them between two turns; the first start the thread
+              check        <--  the error that ended the thread
+              close        -->  stop, then wait for the end of the current turn
 
-The trainer alone calls these methods. The error is written before the thread ends, and is never taken back.
+Only the trainer calls these methods. The error is written before the thread ends, and never cleared, so
+`check` reads it without a lock.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from parllel.distributed.rollouts.rollout_worker import RolloutWorker
 from parllel.errors import ClosedError, WorkerTimeoutError, add_note
 from parllel.types import Closeable, State
 
-# A Ctrl-C that comes just before a wait begins is seen after it.
+# Length of one wait: a Ctrl-C that arrives just before a wait begins is handled only after it.
 _SLICE_S = 1.0
-# How long a worker that has failed may take to close its environments.
+# Time that a failed worker may take to close its environments.
 _MAX_END_S = 60.0
 
 
 class WorkerThread(Closeable):
-    """Run a worker in a thread, from the first weights that it is given until it is closed.
+    """Runs a worker in a thread, from its first weights until it is closed.
 
-    Before that it would make experience with weights that are not the trainer's, those before a checkpoint,
-    for example. Threads share the interpreter: they gain where environments are in processes of their own,
-    or where PyTorch computes for longer than Python does.
+    Earlier it would collect experience with weights that are not the trainer's, such as those before a
+    checkpoint was loaded. Threads share the interpreter lock, so they help if environments run in separate
+    processes, or if most of the time is spent in PyTorch.
 
     Args:
-        worker: closed with the thread; its sender is not.
-        name: of the thread, and in messages.
+        worker: the worker, closed with the thread. Its sender stays open.
+        name: name of the thread, also used in messages.
     """
 
     def __init__(self, worker: RolloutWorker, *, name: str = "worker") -> None:
@@ -48,28 +49,28 @@ class WorkerThread(Closeable):
         try:
             self.worker.run()
         except BaseException as error:
-            # Numbers of environments are those of a worker, of which there are several.
+            # The error may name an environment by its number, which is unique within its worker only.
             add_note(error, f"in {self.name}")
-            # Kept for `check`: what a thread raises goes to the terminal at best, and the run would go on.
+            # Kept for `check`: an exception that ends a thread is at best printed, and the run would go on.
             self._error = error
         finally:
             self._ended.set()
 
     def load_weights(self, weights: State, version: int) -> bool:
-        """Give the worker weights, and start it if they are the first; see `RolloutWorker.load_weights`.
+        """Load weights into the worker, and start it with the first; see `RolloutWorker.load_weights`.
 
         Raises:
             ClosedError: after `close`.
-            Exception: what ended the worker, or as `RolloutWorker.load_weights`.
+            Exception: the error that ended the worker, or as `RolloutWorker.load_weights`.
         """
         self.check()
         if self._closed:
             raise ClosedError(f"{self.name}: load_weights: the worker is closed")
-        # First, so that not even one step is made with others.
+        # Before the thread starts, so that not a single step uses other weights.
         try:
             loaded = self.worker.load_weights(weights, version)
         except ClosedError:
-            # An error closes the worker, and reaches `check` only once its environments are closed too.
+            # A failed worker closes itself first, and `_error` is set only when its environments are closed.
             if self._begun:
                 self._ended.wait(_MAX_END_S)
             self.check()
@@ -80,21 +81,22 @@ class WorkerThread(Closeable):
         return loaded
 
     def check(self) -> None:
-        """Raise what ended the worker, if anything did; give this to `FragmentSampler` as `check_workers`."""
+        """Raise the error that ended the worker, if there is one."""
         if self._error is not None:
             raise self._error
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """Stop after the present turn, and close the worker; may be called twice.
+        """Stop after the current turn, and close the worker. Idempotent.
 
         Raises:
             WorkerTimeoutError: if the turn does not end in time.
         """
         deadline = deadline_of(f"{self.name}: close: timeout_s", timeout_s)
+        # Before the wait, and even if it times out: no weights are accepted from now on.
         self._closed = True
         self.worker.stop()
         if self._begun:
-            # Not `join` alone: in Python below 3.13, one that Ctrl-C interrupts takes the thread for ended.
+            # Not `join` alone: before Python 3.13, a `join` interrupted by Ctrl-C marks the thread as ended.
             while not self._ended.wait(min(max(deadline - monotonic(), 0.0), _SLICE_S)):
                 if monotonic() < deadline:
                     continue

@@ -446,14 +446,14 @@ def test_a_delay_holds_messages_back_for_its_time():
             r"mode: expected one of \('memory', 'kafka'\), got 'kafak'",
         ),
         ({"mode": "kafka"}, ValueError, "bootstrap: expected 'host:port' of a broker, got None"),
-        ({"bootstrap": "x:1"}, ValueError, r"\['bootstrap'\] go with mode='kafka' alone"),
-        ({"partitions": 2}, ValueError, r"\['partitions'\] go with mode='kafka' alone"),
+        ({"bootstrap": "x:1"}, ValueError, r"\['bootstrap'\] require mode='kafka'"),
+        ({"partitions": 2}, ValueError, r"\['partitions'\] require mode='kafka'"),
         ({"run": "a b"}, ValueError, "run: expected 1 to 200 letters, digits"),
         ({"run": 3}, ValueError, "run: expected 1 to 200 letters, digits"),
         ({"capacity": 0}, ValueError, "capacity: expected an int of at least 1, got 0"),
         ({"timeout_s": 0}, ValueError, "timeout_s: expected seconds above 0, got 0"),
         ({"transport": 3}, TypeError, "transport: expected a Transport, got 3"),
-        ({"mode": "kafka", "encoded": False}, ValueError, "references stay in memory"),
+        ({"mode": "kafka", "encoded": False}, ValueError, "which works in memory only"),
     ],
 )
 def test_wrong_arguments_are_named(wrong, error, match):

@@ -157,7 +157,7 @@ def test_action_for_each_root_and_no_other(way, make_world):
         MissingMessageError, match=r"'default', action 'environment' -> 'b', step 0: "
     ):
         env.step({name: actions[name] for name in ("a", "env_a__")})
-    with pytest.raises(ValueError, match=r"actions for \['a_'\], which are no roots"):
+    with pytest.raises(ValueError, match=r"got some for \['a_'\], which are not roots"):
         env.step({**actions, "a_": actions["a"]})
     env.step(actions)  # nothing had begun
 
@@ -281,7 +281,7 @@ def test_id_that_is_taken(make_world):
     env.close()
     other.set_env_id("one")
     other.reset(seed=0)
-    with pytest.raises(ClosedError, match="environment 'one' was closed"):
+    with pytest.raises(ClosedError, match="environment 'one': used after it was closed"):
         env.reset()
 
 

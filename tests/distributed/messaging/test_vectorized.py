@@ -180,7 +180,7 @@ def test_arguments_are_checked(make_envs):
         with pytest.raises(ValueError, match="root: expected one of"):
             envs.as_vector_env("grid2")
         envs.close()
-    with pytest.raises(ClosedError, match="VectorizedKafkaEnv: it was closed"):
+    with pytest.raises(ClosedError, match="VectorizedKafkaEnv: used after it was closed"):
         envs.reset()
 
 

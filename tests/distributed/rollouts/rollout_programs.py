@@ -90,7 +90,7 @@ def follow(plans, buffer, program, faults, eager):
 def short_waits(monkeypatch):
     """Let all look more often at what has changed: the trainer acts only when nothing else does."""
     monkeypatch.setattr("parllel.distributed.rollouts.ReplayBufferInterface.add_wait_s", 0.01)
-    for module in ("rollout_worker", "ready_schedule"):
+    for module in ("rollout_worker", "asynchronous_schedule"):
         monkeypatch.setattr(f"parllel.distributed.rollouts.{module}._SLICE_S", 0.01)
 
 

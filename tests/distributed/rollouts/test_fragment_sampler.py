@@ -317,7 +317,7 @@ def test_what_is_missing_is_said_and_nothing_is_lost():
     with make_fragment_sampler(buffer, timeout_s=0.5) as sampler, producer.sampler:
         with pytest.raises(
             WorkerTimeoutError,
-            match=r"batch 1: expected 4 fragments within 0\.5 s, got 0 \(in all 0 added, .*\); look",
+            match=r"batch 1: expected 4 fragments within 0\.5 s, got 0 \(in all 0 added, .*\); check",
         ):
             sampler.collect_batch(0)
         samples, _ = producer.sampler.collect_batch(0)
@@ -331,7 +331,9 @@ def test_what_is_missing_is_said_and_nothing_is_lost():
         samples, _ = producer.sampler.collect_batch(0)
         late = threading.Timer(0.2, buffer.add, (producer.cutter.add_batch(samples, 0), 0))
         late.start()
-        with pytest.raises(WorkerTimeoutError, match=r"got 0 .*; 4 came and were too old: publish"):
+        with pytest.raises(
+            WorkerTimeoutError, match=r"got 0 .*; 4 arrived but were too old: publish"
+        ):
             sampler.collect_batch(0)
         late.join()
 

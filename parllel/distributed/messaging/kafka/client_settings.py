@@ -1,4 +1,4 @@
-"""What the clients of a broker are started with."""
+"""Settings of the Kafka clients."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Room for the key and the client's own head of a record, which it counts as part of the message.
+# Room for a record's key and header, which the client counts as part of the message.
 _HEADROOM = 4096
-# What this package rests on; a user's value would take exactly-once, or the order, away without a word.
+# Settings this package depends on: a user's value could silently break ordering or exactly-once delivery.
 _OURS = frozenset(
     {
         *("bootstrap.servers", "enable.idempotence", "acks", "linger.ms", "message.timeout.ms"),
@@ -25,18 +25,18 @@ _ADDRESS = re.compile(r"(?:[A-Za-z]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s,:/@\[\]]+):
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """The address of a broker, how long to wait for it, and settings of librdkafka.
+    """Address of a broker, time-out, and settings of librdkafka.
 
     Attributes:
         bootstrap: "host:port", several separated by commas.
         timeout_s: seconds after which the broker counts as unavailable.
-        max_bytes: of one record with its key.
-        config: settings of librdkafka by their names, such as those of SASL and TLS. Those that the order and
-            the delivery of messages rest on are not taken. Not shown in messages: it may hold passwords.
+        max_bytes: maximum size of one record with its key.
+        config: settings of librdkafka by name, such as SASL and TLS. Settings that ordering or delivery
+            depend on are refused. Never shown in messages, as it may hold passwords.
 
     Raises:
-        ValueError: if one of them is none of that.
-        TypeError: if one of them is of another type.
+        ValueError: for an invalid value.
+        TypeError: for a value of the wrong type.
     """
 
     bootstrap: str
@@ -61,35 +61,35 @@ class ClientSettings:
                 )
             if name in _OURS:
                 raise ValueError(
-                    f"config: {name!r} is set by parllel.distributed.messaging; leave it out"
+                    f"config: {name!r} is set by parllel.distributed.messaging; remove it"
                 )
 
     def _check_bootstrap(self) -> None:
         if not isinstance(self.bootstrap, str):
             raise TypeError(f'bootstrap: expected "host:port", got {type(self.bootstrap).__name__}')
-        for one in self.bootstrap.split(","):
-            found = _ADDRESS.fullmatch(one.strip())
+        for server in map(str.strip, self.bootstrap.split(",")):
+            found = _ADDRESS.fullmatch(server)
             if found is None or not 0 < int(found[1]) < 65536:
                 raise ValueError(
-                    f'bootstrap: expected "host:port", several separated by commas, got {one.strip()!r}'
+                    f'bootstrap: expected "host:port", several separated by commas, got {server!r}'
                 )
 
     def addresses(self) -> list[tuple[str, int]]:
         """Return host and port of each bootstrap server."""
         found = []
-        for one in self.bootstrap.split(","):
-            host, _, port = one.strip().rpartition("://")[2].rpartition(":")
+        for server in self.bootstrap.split(","):
+            host, _, port = server.strip().rpartition("://")[2].rpartition(":")
             found.append((host.strip("[]"), int(port)))
         return found
 
     def for_client(self) -> dict[str, Any]:
-        """Return the settings of a client of any kind.
+        """Return the settings common to all clients.
 
-        Reconnecting is quick: a step waits for it. A request that got no answer is given up well before the
-        deadline, because connections can die without a word.
+        Reconnecting is quick, because a step waits for it. A request without an answer is abandoned well
+        before the deadline, because connections can die silently.
         """
-        # `metadata.recovery.strategy=none` would save the second that librdkafka takes to begin anew after a
-        # cut, but 2.16 crashes with it when a broker comes back empty.
+        # `metadata.recovery.strategy=none` would save the second that librdkafka takes to recover after a
+        # cut, but 2.16 crashes with it when a broker restarts empty.
         request_ms = int(min(max(1000 * self.timeout_s / 2, 1000), 60_000))
         return {
             "socket.nagle.disable": True,
@@ -105,23 +105,24 @@ class ClientSettings:
         }
 
     def for_producer(self) -> dict[str, Any]:
-        """Return the settings of a producer that sends at once, in order, and each record once."""
+        """Return the settings of a producer that sends immediately, in order, and each record once."""
         return {
             **self.for_client(),
             "enable.idempotence": True,
             "acks": "all",
-            "linger.ms": 0,
+            "linger.ms": 0,  # a hop is complete when it is sent: waiting for more records only adds latency
+            # A second longer than `timeout_s`, so that this package reports the time-out before the client.
             "message.timeout.ms": int(1000 * self.timeout_s) + 1000,
             "message.max.bytes": self.max_bytes + _HEADROOM,
             "queue.buffering.max.messages": 1_000_000,
-            # A broker measures whole batches by its limit, which max_bytes is to stay below.
+            # A broker applies its size limit to whole batches, not to single records.
             "batch.size": min(self.max_bytes + _HEADROOM, 1_000_000),
         }
 
     def for_consumer(self) -> dict[str, Any]:
-        """Return the settings of a consumer that is given its partitions, and keeps no offsets.
+        """Return the settings of a consumer with assigned partitions and without stored offsets.
 
-        Some brokers do not wake a fetch that waits for records, so it may wait for 1 ms alone; set
+        Some brokers do not wake a waiting fetch when records arrive, so it waits for only 1 ms. Raise
         `fetch.wait.max.ms` in `config` for a broker that does.
         """
         size = max(self.max_bytes + _HEADROOM, 1 << 20)
@@ -129,7 +130,7 @@ class ClientSettings:
             "fetch.wait.max.ms": 1,
             "fetch.error.backoff.ms": 50,
             **self.for_client(),
-            "group.id": "parllel",  # the client wants one; no group is ever joined
+            "group.id": "parllel",  # required by the client; no group is ever joined
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": False,

@@ -1,10 +1,11 @@
-"""The clients by which a transport reaches its broker: one set, used until something breaks.
+"""A transport's connection to its broker: one producer and one consumer, used until something breaks.
 
     send_hop  --produce-->  Producer  --TCP-->  log of the topic  --TCP-->  Consumer  --poll-->  receive
                                |                                               |
                                +---- failed, fatal errors ---> `broken` <------+
 
-Callbacks of the client run inside `poll` of this object, in the thread that called it.
+librdkafka's own threads do the sending and fetching. Its callbacks run only inside calls of this object, in
+the thread that made the call. A connection is never repaired: once `broken`, the transport replaces it.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from parllel.distributed.messaging.kafka.frame import OPENING, frame, unframe
 from parllel.distributed.messaging.kafka.topic_admin import LOG, TopicAdmin, metadata, new_client
 from parllel.distributed.messaging.transport import Record
 
-# Consumed at once, beyond the one that was waited for.
-_MOST = 4096
+# Maximum number of records fetched from the client at once.
+_MAX_RECORDS = 4096
 _SLICE_S = 0.05
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
+# Errors that tell less than the one reported before them.
 _WITHOUT_REASON = (KafkaError._ALL_BROKERS_DOWN, KafkaError._FATAL)
-# No time mends these; a user has to.
+# Errors that waiting does not cure; the user has to change something.
 _REFUSALS = (
     *(KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED),
     *(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED),
@@ -44,18 +46,18 @@ _REFUSALS = (
 
 
 class KafkaConnection:
-    """Send and receive what is framed for one session.
+    """Sends and receives the framed records of one session.
 
     Args:
-        topics: names of the topics by the kind of record.
-        partitions: those of each topic that are read.
-        session: 16 bytes of the transport's own.
+        topics: names of the topics, by kind of record.
+        partitions: partitions of each topic to read.
+        session: 16 bytes, unique to the transport.
 
     Attributes:
-        broken: why it is of no use any more, "" while it is.
-        refused: why no other connection would be of use, "" while one would.
-        too_large: numbers of the records that the broker refused for their size.
-        foreign: records that are not this session's.
+        broken: why the connection is unusable, "" while it works.
+        refused: why a new connection would not help either, "" while it might.
+        too_large: numbers of records that the broker refused for their size.
+        foreign: number of records of other sessions.
     """
 
     def __init__(
@@ -71,23 +73,24 @@ class KafkaConnection:
         self.foreign = 0
         self._settings, self._topics, self._session = settings, topics, session
         self._lanes = [(topic, partition) for topic in topics.values() for partition in partitions]
-        self._said = ""  # by the client, last
+        self._last_error = ""  # as reported by either client
         self._producer: Producer = new_client(Producer, settings.for_producer(), self._on_error)
         self._consumer: Consumer | None = new_client(
             Consumer, settings.for_consumer(), self._on_error
         )
 
     def open(self, admin: TopicAdmin, deadline: float) -> None:
-        """Return once what is sent from now on will be received.
+        """Connect, and return once every record sent from now on will be received.
 
-        A record of its own goes through each lane, and reading begins there: what is older is of no use, and
-        what brokers report as the end of a log may lag.
+        A marker record goes through each lane, and reading begins at it: older records are not needed, and
+        the end of a log as reported by brokers may lag.
 
         Raises:
-            BrokerRefusedError: if the broker lacks something, or permits too little.
+            BrokerRefusedError: if the broker lacks a feature or denies permission.
             BrokerUnavailableError: if it does not answer by the deadline.
         """
         admin.ensure(self._reading(), self._producer, deadline)
+        # Unique to this object: markers of the connections before it are in the same log.
         marker = frame(self._session, OPENING, str(id(self)).encode())
         offsets: dict[tuple[str, int], int] = {}
 
@@ -99,29 +102,31 @@ class KafkaConnection:
                 lane = str(message.topic()), int(message.partition() or 0)
                 offsets[lane] = OFFSET_BEGINNING if found is None or found < 0 else found
 
+        # First every lane's marker is stored, so that its offset is known; then reading begins there.
         for topic, partition in self._lanes:
             with self._noting():
                 self._producer.produce(topic, marker, partition=partition, on_delivery=delivered)
-        self._until(lambda: len(offsets) == len(self._lanes), deadline, "takes no records")
+        self._until(lambda: len(offsets) == len(self._lanes), deadline, "accepts no records")
         partitions = [TopicPartition(*lane, offset) for lane, offset in offsets.items()]
         self._reading().assign(partitions)
-        closed = set(offsets)
+        pending = set(offsets)
 
         def opened() -> bool:
             for message in self._messages(_SLICE_S):
                 if message.value() == marker:
-                    closed.discard((str(message.topic()), int(message.partition() or 0)))
-            return not closed
+                    pending.discard((str(message.topic()), int(message.partition() or 0)))
+            return not pending
 
-        self._until(opened, deadline, "does not hand out what it took")
+        # The consumer works once it has returned every marker.
+        self._until(opened, deadline, "does not return the records it accepted")
 
     def send(self, number: int, record: Record, partition: int, deadline: float) -> float:
-        """Hand a record to the client, which sends it by itself; afterwards look at `broken`.
+        """Pass a record to the client, which sends it in the background. Failures appear in `broken`.
 
-        Returns the seconds that were spent waiting for room in the client's queue.
+        Returns the seconds spent waiting for room in the client's queue.
 
         Raises:
-            BufferError: if the client's queue stays full until the deadline.
+            BufferError: if the client's queue is still full at the deadline.
         """
         value = frame(self._session, number, record.content)
         topic, key = self._topics[record.kind], record.environment
@@ -136,12 +141,13 @@ class KafkaConnection:
             except BufferError:
                 if time.monotonic() > deadline:
                     raise
+                # Delivery reports occupy the queue until they are served.
                 self._serve(_SLICE_S)
                 waited_s += _SLICE_S
         return waited_s
 
     def announce(self, topic: str, content: bytes, deadline: float) -> bool:
-        """Put a record into partition 0 of a topic, and return whether it is there by the deadline."""
+        """Write a record to partition 0 of a topic. Returns False if it failed or timed out."""
         done: list[bool] = []
         if self._consumer is None:  # closed
             return False
@@ -150,16 +156,18 @@ class KafkaConnection:
                 self._producer.produce(
                     topic, content, partition=0, on_delivery=lambda error, _: done.append(not error)
                 )
-            self._until(lambda: bool(done), deadline, "takes no records")
+            self._until(lambda: bool(done), deadline, "accepts no records")
+        # Not an error: at worst the run's topics are kept longer than needed.
         except (BrokerUnavailableError, BrokerRefusedError, BufferError):
             return False
         return done == [True]
 
     def poll(self, timeout_s: float) -> list[tuple[int, bytes]]:
-        """Return number and content of each record of this session that has come."""
+        """Return number and content of the session's records that have arrived."""
         found = []
         for message in self._messages(timeout_s):
             framed = unframe(message.value())
+            # Other sessions of the run share the topics. Markers are only for `open`.
             if framed is None or framed[0] != self._session:
                 self.foreign += 1
             elif framed[1] != OPENING:
@@ -167,7 +175,7 @@ class KafkaConnection:
         return found
 
     def answers(self, timeout_s: float) -> bool:
-        """Return whether the broker answers a request now."""
+        """Check whether the broker answers a request within `timeout_s`."""
         try:
             topic = next(iter(self._topics.values()))
             metadata(self._reading(), self._settings, time.monotonic() + timeout_s, topic)
@@ -175,20 +183,21 @@ class KafkaConnection:
             return False
         return True
 
-    def said(self) -> str:
-        """Return what the clients said last of failures, "" if they had nothing to say."""
-        return self.refused or self._said or self.broken
+    def last_error(self) -> str:
+        """Return the last failure that the clients reported, "" if there was none."""
+        return self.refused or self._last_error or self.broken
 
     def close(self) -> None:
-        """End the clients; what they had not sent is given up."""
+        """Close the clients, dropping unsent records. Idempotent."""
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return
         self.broken = self.broken or "closed"
+        # Unsent records are dropped here: the transport sends them again through the next connection.
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._serve(0)
         consumer.close()
-        # The threads and sockets of a producer go with the last reference to it.
+        # A producer has no `close`: its threads and sockets end with the last reference to it.
         del self._producer
 
     def _reading(self) -> Consumer:
@@ -196,19 +205,20 @@ class KafkaConnection:
         return self._consumer
 
     def _messages(self, timeout_s: float) -> list[Message]:
-        """Return what has come, after waiting for the first if nothing has."""
-        if self._consumer is None:  # closed, and the next one is not made yet
+        """Return the messages that have arrived, after waiting up to `timeout_s` for the first."""
+        if self._consumer is None:  # closed, and its replacement failed to open
             time.sleep(timeout_s)
             return []
         self._serve(0)
         messages: list[Message] = []
         with self._noting():
-            messages += self._consumer.consume(_MOST, 0)
+            # `consume` with a time-out would wait until it has all of them, so wait with `poll` for one.
+            messages += self._consumer.consume(_MAX_RECORDS, 0)
             if not messages and timeout_s > 0:
                 first = self._consumer.poll(timeout_s)
-                # A message without a value counts as false.
+                # Not `if first`: a message without a value is falsy.
                 if first is not None:
-                    messages += [first, *self._consumer.consume(_MOST, 0)]
+                    messages += [first, *self._consumer.consume(_MAX_RECORDS, 0)]
                 self._serve(0)
         good = []
         for message in messages:
@@ -219,13 +229,13 @@ class KafkaConnection:
         return good
 
     def _serve(self, timeout_s: float) -> None:
-        """Let the producer call back."""
+        """Run the producer's pending callbacks."""
         with self._noting():
             self._producer.poll(timeout_s)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        """Take what the clients raise for what it is: they, too, are of no use any more."""
+        """Record an exception of a client as a failure of the connection."""
         try:
             yield
         except KafkaException as error:
@@ -242,14 +252,15 @@ class KafkaConnection:
                 raise BrokerUnavailableError(f"it {what}")
 
     def _on_error(self, error: KafkaError) -> None:
-        # That all brokers are down, or that an error was fatal: what was said before says why.
-        if error.code() not in _WITHOUT_REASON or not self._said:
-            self._said = error.str()
+        # "All brokers down" and "fatal error" must not hide the error before them, which has the reason.
+        if error.code() not in _WITHOUT_REASON or not self._last_error:
+            self._last_error = error.str()
         if error.fatal() or error.code() in (*_REFUSALS, KafkaError._FATAL):
             self._fail(error)
 
     def _on_consumer_error(self, error: KafkaError) -> None:
-        self._said = error.str()
+        self._last_error = error.str()
+        # The client reconnects after transport errors by itself.
         if error.code() != KafkaError._TRANSPORT:
             self._fail(error)
 
@@ -257,12 +268,14 @@ class KafkaConnection:
         if error is None:
             return
         framed = unframe(message.value())
+        # Too large is the record's fault, not the connection's.
         if error.code() in _TOO_LARGE and framed is not None:
             self.too_large.append(framed[1])
         else:
             self._fail(error)
 
     def _fail(self, error: KafkaError) -> None:
+        # The first failure is the cause; those after it are consequences.
         if not self.broken:
             LOG.info("connection to %s: %s", self._settings.bootstrap, error)
             self.broken = error.str()

@@ -1,15 +1,15 @@
 """A transport over the topics of a Kafka broker.
 
-    send_hop (any thread)          Window, under `_lock`            receive (one thread at a time)
-      number, note  ------------->  sent, not yet back  <----------  arrived, in their order
+    send_hop (any thread)          ReorderWindow, under `_lock`     receive (one thread at a time)
+      number, register  --------->  sent, not yet back  <----------  arrived, put in order
            |                                 |
-           +--> Connection.send              +--> sent again, by a new Connection, when one breaks
-                                                  or nothing comes though the broker answers
+           +--> KafkaConnection.send         +--> sent again, by a new connection, when one breaks
+                                                  or nothing arrives although the broker answers
 
-The thread in `receive` alone replaces connections, because it is the one that waits for them. Everything that
-was sent and has not come back is sent again by the new one, so that it makes no difference what the broker
-forgot; what comes twice by that is dropped by its number. The lock makes sure that a record is in the window
-when a connection is replaced, or goes to the new one: else it would be in neither.
+Only the thread in `receive` replaces connections, because it is the one that waits. The new connection sends
+everything again that is not back, so it does not matter what the broker lost; duplicates are recognized by
+their numbers. The lock ensures that a record is either in the window when a connection is replaced, or sent
+by the new one.
 """
 
 from __future__ import annotations
@@ -41,40 +41,42 @@ from parllel.distributed.messaging.kafka.window import ReorderWindow
 from parllel.distributed.messaging.transport import Record, Transport
 from parllel.errors import ClosedError, WrongStateError
 
+# Longest poll, after which a broken connection or a closed transport is noticed.
 _SLICE_S = 0.05
-# Without anything back for so long, records are sent again; for twice as long from then on.
+# Records are sent again when nothing has come back for so long, and next time after twice as long.
 _PATIENCE_S = 2.0
 _PROBE_S = 0.5
 _FIRST_ATTEMPT_S, _MAX_ATTEMPT_S = 1.5, 4.0
 _CLOSE_S = 3.0
 _MAX_PARTITIONS = 10_000
 _API_VERSIONS, _CORRELATION = 18, 0x70617231
-# Servers of other protocols answer at the end of a line, and would wait for one.
+# Servers of text protocols answer at the end of a line, so the probe contains one.
 _CLIENT = b"parllel\r\n\r\n"
-# Of an answer: its length, and the number of the request.
+# An answer begins with its length and the number of the request.
 _HEAD_BYTES = 8
 _MAX_ANSWER = 1 << 20
 
 
 class KafkaTransport(Transport):
-    """Send the records of a run through topics of its own, one for each kind of message.
+    """Sends the records of a run through its own Kafka topics, one for each kind of message.
 
-    All records of an environment go through one partition, which keeps their order. Topics that were made for
-    a run are deleted when the last of its transports is closed.
+    All records of an environment go through one partition, which keeps their order. Topics that were created
+    for a run are deleted when its last transport is closed.
 
     Args:
         bootstrap: "host:port" of the broker, several separated by commas.
-        run: part of the names of the topics.
-        partitions: of each topic; the environments are spread over them.
-        assigned: those that this object sends to and reads, for processes that share a run; all by default.
-        timeout_s: seconds for what has no deadline of its own: connecting, and closing.
-        max_bytes: of one record with its key. A broker may have a limit of its own.
-        keep_topics: leave the topics and what is in them, for `parllel messaging tap --from-start`.
-        config: settings of librdkafka, such as those of SASL and TLS.
+        run: name of the run, part of the topic names.
+        partitions: number of partitions of each topic; environments are spread over them.
+        assigned: partitions that this object sends to and reads, for processes that share a run; by default
+            all.
+        timeout_s: seconds for operations without a deadline: connecting and closing.
+        max_bytes: maximum size of one record with its key. The broker may have a lower limit.
+        keep_topics: keep the topics and their content, for `parllel messaging tap --from-start`.
+        config: settings of librdkafka, such as SASL and TLS.
 
     Raises:
-        BrokerUnavailableError: if there is no answer from the broker within `timeout_s`.
-        BrokerRefusedError: if it is no broker, lacks something, or does not permit something.
+        BrokerUnavailableError: if the broker does not answer within `timeout_s`.
+        BrokerRefusedError: if it is not a Kafka broker, lacks a feature or denies permission.
         ValueError: if an argument is out of its range.
     """
 
@@ -100,35 +102,44 @@ class KafkaTransport(Transport):
         names = list(self._topics.values())
         self._admin = TopicAdmin(self._settings, names, partitions, self._sessions_topic)
         self._window = ReorderWindow()
+        # `_lock` guards the window and the choice of the connection; `_receiving`, acquired first, keeps
+        # polling and replacing connections to one thread.
         self._lock = threading.Lock()
         self._receiving = threading.Lock()
         self._closed = False
+        # librdkafka's threads do not survive a fork, so a child process must not use this object.
         self._process = os.getpid()
+        # Counters of connections that were replaced; the current one has its own.
         self._replaced = self._foreign = 0
-        self._waited_s, self._answers, self._said = 0.0, 0, ""
+        self._waited_s, self._answers, self._last_error = 0.0, 0, ""
         self._patience_s = self._first_patience()
         self._deadline = time.monotonic() + timeout_s
         self._connection = self._connect(self._deadline)
 
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
-        """Hand the records of a hop to the client, which sends them at once.
+        """Pass the records of a hop to the client, which sends them immediately.
 
         Raises:
-            MessageTooLargeError: if one is too large; none is sent then.
-            BrokerUnavailableError: if the client takes no more of them by the deadline.
+            MessageTooLargeError: if a record is too large; none is sent then.
+            BrokerUnavailableError: if the client's queue is full at the deadline.
         """
         self._check_usable()
+        # All records are checked before the first is sent.
         partitions = [self._partition_of(record) for record in records]
         with self._lock:
+            # Records of earlier epochs are dropped before any more are numbered.
             self._window.prune()
+            # `receive` may take until then to replace a connection.
             self._deadline = deadline
             connection = self._connection
             for record, partition in zip(records, partitions, strict=True):
                 number = self._window.add(record, (record.kind, partition))
                 try:
-                    # If it is broken, or breaks, the record goes with the next one.
+                    # If the connection is broken, or breaks, the record goes with the next one.
                     self.blocked_s += connection.send(number, record, partition, deadline)
                 except BufferError:
+                    # Records before it are sent, and stay in the window. The broker passes all of the hop
+                    # again; those that then arrive twice are dropped by their sequence numbers.
                     self._window.drop(number)
                     raise BrokerUnavailableError(
                         f"broker {self._settings.bootstrap}: the client's queue of records is full, with "
@@ -136,34 +147,36 @@ class KafkaTransport(Transport):
                     ) from None
 
     def receive(self, timeout_s: float) -> list[Record]:
-        """Return what has come back, in the order of sending for each environment and kind.
+        """Return records that came back, in the order of sending for each environment and kind.
 
-        A connection that broke is replaced, which may take longer: until the deadline of the last hop. What
-        does not come back by then is left to the caller to miss, and `trouble` says what is known of it.
+        A broken connection is replaced, which may take longer than `timeout_s`: until the deadline of the
+        last hop. Noticing records that are missing after that is up to the caller; `trouble` explains them.
 
         Raises:
-            BrokerRefusedError: if the broker does not permit something any more.
-            MessageTooLargeError: if the broker's own limit is below `max_bytes`; what it refused is given up.
+            BrokerRefusedError: if the broker denies permission.
+            MessageTooLargeError: if the broker's limit is below `max_bytes`; refused records are given up.
         """
         end = time.monotonic() + timeout_s
         with self._receiving:
             while True:
                 self._check_usable()
                 started = time.monotonic()
+                # Polled without `_lock`, so that other threads can send meanwhile.
                 arrived = self._connection.poll(max(0.0, min(_SLICE_S, end - started)))
                 with self._lock:
                     for number, content in arrived:
                         self._window.arrive(number, content)
                     found = self._window.take()
                 if arrived:
+                    # Any record is a sign of life, also one that still waits for earlier ones.
                     self._waited_s, self._answers = 0.0, 0
                     self._patience_s = self._first_patience()
                 if found:
                     return found
                 now = time.monotonic()
                 if len(self._window):
-                    # Time in here alone: a user who is busy elsewhere says nothing about the broker, and
-                    # neither does a process that was stopped.
+                    # Count time in here only, and at most two slices: neither a caller that is busy
+                    # elsewhere nor a process that was stopped says anything about the broker.
                     self._waited_s += min(now - started, 2 * _SLICE_S)
                     self._raise_if_refused()
                     self._mend(now, max(end, self._deadline))
@@ -171,19 +184,19 @@ class KafkaTransport(Transport):
                     return []
 
     def reset(self, environment: bytes, lease: int, epoch: int) -> None:
-        """Send nothing again that an environment sent before."""
+        """Stop resending an environment's records up to now."""
         with self._lock:
             self._window.forget(environment)
 
     def trouble(self) -> str:
-        """Return why records may not have come back, "" if all have."""
+        """Return why records may be missing, "" if all came back."""
         if not len(self._window):
             return ""
-        said = self._said or self._connection.said() or "it answers other requests"
-        return f"broker {self._settings.bootstrap}: {len(self._window)} records did not come back ({said})"
+        reason = self._last_error or self._connection.last_error() or "it answers other requests"
+        return f"broker {self._settings.bootstrap}: {len(self._window)} records did not come back ({reason})"
 
     def statistics(self) -> dict[str, int]:
-        """Return how often it connected anew, and how many records were of others, forged, or came again."""
+        """Return the numbers of reconnections, and of foreign, forged, repeated and outstanding records."""
         return {
             "reconnected": self._replaced,
             "foreign": self._foreign + self._connection.foreign,
@@ -193,35 +206,42 @@ class KafkaTransport(Transport):
         }
 
     def close(self) -> None:
-        """Give up what is not back, end the client, and delete the topics if no other session uses them."""
+        """Drop outstanding records, close the client, and delete the topics unless another session uses them.
+
+        Idempotent. Failures to delete topics are logged.
+        """
         if self._closed:
             return
         self._closed = True
         if os.getpid() != self._process:
-            return  # the clients' threads are in the parent alone
+            return  # a forked child: the client's threads exist in the parent only
         deadline = time.monotonic() + min(self._settings.timeout_s, _CLOSE_S)
+        # Both locks: no thread may be inside the client when it is destroyed.
         with self._receiving, self._lock:
             last = self._announce(self._connection, deadline, leaves=True)
             self._connection.close()
         if last is None:
             LOG.warning(
-                "broker %s: could not say that this session leaves, so the topics of the run stay",
+                "broker %s: could not announce that this session leaves, so the topics of the run stay",
                 self._settings.bootstrap,
             )
             return
+        # Announced first, then read up to that record: of two sessions that leave together, the later in the
+        # log sees both leave, so one of them deletes the topics.
         try:
             sessions = RunSessions(self._settings, self._sessions_topic, last, deadline)
         except BrokerUnavailableError as error:
             LOG.warning("the topics of the run were not deleted: %s", error)
             return
         if others := sessions.present():
-            LOG.info("topics of the run stay, as %d other sessions use them", len(others))
+            LOG.info("topics of the run stay: %d other sessions use them", len(others))
         self._admin.delete(sessions.unused(), min(self._settings.timeout_s, _CLOSE_S))
 
     def _announce(
         self, connection: KafkaConnection, deadline: float, *, leaves: bool = False
     ) -> bytes | None:
-        """Tell the other sessions whether this one uses the topics; return the record, None if it failed."""
+        """Announce to other sessions that this one joins or leaves. Returns the record, None on failure."""
+        # A broker that denies the sessions topic still works; then the run's topics are never deleted.
         if not self._admin.has_optional:
             return None
         record = session_record(
@@ -230,14 +250,14 @@ class KafkaTransport(Transport):
         return record if connection.announce(self._sessions_topic, record, deadline) else None
 
     def _connect(self, deadline: float) -> KafkaConnection:
-        """Return a connection through which records come back.
+        """Open a connection, retrying until records come back through it.
 
         Raises:
-            BrokerRefusedError: if what answers is no broker, or the broker lacks something.
-            BrokerUnavailableError: if there is none by the deadline.
+            BrokerRefusedError: if the server is not a Kafka broker, lacks a feature or denies permission.
+            BrokerUnavailableError: if there is no connection by the deadline.
         """
         began = time.monotonic()
-        # A short one first: what answers may be no broker, which another look tells.
+        # A short attempt first, after which a probe tells whether the server is a Kafka broker at all.
         attempt_s = min(_FIRST_ATTEMPT_S, self._settings.timeout_s / 2)
         while True:
             connection = KafkaConnection(
@@ -246,12 +266,13 @@ class KafkaTransport(Transport):
             try:
                 end = min(deadline, time.monotonic() + attempt_s)
                 connection.open(self._admin, end)
+                # Announced on every connection: the sessions topic may have been lost with the old broker.
                 self._announce(connection, end)
                 return connection
             except BrokerUnavailableError as error:
                 connection.poll(0)
                 refused = connection.refused
-                said = "; ".join(filter(None, (_without_name(error), connection.said())))
+                reason = "; ".join(filter(None, (_without_name(error), connection.last_error())))
                 connection.close()
             except BaseException:
                 connection.close()
@@ -262,17 +283,18 @@ class KafkaTransport(Transport):
                 raise BrokerRefusedError(wrong)
             if self._closed or time.monotonic() + _SLICE_S >= deadline:
                 raise BrokerUnavailableError(
-                    f"broker {self._settings.bootstrap}: no answer of a broker within "
-                    f"{time.monotonic() - began:.1f} s ({said}); start it, or raise timeout_s"
+                    f"broker {self._settings.bootstrap}: no answer from a broker within "
+                    f"{time.monotonic() - began:.1f} s ({reason}); start it, or raise timeout_s"
                 )
             time.sleep(_SLICE_S)
-            # One that breaks half-way, as with a broker that starts, is not waited for to the end.
+            # Bounded attempts: a connection to a broker that is starting may hang half-way, and a new one
+            # succeeds.
             attempt_s = min(max(2 * attempt_s, 2 * _FIRST_ATTEMPT_S), _MAX_ATTEMPT_S)
 
     def _mend(self, now: float, deadline: float) -> None:
-        """Replace the connection if another may bring what this one does not.
+        """Replace the connection if a new one may bring the missing records.
 
-        `blocked_s` counts what that may take at most: the process may be stopped here, too.
+        The time is added to `blocked_s`, but no more than it can take: the process may be stopped here, too.
         """
         replace = self._should_replace(now)
         asked = time.monotonic()
@@ -282,41 +304,44 @@ class KafkaTransport(Transport):
             self.blocked_s += min(time.monotonic() - asked, max(0.0, deadline - asked) + _PROBE_S)
 
     def _should_replace(self, now: float) -> bool:
-        """Return whether another connection may bring what this one does not."""
+        """Check whether a new connection may bring the missing records."""
         if self._connection.broken:
             return True
+        # A short silence proves nothing: a busy broker looks the same.
         if self._waited_s < self._patience_s:
             return False
         probe_s = min(max(self._deadline - now, _SLICE_S), _PROBE_S)
-        # Twice, with a poll between: what a broker that was stopped held back may be on its way.
+        # Answered twice, with a poll in between: a broker that was stopped may just be sending its backlog.
         self._answers = self._answers + 1 if self._connection.answers(probe_s) else 0
-        self._said = self._connection.said()
+        self._last_error = self._connection.last_error()
         return self._answers > 1
 
     def _replace(self, deadline: float) -> None:
-        """Send what is not back through a new connection."""
+        """Open a new connection, and send all outstanding records through it."""
         old = self._connection
+        # From now on `send_hop` only registers records in the window.
         with self._lock:
             old.broken = old.broken or "nothing came back"
         LOG.warning(
             "broker %s: new connection for %d records (%s)",
-            *(self._settings.bootstrap, len(self._window), old.said()),
+            *(self._settings.bootstrap, len(self._window), old.last_error()),
         )
         old.close()
         try:
             new = self._connect(deadline)
         except BrokerUnavailableError as error:
-            self._said = str(error)
-            return  # the next call tries again
+            self._last_error = str(error)
+            return  # the closed connection stays in place, and the next `receive` tries again
         with self._lock:
             self._window.prune()
-            # A failure here marks the new one as broken, and the next round replaces it.
+            # Sent before `send_hop` can use the new connection. A failure marks it as broken, and the next
+            # round replaces it.
             for number, record in self._window.missing():
                 new.send(number, record, self._partition_of(record), deadline)
             self._foreign += old.foreign
             self._connection = new
         self._replaced += 1
-        self._waited_s, self._answers, self._said = 0.0, 0, ""
+        self._waited_s, self._answers, self._last_error = 0.0, 0, ""
         self._patience_s = min(2 * self._patience_s, 2 * self._first_patience())
 
     def _raise_if_refused(self) -> None:
@@ -328,7 +353,7 @@ class KafkaTransport(Transport):
             sizes = sorted(len(record.content) for record in gone if record is not None)
             raise MessageTooLargeError(
                 f"broker {self._settings.bootstrap}: records of up to {sizes[-1] if sizes else 0} bytes are "
-                f"above its own limit; raise that (message.max.bytes), or give fewer as max_bytes, now "
+                f"above its own limit; raise that (message.max.bytes), or lower max_bytes, now "
                 f"{self.max_bytes}"
             )
         if connection.refused:
@@ -338,13 +363,14 @@ class KafkaTransport(Transport):
         if len(record.content) > self.max_bytes:
             raise MessageTooLargeError(
                 f"record of {record.environment!r} ({record.kind}): {len(record.content)} bytes, of "
-                f"{self.max_bytes} allowed (max_bytes)"
+                f"{self.max_bytes} allowed; raise max_bytes, or send less per step"
             )
+        # A fixed function of the key, so that records of an environment always share a partition, and order.
         found = crc32(record.environment) % self._partitions
         if found not in self._assigned:
             raise ValueError(
                 f"environment {record.environment!r} belongs to partition {found}, and this process has "
-                f"{self._assigned} (assigned)"
+                f"{self._assigned}; change `assigned` or the environment's id"
             )
         return found
 
@@ -353,24 +379,24 @@ class KafkaTransport(Transport):
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise ClosedError("KafkaTransport: it is closed")
+            raise ClosedError("KafkaTransport: used after it was closed")
         if os.getpid() != self._process:
             raise WrongStateError(
-                "KafkaTransport: it was made before this process was forked; make one in each process"
+                "KafkaTransport: it was created before this process was forked; create one in each process"
             )
 
 
 def _without_name(error: BrokerUnavailableError) -> str:
-    """Return what an error says, without the broker's name, which stands before it already."""
+    """Strip the broker's name from an error message that is quoted after it."""
     return re.sub(r"^broker \S+: ", "", str(error))
 
 
 def _checked_partitions(partitions: int, assigned: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the partitions that are used.
+    """Validate `partitions` and `assigned`, and return the assigned partitions.
 
     Raises:
-        ValueError: if there is none, or one is not there.
-        TypeError: if one is no int.
+        ValueError: if none is assigned, or one does not exist.
+        TypeError: if one is not an int.
     """
     if isinstance(partitions, bool) or not isinstance(partitions, int):
         raise TypeError(f"partitions: expected an int, got {partitions!r}")
@@ -378,7 +404,7 @@ def _checked_partitions(partitions: int, assigned: Sequence[int] | None) -> tupl
         raise ValueError(f"partitions: expected 1 to {_MAX_PARTITIONS}, got {partitions}")
     if assigned is None:
         return tuple(range(partitions))
-    found = tuple(sorted({operator.index(one) for one in assigned}))
+    found = tuple(sorted({operator.index(partition) for partition in assigned}))
     if not found or not 0 <= found[0] <= found[-1] < partitions:
         raise ValueError(
             f"assigned: expected partitions from 0 to {partitions - 1}, got {list(assigned)}"
@@ -386,12 +412,12 @@ def _checked_partitions(partitions: int, assigned: Sequence[int] | None) -> tupl
     return found
 
 
-# The client tries again until its deadline, whatever comes; an answer of something else than a broker says at
-# once that waiting is of no use.
+# The client retries until its deadline, whatever the server answers. This probe recognizes a server of
+# another protocol at once.
 def _wrong_answer(settings: ClientSettings, timeout_s: float) -> str | None:
-    """Return what answers in place of a broker, None if a broker answers, or nothing does.
+    """Describe a server that answers but is not a Kafka broker; None if there is none.
 
-    Only plain connections are tried: others begin with a handshake.
+    Only plain connections are probed, as others begin with a handshake.
     """
     protocol = str(settings.config.get("security.protocol", "plaintext")).lower()
     if protocol != "plaintext":
@@ -399,12 +425,12 @@ def _wrong_answer(settings: ClientSettings, timeout_s: float) -> str | None:
     for address in settings.addresses():
         answer = _ask(address, timeout_s)
         if len(answer) >= _HEAD_BYTES and not _is_broker(answer):
-            return f"{address[0]}:{address[1]} is no Kafka broker: it answers {answer[:16]!r}"
+            return f"{address[0]}:{address[1]} is not a Kafka broker: it answers {answer[:16]!r}"
     return None
 
 
 def _ask(address: tuple[str, int], timeout_s: float) -> bytes:
-    """Return the first bytes of the answer to a request that begins a connection, as far as they come."""
+    """Return the first bytes of the answer to an ApiVersions request; fewer if the server sends no more."""
     head = struct.pack(">hhih", _API_VERSIONS, 0, _CORRELATION, len(_CLIENT)) + _CLIENT
     answer = b""
     try:
@@ -413,7 +439,7 @@ def _ask(address: tuple[str, int], timeout_s: float) -> bytes:
             connection.sendall(struct.pack(">i", len(head)) + head)
             while len(answer) < _HEAD_BYTES and (more := connection.recv(64)):
                 answer += more
-    except OSError:  # a time-out too
+    except OSError:  # includes time-outs
         pass
     return answer
 

@@ -1,4 +1,9 @@
-"""Reading the topics of a run from outside."""
+"""Reading the topics of a run from outside it.
+
+    the processes of a run  ---->  topics of the broker  --- RunReader.read --->  `parllel messaging tap`
+
+Reading leaves no trace: no offsets are stored and no topics are created.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +20,21 @@ from parllel.distributed.messaging.kafka.topic_admin import described, metadata,
 from parllel.distributed.messaging.kafka_message import KafkaMessage
 from parllel.distributed.messaging.record_content import read_record
 
-_MOST = 1000
+_MAX_RECORDS = 1000  # fetched from the client at once
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 class RunReader:
-    """Read what the processes of a run send, and change nothing.
+    """Reads the messages of a run without affecting it.
 
-    What was sent again, after a failure of the broker, may be read twice.
+    Records that were sent again after a failure of the broker may be read twice.
 
     Attributes:
-        unreadable: records that hold no messages of this version.
-        ended: whether the topics of the run are gone.
+        unreadable: number of records without messages of this version.
+        ended: True once the topics of the run are deleted.
 
     Raises:
-        ValueError: if librdkafka does not know a setting.
+        ValueError: if librdkafka rejects a setting.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -39,7 +44,7 @@ class RunReader:
         self._consumer: Consumer = new_client(Consumer, settings.for_consumer())
 
     def runs(self) -> dict[str, list[str]]:
-        """Return the runs that have topics, with the kinds of messages that they are for.
+        """Return the runs that have topics, with the kinds of these topics.
 
         Raises:
             BrokerUnavailableError: if the broker does not answer.
@@ -48,11 +53,11 @@ class RunReader:
         return runs_of(found.topics)
 
     def follow(self, run: str, kinds: Sequence[str], *, from_start: bool) -> None:
-        """Read topics of a run from now on, or from their beginning.
+        """Start reading a run's topics, from now on or from their beginning.
 
         Raises:
             BrokerUnavailableError: if the broker does not answer.
-            BrokerRefusedError: if it has no such topics, or does not permit to read them.
+            BrokerRefusedError: if it has no such topics, or denies permission to read them.
         """
         deadline = self._deadline()
         partitions = []
@@ -60,28 +65,28 @@ class RunReader:
             name = run_topics(run)[kind]
             topic = metadata(self._consumer, self._settings, deadline, name).topics[name]
             if topic.error is not None or not topic.partitions:
-                said = topic.error.str() if topic.error is not None else "no partitions"
+                reason = topic.error.str() if topic.error is not None else "no partitions"
                 raise BrokerRefusedError(
-                    f"broker {self._settings.bootstrap}: run {run!r}: topic {name!r}: {said}; without a run, "
-                    "`parllel messaging tap` lists those there are"
+                    f"broker {self._settings.bootstrap}: run {run!r}: topic {name!r}: {reason}; without a "
+                    "run, `parllel messaging tap` lists those that exist"
                 )
             partitions += [TopicPartition(name, number) for number in sorted(topic.partitions)]
         for partition in partitions:
-            # A moment that is the same for all: `OFFSET_END` would be whenever the first fetch is.
+            # The end is fixed now, for all partitions: `OFFSET_END` would be the end at the first fetch.
             first, end = self._offsets(partition, deadline)
             partition.offset = first if from_start else end
         self._consumer.assign(partitions)
 
     def read(self, timeout_s: float) -> list[KafkaMessage]:
-        """Return the messages that have come; if none has, wait for at most `timeout_s`."""
-        records: list[Message] = self._consumer.consume(_MOST, 0)
-        # A message without a value counts as false.
+        """Return the messages that have arrived, after waiting up to `timeout_s` for the first."""
+        records: list[Message] = self._consumer.consume(_MAX_RECORDS, 0)
+        # Compared with None: a message without a value is falsy.
         if not records and (first := self._consumer.poll(timeout_s)) is not None:
-            records = [first, *self._consumer.consume(_MOST, 0)]
+            records = [first, *self._consumer.consume(_MAX_RECORDS, 0)]
         return [message for record in records for message in self._messages_of(record)]
 
     def close(self) -> None:
-        """End the client."""
+        """Close the client."""
         self._consumer.close()
 
     def _messages_of(self, record: Message) -> list[KafkaMessage]:

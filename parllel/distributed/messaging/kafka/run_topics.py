@@ -1,4 +1,4 @@
-"""The topics of a run: one for each kind of message."""
+"""Names of a run's topics, one for each kind of message."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Iterable
 
 KINDS = ("action", "info", "broadcast")
 _PREFIX = "parllel."
-_MOST = 249  # characters of a topic's name
+_MAX_LENGTH = 249  # of a topic's name, a limit of Kafka
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def sessions_topic(run: str) -> str:
-    """Return the name of the topic in which the sessions of a run say that they use its topics."""
+    """Return the name of the topic in which the sessions of a run announce themselves."""
     return f"{_PREFIX}{run}.sessions"
 
 
 def run_topics(run: str) -> dict[str, str]:
-    """Return the name of the topic of each kind.
+    """Return the name of the topic for each kind.
 
     Raises:
-        ValueError: if no topic can have the run's name in its own.
-        TypeError: if `run` is no str.
+        ValueError: if the run's name cannot be part of a topic's name.
+        TypeError: if `run` is not a str.
     """
     if not isinstance(run, str):
         raise TypeError(f"run: expected a str, got {type(run).__name__}")
     topics = {kind: f"{_PREFIX}{run}.{kind}" for kind in KINDS}
-    longest = _MOST + len(run) - max(map(len, topics.values()))
+    longest = _MAX_LENGTH + len(run) - max(map(len, topics.values()))
     if not _ALLOWED.fullmatch(run) or len(run) > longest:
         raise ValueError(
-            f"run: over Kafka its name is part of topics' names, so expected 1 to {longest} letters, digits, "
+            f"run: with Kafka its name is part of topic names, so expected 1 to {longest} letters, digits, "
             f"'.', '_' or '-', got {run[:300]!r}"
         )
     return topics
 
 
 def runs_of(topics: Iterable[str]) -> dict[str, list[str]]:
-    """Return the kinds of which each run has a topic, by the run, both sorted."""
+    """Return the kinds of topics that each run has, by run, both sorted."""
     found: dict[str, list[str]] = {}
     for topic in sorted(topics):
         run, _, kind = topic.removeprefix(_PREFIX).rpartition(".")

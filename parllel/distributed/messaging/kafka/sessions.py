@@ -1,11 +1,12 @@
-"""Who uses the topics of a run, so that the last one deletes them.
+"""The sessions that use a run's topics. The last one to leave deletes the topics.
 
-    each session   --- "I use the topics", then "I leave" --->  the topic of sessions  (partition 0)
-    who leaves     <--- everything, up to its own last record -- the topic of sessions
+    each session        --- joins, later leaves ------------------>  the sessions topic  (partition 0)
+    a leaving session   <--- all records up to its own last one ---  the sessions topic
 
-Deleting a topic ends the clients of all who read it, so one that leaves deletes only what nobody uses any
-more. A session that was killed says nothing; on this machine it is known by its process, which is gone. One
-that was killed elsewhere keeps the topics: what is in them goes after a day, as topic_admin.py says.
+Deleting a topic breaks the clients of all its readers, so a session deletes only what nobody uses any more. A
+killed session does not announce that it leaves; on this machine it is recognized by its process, which no
+longer exists. One killed on another machine keeps the topics alive; their records expire after a day (see
+topic_admin.py).
 """
 
 from __future__ import annotations
@@ -25,38 +26,38 @@ from parllel.distributed.messaging.kafka.client_settings import ClientSettings
 from parllel.distributed.messaging.kafka.topic_admin import metadata, new_client
 
 _SLICE_S = 0.05
-_MOST = 1000  # records that are consumed at once
+_MAX_RECORDS = 1000  # fetched from the client at once
 
 
 def session_record(session: str, *, leaves: bool, made: Iterable[str], keeps: bool) -> bytes:
-    """Return what a session says of itself.
+    """Encode a session's announcement.
 
     Args:
-        session: its name, which no other has.
-        leaves: whether it uses the topics no more.
-        made: names of the topics that the broker made for it.
-        keeps: whether the topics are to stay when all have left.
+        session: its unique name.
+        leaves: True once it no longer uses the topics.
+        made: names of the topics that the broker created for it.
+        keeps: True to keep the topics when all sessions have left.
     """
-    said = {"session": session, "leaves": leaves, "made": sorted(made), "keeps": keeps}
-    return json.dumps({**said, "process": _this_process()}).encode()
+    record = {"session": session, "leaves": leaves, "made": sorted(made), "keeps": keeps}
+    return json.dumps({**record, "process": _this_process()}).encode()
 
 
 class RunSessions:
-    """What the sessions of a run have said up to one record.
+    """The last announcement of each session of a run, up to a given record.
 
     Args:
-        topic: where they say it.
-        until: the last record to be read, which was sent already.
+        topic: the sessions topic.
+        until: the last record to read, which has already been sent.
 
     Raises:
-        BrokerUnavailableError: if it is not read by the deadline.
+        BrokerUnavailableError: if that record is not read by the deadline.
     """
 
     def __init__(self, settings: ClientSettings, topic: str, until: bytes, deadline: float) -> None:
-        self._said: dict[str, dict[str, Any]] = {}
+        self._records: dict[str, dict[str, Any]] = {}
         consumer: Consumer = new_client(Consumer, settings.for_consumer())
         try:
-            # Without it, the client would ask for the topic at its next tick, in half a second.
+            # Otherwise the client would look up the topic only at its next tick, in half a second.
             metadata(consumer, settings, deadline, topic)
             consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
             while not self._read(consumer, until):
@@ -69,35 +70,35 @@ class RunSessions:
 
     def _read(self, consumer: Consumer, until: bytes) -> bool:
         found = False
-        for message in consumer.consume(_MOST, _SLICE_S):
+        for message in consumer.consume(_MAX_RECORDS, _SLICE_S):
             content = message.value()
             if message.error() is None and content is not None:
                 found |= content == until
-                # Whoever may write to a topic may write anything.
+                # Anyone with access to the topic may have written anything.
                 with contextlib.suppress(ValueError, TypeError, KeyError):
-                    said = json.loads(content)
-                    self._said[str(said["session"])] = {
-                        "leaves": bool(said["leaves"]),
-                        "keeps": bool(said["keeps"]),
-                        "made": {str(name) for name in said["made"]},
-                        "process": said["process"],
+                    record = json.loads(content)
+                    self._records[str(record["session"])] = {
+                        "leaves": bool(record["leaves"]),
+                        "keeps": bool(record["keeps"]),
+                        "made": {str(name) for name in record["made"]},
+                        "process": record["process"],
                     }
         return found
 
     def present(self) -> list[str]:
-        """Return the names of those that have not left, and may be alive."""
+        """Return the names of sessions that have not left and may be alive."""
         return [
             session
-            for session, said in self._said.items()
-            if not said["leaves"] and not _is_gone(said["process"])
+            for session, record in self._records.items()
+            if not record["leaves"] and not _is_gone(record["process"])
         ]
 
     def unused(self) -> set[str]:
-        """Return the topics that nobody uses any more, of those that the broker made for any of them."""
-        said = self._said.values()
-        if self.present() or any(one["keeps"] for one in said):
+        """Return the topics that were created for a session and that nobody uses any more."""
+        records = self._records.values()
+        if self.present() or any(record["keeps"] for record in records):
             return set()
-        return set().union(*(one["made"] for one in said))
+        return set().union(*(record["made"] for record in records))
 
 
 def _this_process() -> dict[str, Any]:
@@ -111,14 +112,15 @@ def _this_process() -> dict[str, Any]:
 
 
 def _is_gone(process: Any) -> bool:
-    """Return whether a process was on this machine and is not any more; False if that cannot be told."""
+    """Check whether a process of this machine has ended. False if that cannot be determined."""
     if not isinstance(process, dict) or _machine() is None or process.get("machine") != _machine():
         return False
+    # A pid may be in use again, by a process with another start time.
     return _started(process.get("pid")) != process.get("started")
 
 
 def _machine() -> str | None:
-    """Return what process numbers belong to: this boot and this namespace; None where they have no names."""
+    """Return the scope of process ids: boot and pid namespace. None on systems that do not name them."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -127,10 +129,10 @@ def _machine() -> str | None:
 
 
 def _started(pid: Any) -> int | None:
-    """Return when a process started, in clock ticks since the boot; None if there is none."""
+    """Return a process's start time in clock ticks since boot; None if it does not exist."""
     try:
         with open(f"/proc/{int(pid)}/stat", "rb") as file:
-            # The name of the program is in parentheses, and may hold anything.
+            # The program's name is in parentheses and may contain spaces and parentheses.
             return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, TypeError, IndexError):
         return None

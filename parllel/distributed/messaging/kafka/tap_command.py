@@ -1,4 +1,4 @@
-"""`parllel messaging tap`."""
+"""The command `parllel messaging tap`, which prints the messages of a run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from parllel.distributed.messaging.kafka_message import KafkaMessage
 
 _SLICE_S = 0.2
 _ANSWER_S = 10.0
-# Of a payload on a line; --json has all of it.
+# Maximum length of a payload on a line; --json prints all of it.
 _WIDTH = 80
 _MAX_NUMBERS = 8
 
 
 def tap(arguments: argparse.Namespace) -> int:
-    """Print the messages of a run, or the runs of a broker, and return the exit status."""
+    """Print the messages of a run, or the runs of a broker. Returns the exit status."""
     _check(arguments)
     config = read_properties(arguments.config) if arguments.config else {}
     reader = RunReader(ClientSettings(arguments.bootstrap, timeout_s=_ANSWER_S, config=config))
@@ -46,7 +46,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.count is not None and arguments.count < 1:
         raise ValueError(f"--count: expected at least 1, got {arguments.count}")
     if arguments.timeout is not None and not 0 < arguments.timeout < math.inf:
-        raise ValueError(f"--timeout: expected seconds, got {arguments.timeout}")
+        raise ValueError(f"--timeout: expected seconds above 0, got {arguments.timeout}")
 
 
 def _print_runs(reader: RunReader, arguments: argparse.Namespace) -> int:
@@ -73,9 +73,9 @@ def _print_messages(reader: RunReader, arguments: argparse.Namespace) -> int:
     if reader.ended:
         print(f"run {arguments.run!r} has ended: its topics are deleted", file=sys.stderr)
     if reader.unreadable:
-        print(f"{reader.unreadable} records hold no messages of this version", file=sys.stderr)
+        print(f"{reader.unreadable} records have no messages of this version", file=sys.stderr)
     if arguments.count is not None and printed < arguments.count:
-        print(f"{printed} of {arguments.count} messages came", file=sys.stderr)
+        print(f"{printed} of {arguments.count} messages arrived", file=sys.stderr)
         return 1
     return 0
 
@@ -117,18 +117,20 @@ def _as_json(message: KafkaMessage) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return text that moves no cursor and ends no line, from whoever it may come."""
+    """Escape control characters in untrusted text, so that it cannot move the cursor or end the line."""
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode()
-        for one in text
+        letter
+        if letter.isprintable()
+        else letter.encode("unicode_escape", "surrogatepass").decode()
+        for letter in text
     )
 
 
 def _plain(value: Any, *, whole: bool) -> Any:
-    """Return a tree as JSON values: bytes as base64, what is not finite as text.
+    """Convert a tree to JSON values: bytes to base64, non-finite numbers to text.
 
     Args:
-        whole: otherwise large arrays are named by dtype and shape.
+        whole: False to replace large arrays by their dtype and shape, and bytes by their length.
     """
     if isinstance(value, np.ndarray):
         if not whole and value.size > _MAX_NUMBERS:
@@ -141,24 +143,25 @@ def _plain(value: Any, *, whole: bool) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode() if whole else f"{len(value)} bytes"
     if isinstance(value, dict):
-        return {str(key): _plain(one, whole=whole) for key, one in value.items()}
+        return {str(key): _plain(item, whole=whole) for key, item in value.items()}
     if hasattr(value, "_asdict"):
         return _plain(value._asdict(), whole=whole)
     if isinstance(value, (list, tuple)):
-        return [_plain(one, whole=whole) for one in value]
+        return [_plain(item, whole=whole) for item in value]
     return value
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the settings of a file with a line NAME=VALUE for each, as librdkafka's own tools read them.
+    """Read settings from a file with lines NAME=VALUE, the format of librdkafka's own tools.
 
-    Empty lines, and those that begin with #, say nothing.
+    Empty lines and lines that begin with # are ignored.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if other users can read or change it, or a line is none. No message has a value.
+        ValueError: if other users can read or change it, or a line is malformed. Messages contain no values,
+            which may be passwords.
     """
-    # The descriptor is asked rather than the path, which could lead elsewhere a moment later.
+    # Checks the open file rather than the path, which could lead to another file a moment later.
     with open(path, encoding="utf-8") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & (stat.S_IRWXO | stat.S_IWGRP):
@@ -176,6 +179,6 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         if not sign or not name.strip():
             raise ValueError(f"{path}: line {number}: expected NAME=VALUE")
         if name.strip() in found:
-            raise ValueError(f"{path}: line {number}: {name.strip()} is there twice")
+            raise ValueError(f"{path}: line {number}: {name.strip()} is set twice")
         found[name.strip()] = value.strip()
     return found

@@ -1,4 +1,4 @@
-"""Finding, making and deleting the topics of a run."""
+"""Finding, creating and deleting the topics of a run."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from parllel.distributed.messaging.errors import BrokerRefusedError, BrokerUnava
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
 
 LOG = logging.getLogger("parllel.distributed.messaging.kafka")
-# What the clients say goes to handlers of the user's; without any, Python would print it.
+# The clients' messages go to the user's handlers. Without a NullHandler, Python would print them.
 LOG.addHandler(logging.NullHandler())
-# Topics of a run that was killed stay; what is in them goes after a day.
+# The topics of a killed run remain; their records expire after a day.
 _KEPT_MS = 24 * 3600 * 1000
 _PAUSE_S = 0.05
 _APPEARING_S = 1.0
-# Answers to requests for topics after which there may be some all the same.
+# Errors of a creation request after which the topic may exist nevertheless.
 _NOT_REFUSED = (
     *(KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT),
     *(KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION),
     *(KafkaError.BROKER_NOT_AVAILABLE, KafkaError.THROTTLING_QUOTA_EXCEEDED),
 )
-# A run's own leader is elected moments after its topic was made.
+# Until a leader is elected, moments after the topic was created, metadata show this one.
 _NO_LEADER = -1
 
 
 class TopicAdmin:
-    """See to the topics of one run.
+    """Administers the topics of one run.
 
     Args:
-        settings: of the broker.
-        topics: their names.
-        partitions: that each must have at least.
-        optional: the name of one that the run can do without.
+        settings: settings of the broker's clients.
+        topics: names of the topics.
+        partitions: minimum number of partitions of each.
+        optional: name of a topic that the run can do without.
 
     Attributes:
-        made: the topics that the broker made on this object's request.
-        has_optional: whether the optional one can be used.
+        made: topics that the broker created on this object's request.
+        has_optional: True if the optional topic can be used.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class TopicAdmin:
         self._partitions = partitions
 
     def ensure(self, consumer: Consumer, producer: Producer, deadline: float) -> None:
-        """Return once all topics can be used, made if they are missing.
+        """Create missing topics, and return once all are usable.
 
         Args:
-            consumer: asks without making topics.
-            producer: makes those that it asks for, on brokers without an administrator.
+            consumer: looks topics up without creating them.
+            producer: looks topics up, which creates them on brokers with automatic creation.
 
         Raises:
-            BrokerRefusedError: if a topic cannot be made, or has too few partitions.
-            BrokerUnavailableError: if there is no answer.
+            BrokerRefusedError: if a topic cannot be created, or has too few partitions.
+            BrokerUnavailableError: if the broker does not answer.
         """
         missing = [name for name in self._topics if self._seen(consumer, name, deadline) is None]
         wanted = missing if self._has_optional(consumer, deadline) else [*missing, self._optional]
         reasons = self._make(wanted, consumer, deadline) if wanted else {}
         self.has_optional = self._optional not in reasons
         refused = next((reasons[name] for name in self._topics if name in reasons), "")
-        # Some brokers make topics of which they are asked, whatever they refuse to administrators.
+        # Brokers with automatic creation may create a topic on lookup although they refused the request.
         end = min(deadline, time.monotonic() + _APPEARING_S) if refused else deadline
         for name in self._topics:
             client = producer if name in missing and name not in self.made else consumer
@@ -86,7 +86,7 @@ class TopicAdmin:
             if len(found.partitions) < self._partitions:
                 raise BrokerRefusedError(
                     f"broker {self._settings.bootstrap}: topic {name!r} has {len(found.partitions)} "
-                    f"partitions, expected at least {self._partitions}; give fewer as `partitions`"
+                    f"partitions, expected at least {self._partitions}; lower `partitions`"
                 )
 
     def _has_optional(self, consumer: Consumer, deadline: float) -> bool:
@@ -98,15 +98,15 @@ class TopicAdmin:
     def _raise_missing(self, name: str, refused: str) -> NoReturn:
         if refused:
             raise BrokerRefusedError(
-                f"broker {self._settings.bootstrap}: topic {name!r} does not exist and cannot be made "
-                f"({refused}); have its administrator make it, and give the run its name"
+                f"broker {self._settings.bootstrap}: topic {name!r} does not exist and cannot be created "
+                f"({refused}); ask its administrator to create it, and name the run accordingly"
             )
         raise BrokerUnavailableError(
-            f"broker {self._settings.bootstrap}: topic {name!r} cannot be used yet"
+            f"broker {self._settings.bootstrap}: topic {name!r} was not usable by the deadline"
         )
 
     def delete(self, names: Iterable[str], timeout_s: float) -> None:
-        """Delete topics of the run. If that fails, they are left and the log says so."""
+        """Delete topics of the run. Failures are logged."""
         known = {*self._topics, self._optional}
         chosen = [name for name in sorted(names) if name in known]
         if not chosen:
@@ -118,7 +118,7 @@ class TopicAdmin:
                 try:
                     done.result(timeout_s + 1)
                 except Exception as error:
-                    # Another session may have left at the same time.
+                    # Another session that left at the same time may have deleted it.
                     if not _is_gone(error):
                         LOG.warning("topic %s was not deleted: %s", name, described(error))
         except KafkaException as error:
@@ -137,9 +137,9 @@ class TopicAdmin:
         return None if found.error is not None or not found.partitions else found
 
     def _make(self, names: list[str], consumer: Consumer, deadline: float) -> dict[str, str]:
-        """Ask for topics, and return by name why there will be none."""
+        """Request the creation of topics. Returns the reasons for those refused, by name."""
         cluster = metadata(consumer, self._settings, deadline, names[0])
-        # One that has no administrator would let the request time out; it may make topics by itself.
+        # Without a controller the request would time out. Such a broker may create topics on lookup.
         if cluster.controller_id not in cluster.brokers:
             return {}
         config = {"retention.ms": str(_KEPT_MS)}
@@ -147,9 +147,8 @@ class TopicAdmin:
             config["max.message.bytes"] = str(self._settings.for_producer()["message.max.bytes"])
         wanted = [NewTopic(name, num_partitions=self._partitions, config=config) for name in names]
         for topic in wanted:
-            if (
-                topic.topic == self._optional
-            ):  # a few records, and a session may be open for longer than a day
+            # The sessions topic holds few records, and a session may be open for longer than a day.
+            if topic.topic == self._optional:
                 topic.config = {**config, "retention.ms": "-1"}
         left = max(deadline - time.monotonic(), 0.1)
         admin = AdminClient(self._settings.for_client(), logger=LOG)
@@ -161,7 +160,7 @@ class TopicAdmin:
                 self.made.add(name)
             except (KafkaException, TimeoutError) as error:
                 first = error.args[0] if error.args else None
-                # Errors of the client itself have numbers below 0; it did not get as far as an answer.
+                # Negative codes are the client's own errors: the broker may not have answered at all.
                 if (
                     isinstance(first, KafkaError)
                     and first.code() > 0
@@ -176,10 +175,10 @@ def new_client(
     settings: Mapping[str, Any],
     error_cb: Callable[[KafkaError], None] | None = None,
 ) -> Any:
-    """Return a client of librdkafka.
+    """Create a client of librdkafka.
 
     Raises:
-        ValueError: if it does not know a setting, or not that value of it.
+        ValueError: for an unknown setting or an invalid value.
     """
     given = {} if error_cb is None else {"error_cb": error_cb}
     try:
@@ -194,10 +193,10 @@ def metadata(
     deadline: float,
     topic: str | None = None,
 ) -> ClusterMetadata:
-    """Return what a broker says of itself, and of one topic or all.
+    """Request a broker's metadata, for one topic or all.
 
     Raises:
-        BrokerUnavailableError: if it says nothing.
+        BrokerUnavailableError: if it does not answer by the deadline.
     """
     left = max(deadline - time.monotonic(), 0.05)
     try:
@@ -209,10 +208,10 @@ def metadata(
 
 
 def described(error: BaseException) -> str:
-    """Return what an exception of the client says, without its codes."""
+    """Return the message of a client's exception, without its codes."""
     first = error.args[0] if error.args else error
-    said = first.str() if hasattr(first, "str") else str(first)
-    return said or type(error).__name__
+    message = first.str() if hasattr(first, "str") else str(first)
+    return message or type(error).__name__
 
 
 def _is_gone(error: BaseException) -> bool:
@@ -221,4 +220,4 @@ def _is_gone(error: BaseException) -> bool:
 
 
 def _leaderless(topic: TopicMetadata) -> bool:
-    return any(one.leader == _NO_LEADER for one in topic.partitions.values())
+    return any(partition.leader == _NO_LEADER for partition in topic.partitions.values())

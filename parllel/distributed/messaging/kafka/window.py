@@ -1,4 +1,11 @@
-"""The records that were sent and have not come back."""
+"""The records in flight: sent, and not yet back.
+
+    send_hop  --- add --->  _sent, and one queue per lane  --- arrive --->  ready, in the order of sending
+                                       |
+                                       +--- missing --->  sent again by a new connection
+
+The transport holds its lock around every call.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +17,7 @@ Lane = tuple[str, int]
 
 
 class _Sent:
-    """A record, the records of its lane, and whether it came before its turn."""
+    """A record in flight. `arrived` is True while it waits for earlier records of its lane."""
 
     __slots__ = ("arrived", "lane", "number", "record")
 
@@ -20,14 +27,14 @@ class _Sent:
 
 
 class ReorderWindow:
-    """Hand out what comes in the order in which it was sent, and each record once.
+    """Restores the order of sending, and returns each record once.
 
-    The log of a broker may hold a record twice, and in another order than that of sending, once records were
-    sent again. A lane is what a broker keeps in order: one partition of one topic.
+    After records were sent again, a broker's log may hold them twice and in a different order. A lane is the
+    unit that a broker keeps in order: one partition of one topic.
 
     Attributes:
-        repeated: records that came once more.
-        forged: records with the number of one that was sent, and other content.
+        repeated: number of records that arrived again.
+        forged: number of records with the number of one in flight but different content.
     """
 
     def __init__(self) -> None:
@@ -42,7 +49,7 @@ class ReorderWindow:
         return len(self._sent)
 
     def add(self, record: Record, lane: Lane) -> int:
-        """Take note of a record to be sent, and return its number."""
+        """Register a record to be sent, and return its number."""
         self._number += 1
         waiting = self._lanes.setdefault(lane, deque())
         sent = self._sent[self._number] = _Sent(self._number, record, waiting)
@@ -50,21 +57,23 @@ class ReorderWindow:
         return self._number
 
     def drop(self, number: int) -> Record | None:
-        """Give up a record, and return it; None if it has come."""
+        """Give up a record and return it; None if it has arrived."""
         sent = self._sent.pop(number, None)
         if sent is None:
             return None
         sent.lane.remove(sent)
+        # Records after it may have arrived, and waited for this one only.
         self._release(sent.lane)
         return sent.record
 
     def forget(self, environment: bytes) -> None:
-        """Note that what an environment has sent until now is of no use any more."""
+        """Mark an environment's records up to now as no longer needed."""
+        # Only marked: a reset is frequent and must not search the window. `prune` does, once per hop.
         if self._sent:
             self._forgotten[environment] = self._number
 
     def prune(self) -> None:
-        """Give up what is of no use."""
+        """Give up records that are no longer needed."""
         if not self._forgotten:
             return
         forgotten, self._forgotten = self._forgotten, {}
@@ -73,10 +82,10 @@ class ReorderWindow:
                 self.drop(sent.number)
 
     def arrive(self, number: int, content: bytes) -> None:
-        """Take note of a record that has come, whether it was missing or not.
+        """Register a record that has arrived.
 
-        Whoever may write to a topic can read the head of a record there, and write the next number himself.
-        So a record has arrived only if it holds what was sent.
+        Anyone with access to a topic can read a record's header and forge the next number, so a record
+        counts as arrived only if its content is what was sent.
         """
         sent = self._sent.get(number)
         if sent is None or sent.arrived:
@@ -88,17 +97,17 @@ class ReorderWindow:
             self._release(sent.lane)
 
     def take(self) -> list[Record]:
-        """Return the records whose turn has come since the last call."""
+        """Return the records that are in order, since the last call."""
         ready, self._ready = self._ready, []
         return ready
 
     def _release(self, lane: deque[_Sent]) -> None:
-        # An earlier one may be lost, to be sent again: those after it wait, or they would overtake it.
+        # Records after a lost one wait until it was sent again, or they would overtake it.
         while lane and lane[0].arrived:
             first = lane.popleft()
             del self._sent[first.number]
             self._ready.append(first.record)
 
     def missing(self) -> list[tuple[int, Record]]:
-        """Return number and record of each that has not arrived, in the order of sending."""
+        """Return number and record of those that have not arrived, in the order of sending."""
         return [(sent.number, sent.record) for sent in self._sent.values() if not sent.arrived]

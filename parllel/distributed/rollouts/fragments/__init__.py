@@ -1,3 +1,3 @@
-"""Pieces of experience: cut, packed, sent, stored, and joined to batches."""
+"""Fragments of experience: cutting, packing, sending, storing, and joining them to batches."""
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
-"""Fill a batch with fragments, and compute what the workers could not know.
+"""Filling a batch with fragments, and computing what only the trainer can.
 
-agent.observation    as the workers' agents saw it, by the statistics of `env.version`
-its row T            by the present statistics, as are final observations: they are valued by present weights
-statistics           then go on by the raw observations, each step once
+agent.observation    as the workers' agents saw it, with the statistics of `env.version`
+its row T            with current statistics, like final observations: current weights compute their values
+statistics           then updated from the raw observations, each step once
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from parllel.types import BatchSpec
 _Number: TypeAlias = "tuple[float, int]"  # epoch and sequence
 _BEFORE: _Number = (0, -1)
 _AFTER: _Number = (float("inf"), 0)
-# Of one environment. As many fragments of it have to be in a storage that hands them out at random before
-# one of them may be forgotten.
+# Limit for one environment. Only a random-order storage with that many of its fragments could exceed it.
 _MAX_GAPS = 4096
-# Each start of a worker adds its own.
+# Each start of a worker adds its environments.
 _MAX_ENVIRONMENTS = 2**16
 
 
 class BatchFiller:
-    """Copy fragments to a buffer, transform its rows, and write the values of what comes after fragments.
+    """Copies fragments to a buffer, transforms its rows, and writes the values after fragments.
 
-    Handler and transforms are bound to the buffer here.
+    Binds handler and transforms to the buffer.
 
     Args:
         batch_spec: T and B.
-        handler: of the agent whose present weights the values are of.
+        handler: handler of the agent whose current weights compute the values.
         samples: [T, B], to be filled.
-        step_transforms: in order.
-        transforms: all, those of the finished batch included.
+        step_transforms: step transforms, in order.
+        transforms: all transforms, including batch transforms.
 
     Attributes:
         samples: the buffer, with all fields.
@@ -74,16 +73,16 @@ class BatchFiller:
         self._final_values = [leaf for _, leaf in buffer_leaves(final)]
         if handler.agent.recurrent and self._final_values:
             raise ValueError(
-                "samples: expected no field agent.final_value for an agent with a memory, whose state at the "
-                "end of a fragment is not known; let EvaluatePolicy and EstimateVtrace estimate values in a "
+                "samples: expected no field agent.final_value for a recurrent agent, whose state at the "
+                "end of a fragment is unknown; let EvaluatePolicy and EstimateVtrace estimate values in a "
                 "TransformingAlgorithm"
             )
-        # By column, as some transforms go on from batch to batch.
+        # The last fragment of each column, because some transforms continue from batch to batch.
         self._keys: list[FragmentKey | None] = [None] * batch_spec.B
         self._counted = SeenFragments()
 
     def fill(self, fragments: Sequence[SampleFragment]) -> None:
-        """Fill the columns with B fragments, and let the step transforms update their statistics.
+        """Fill the columns with B fragments, and update the statistics of step transforms.
 
         A fragment that continues the last one of a column goes there; the others fill the rest in order.
 
@@ -93,14 +92,14 @@ class BatchFiller:
         fragments = self._placed(fragments)
         cuts = self._batch.put(fragments)
         self._forget_others(fragments)
-        self._handler.sample_mode()  # an update may have left the agent in another
+        self._handler.sample_mode()  # an update may have left the agent in another mode
         if self._steps:
             for t in range(self._T + 1):
                 self._transform_row(t)
             self._batch.write_seen_observations(fragments)
         if not self._handler.agent.recurrent:
             self._handler.bootstrap_value(self._T, self._all_envs)
-        # Only rows of cuts are written, and the batch before has left its own.
+        # Only rows of cuts are written, so values of the previous batch must be cleared.
         for final_value in self._final_values:
             final_value[...] = 0
         if cuts:
@@ -120,25 +119,25 @@ class BatchFiller:
                 raise
 
     def _update_statistics(self, keys: Sequence[FragmentKey]) -> None:
-        # A storage may hand out a fragment several times to be learned from, but it was played once.
+        # A storage may return a fragment several times, but its steps count only once.
         again = [column for column, key in enumerate(keys) if not self._counted.add(key)]
         with self._batch.without(again):
             end_batch(self._steps, self.samples)
 
     def _placed(self, fragments: Sequence[SampleFragment]) -> list[SampleFragment]:
-        """Return the fragments by column."""
-        # What goes on from batch to batch, such as discounted returns, would end with each fragment else:
-        # they come in whatever order the environments were ready.
+        """Order the fragments by column."""
+        # Fragments arrive in any order. Without this, values that continue from batch to batch, such as
+        # discounted returns, would end with each fragment.
         columns = {(*key[:3], key[3] + 1): column for column, key in enumerate(self._keys) if key}
-        found = [(columns.get(one.key), one) for one in fragments]
-        placed = {column: one for column, one in found if column is not None}
-        rest = iter([one for column, one in found if column is None])
+        found = [(columns.get(fragment.key), fragment) for fragment in fragments]
+        placed = {column: fragment for column, fragment in found if column is not None}
+        rest = iter([fragment for column, fragment in found if column is None])
         return [
             placed[column] if column in placed else next(rest) for column in range(len(fragments))
         ]
 
     def _forget_others(self, fragments: Sequence[SampleFragment]) -> None:
-        """Let transforms know in which columns a fragment does not continue the one before it."""
+        """Tell transforms in which columns a fragment does not continue the one before."""
         others = [
             column
             for column, (last, fragment) in enumerate(zip(self._keys, fragments, strict=True))
@@ -148,42 +147,42 @@ class BatchFiller:
             for transform in self._transforms:
                 transform.forget(np.array(others, np.intp))
         # Nothing continues in a column whose last rows are padding.
-        self._keys = [one.key if one.n_steps == self._T else None for one in fragments]
+        self._keys = [
+            fragment.key if fragment.n_steps == self._T else None for fragment in fragments
+        ]
 
     def forget_columns(self) -> None:
-        """Forget which fragments the columns had: those to come do not continue them."""
+        """Forget the last fragments of the columns, which the next ones do not continue."""
         self._keys = [None] * len(self._keys)
 
 
 class SeenFragments:
-    """Tell fragments that come for the first time from those that a storage hands out again.
+    """Distinguishes new fragments from those that a storage returns again.
 
-    What has not been seen is kept as gaps between numbers of fragments, by environment. Where fragments come
-    in order there is one, and another for each time that an environment broke off. Only the environments of
-    which fragments came last are remembered.
+    Unseen numbers are kept as gaps, by environment. There is one gap if fragments arrive in order, plus one
+    for each time the environment broke off. Only the most recent environments are remembered.
     """
 
     def __init__(self) -> None:
-        # Open intervals of numbers that have not been seen, in order; the environment of the last fragment is
-        # the last.
+        # Open intervals of unseen numbers, in order. The most recent environment is the last key.
         self._gaps: dict[tuple[str, int], list[tuple[_Number, _Number]]] = {}
 
     def add(self, key: FragmentKey) -> bool:
-        """Return whether the fragment of this key is new, which it is not from now on."""
+        """Register a fragment. Returns True if it is new."""
         producer, environment, epoch, sequence = key
         gaps = self._gaps.pop((producer, environment), None) or [(_BEFORE, _AFTER)]
         self._gaps[producer, environment] = gaps
         if len(self._gaps) > _MAX_ENVIRONMENTS:
             del self._gaps[next(iter(self._gaps))]
         number = epoch, sequence
-        # The last gap that begins before the number.
+        # Find the last gap that begins before the number.
         at = bisect_right(gaps, (number, (-1, -1))) - 1
         if at < 0 or not gaps[at][0] < number < gaps[at][1]:
             return False
         begin, end = gaps[at]
         parts = [(begin, number), (number, end)]
         gaps[at : at + 1] = [gap for gap in parts if not _is_empty(*gap)]
-        # The oldest first: they were dropped by the storage, most likely.
+        # The oldest gaps go first: the storage has most likely dropped these fragments.
         del gaps[: max(0, len(gaps) - _MAX_GAPS)]
         return True
 

@@ -1,4 +1,4 @@
-"""A batch of a sampler as numpy trees, from which fragments copy their rows."""
+"""A sampler's batch as numpy trees, from which fragments copy their rows."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from parllel.types import Tree
 
 
 class BatchRows:
-    """Views of a batch, or of each batch that the same memory is filled with.
+    """Views of a batch, or of all batches that fill the same memory.
 
     Args:
         samples: [T, B], with a padding row of observations.
-        recurrent: whether the columns end with their episodes, as those of RecurrentSampler do.
+        recurrent: True if the columns end with their episodes, as in RecurrentSampler.
 
     Attributes:
-        samples: the argument of that name.
-        stays: whether the views show the next batch too, once the sampler has filled it.
-        fields: what fragments store, [T, B, ...] by name; `env.observation` is [T + 1, B, ...].
+        samples: the samples.
+        stays: True if the views remain valid for the next batch.
+        fields: the fields that fragments store, [T, B, ...] by name; `env.observation` is [T + 1, B, ...].
         done, truncated: [T, B] bool.
         initial_rnn_state: [1, B, ...] or None.
 
     Raises:
-        ValueError: if the samples lack what fragments need.
+        ValueError: if the samples lack a field that fragments need.
     """
 
     def __init__(self, samples: Samples, *, recurrent: bool) -> None:
         env, agent = samples.env, samples.agent
         self.samples = samples
         leaves = [leaf for _, leaf in buffer_leaves(samples)]
-        # Stacks of frames are put together anew for each batch.
+        # Stacks of lazy frames are assembled anew for each batch.
         self.stays = not moving(buffer_arrays(samples)) and all(
             isinstance(leaf, (Array, np.ndarray)) and not isinstance(leaf, LazyFramesArray)
             for leaf in leaves
@@ -57,30 +57,30 @@ class BatchRows:
 
     @property
     def n_rows(self) -> NDArray[np.intp]:
-        """How many rows were stepped in each column, [B]."""
-        # Environments never start again within a batch, so the rows that were stepped come first.
+        """Number of rows stepped in each column, [B]."""
+        # Environments are not reset within a batch, so these are the first rows.
         return np.full(self.B, self.T) if self._valid is None else self._valid.sum(axis=0)
 
     def rnn_state(self, column: int) -> Tree:
-        """Return the recurrent state of a column before row 0, None if there is none."""
+        """Return a column's recurrent state before row 0, None if there is none."""
         state = self.initial_rnn_state
         return None if state is None else named_map(lambda leaf: leaf[0, column], state)
 
     def final_observation(self, t: int, column: int) -> Tree:
-        """Return a copy of the last observation of the episode that ended at a place.
+        """Return a copy of the final observation of an episode that ended in a cell.
 
         Raises:
-            ValueError: if the samples do not hold it.
+            ValueError: if the samples do not contain it.
         """
         if self._next is None:
             raise ValueError(
                 "samples: expected a field env.next_observation, which holds the last observations of "
-                "truncated episodes, got none; allocate_samples(next_observation=True) makes it"
+                "truncated episodes, got none; use allocate_samples(next_observation=True)"
             )
         return copied(named_map(lambda leaf: leaf[t, column], self._next))
 
     def _check(self, samples: Samples, recurrent: bool) -> None:
-        # Their columns end with their episodes, or not; cut in the other way, steps would join that do not.
+        # Cut the wrong way, steps of different episodes would be joined, or episodes torn apart.
         valid = getattr(samples.env, "valid", None)
         if (valid is not None) != recurrent:
             expected, got = ("a", "none") if recurrent else ("no", "one")
@@ -91,16 +91,16 @@ class BatchRows:
 
 
 def stored_fields(samples: Samples) -> dict[str, Tree]:
-    """Return views of what fragments store, [T, B, ...] by name; `env.observation` has a row more.
+    """Return views of the fields that fragments store, [T, B, ...] by name.
 
-    `agent.observation` is None if it is `env.observation`.
+    `env.observation` has one more row. `agent.observation` is None if it is `env.observation`.
     """
     env, agent = samples.env, samples.agent
     seen = getattr(agent, "observation", None)
     if seen is not None and same_memory(seen, env.observation):
         seen = None
     return {
-        # With the padding row, the observation after the batch.
+        # Including the padding row, which holds the observation after the batch.
         "env.observation": named_map(
             lambda leaf: np.asarray(leaf[0 : len(leaf) + 1]), env.observation
         ),
@@ -115,9 +115,9 @@ def stored_fields(samples: Samples) -> dict[str, Tree]:
 
 
 def same_memory(one: Tree, other: Tree) -> bool:
-    """Return whether two fields are the same memory."""
+    """Check whether two fields share the same memory."""
     ours, theirs = dict(buffer_leaves(one)), dict(buffer_leaves(other))
-    # Views of one place are equal Arrays.
+    # Arrays compare equal if they are views of the same memory.
     return ours.keys() == theirs.keys() and all(
         leaf is theirs[path] or (isinstance(leaf, Array) and leaf == theirs[path])
         for path, leaf in ours.items()
@@ -127,17 +127,17 @@ def same_memory(one: Tree, other: Tree) -> bool:
 def steps_of(samples: Samples, version: int, *, recurrent: bool) -> Iterator[StepRecord]:
     """Yield the steps of a batch by row, then by column, as views of its memory.
 
-    The recurrent state is known before row 0 alone.
+    The recurrent state is known only before row 0.
 
-    version: of the weights that the batch was sampled with.
+    version: version of the weights that the batch was sampled with.
     """
     batch = BatchRows(samples, recurrent=recurrent)
     fields, n_rows = batch.fields, batch.n_rows
-    # Once for each field: most of a record's cost is the walk through its trees.
+    # Outside the loops, because most of a record's cost is walking its trees.
     for t in range(batch.T):
         for column in np.flatnonzero(t < n_rows).tolist():
             truncated = bool(batch.truncated[t, column])
-            # A copy of a row that is not reset over, where the columns end with their episodes.
+            # Where columns end with their episodes, the next row still holds the final observation.
             final = None
             if truncated and not recurrent:
                 final = batch.final_observation(t, column)

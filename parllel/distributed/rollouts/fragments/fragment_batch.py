@@ -1,4 +1,4 @@
-"""The buffer of a batch whose columns are fragments."""
+"""A batch buffer whose columns are filled with fragments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parllel.buffers.tree import buffer_arrays, buffer_leaves, buffer_map
 from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
 from parllel.types import BatchSpec, Tree
 
-# What only fragments have; samples of other samplers have at most the first.
+# Fields specific to fragments; samples of other samplers have at most the first.
 _OWN: dict[str, Any] = {
     "env.valid": False,
     "env.first": False,
@@ -28,13 +28,13 @@ _OWN: dict[str, Any] = {
     "env.version": np.int64(0),
 }
 _OBSERVATION, _SEEN, _STATE = "env.observation", "agent.observation", "agent.initial_rnn_state"
-# Defaults have been applied before a fragment is cut, and are in the buffer from the start.
+# Defaults are applied before fragments are cut, and are in the buffer from the start.
 _CONSTANT = "env.env_info_default"
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The last observation of an episode that goes on after row `row` of a column, but not in the batch."""
+    """The observation after row `row` of a column, where the episode is cut off and a value is needed."""
 
     row: int
     column: int
@@ -42,23 +42,23 @@ class Cut:
 
 
 class FragmentBatch:
-    """Copy fragments into the columns of a buffer, once, and mark what is no experience.
+    """Copies fragments into the columns of a buffer, and marks padding.
 
-    A fragment that is shorter than the batch ends like a truncated episode, in `env.truncated` and
-    `env.done` of its last row, unless the episode has ended there: nothing that comes after belongs to it.
-    `env.valid` is false from there on, and all fields are zero except the first such row of
-    `env.observation`, which holds the observation after the fragment.
+    A fragment that is shorter than the batch ends like a truncated episode, with `env.truncated` and
+    `env.done` set in its last row, unless its episode ended there. From there on `env.valid` is False, and
+    all fields are zero except the first such row of `env.observation`, which holds the observation after the
+    fragment.
 
     Args:
-        samples: [T, B], as `allocate_samples` makes them; `env.valid`, `env.first`, `env.aborted` and
-            `env.version` are added where they are missing.
+        samples: [T, B], as created by `allocate_samples`; `env.valid`, `env.first`, `env.aborted` and
+            `env.version` are added if missing.
         batch_spec: T and B.
 
     Attributes:
-        samples: with these fields.
+        samples: the samples with these fields.
 
     Raises:
-        ValueError: for a buffer of several batches or of stacks of frames, or a field that neither fragments
+        ValueError: for a buffer of several batches or of stacked frames, or a field that neither fragments
             nor transforms fill.
     """
 
@@ -73,12 +73,12 @@ class FragmentBatch:
         missing = {path: value for path, value in _OWN.items() if path not in there}
         self.samples: Samples = add_fields(samples, missing, batch_spec, dtype=_types(missing))
         self._T, self._B = batch_spec.T, batch_spec.B
-        # Without the padding row, but with it for observations.
+        # Only observations include the padding row.
         self._targets: dict[str, NDArray[Any]] = {}
         self._states: dict[str, NDArray[Any]] = {}
-        # What the agent saw, where this is not `env.observation`: it is copied after the transforms.
+        # The workers' agent observations, if they differ from `env.observation`: copied after the transforms.
         self._seen: dict[str, NDArray[Any]] = {}
-        # All that is computed here, and rows T, which must be zero after a fragment that has ended.
+        # Computed fields, and rows T, all of which must be zero after the end of a short fragment.
         self._derived: list[NDArray[Any]] = []
         self._after: list[NDArray[Any]] = []
         self._sort(dict(buffer_leaves(self.samples)))
@@ -105,17 +105,17 @@ class FragmentBatch:
                 )
             if leaf.padding:
                 self._after.append(np.asarray(leaf[leaf.last + 1]))
-            # What the agent sees may be allocated by hand.
+            # `agent.observation` may have been allocated by hand, without a writer.
             if leaf.block.writer or path in self._seen:
                 self._derived.append(np.asarray(leaf))
             else:
                 self._targets[path] = np.asarray(leaf)
 
     def put(self, fragments: Sequence[SampleFragment]) -> list[Cut]:
-        """Fill the columns with B fragments; return the observations that must be evaluated, by row.
+        """Fill the columns with B fragments. Returns the observations whose values are needed, by row.
 
         Raises:
-            ValueError: for a fragment of more than T rows, or with other fields than the samples.
+            ValueError: for a fragment with more than T rows, or with other fields than the samples.
         """
         cuts = []
         for column, fragment in enumerate(fragments):
@@ -123,7 +123,7 @@ class FragmentBatch:
                 cuts += self._put(fragment, column)
             except ValueError as error:
                 raise ValueError(f"{fragment!r}: {error}") from None
-        # As samplers order them, so that rounding does not depend on who evaluates.
+        # In the order of samplers, so that floating-point rounding is the same.
         return sorted(cuts, key=lambda cut: (cut.row, cut.column))
 
     def _put(self, fragment: SampleFragment, column: int) -> list[Cut]:
@@ -153,10 +153,10 @@ class FragmentBatch:
         return self._cuts(fragment, n, column)
 
     def _cuts(self, fragment: SampleFragment, n: int, column: int) -> list[Cut]:
-        """Return where values of final observations are needed, and cut off a fragment that is short."""
+        """Return where values of final observations are needed, and mark the end of a short fragment."""
         truncated, done = self._targets["env.truncated"], self._targets["env.done"]
         last = n - 1
-        # The next observation is that of a reset, unless a fragment ends with its episode.
+        # Unless fragments end with their episodes, the next observation is a reset observation.
         episodic = "valid" in fragment.env._fields
         cuts = []
         for row in np.flatnonzero(truncated[:, column]).tolist():
@@ -174,9 +174,9 @@ class FragmentBatch:
         return cuts
 
     def write_seen_observations(self, fragments: Sequence[SampleFragment]) -> None:
-        """Write what the agents of the workers saw, in place of what it looks like by present statistics.
+        """Restore the workers' agent observations over those computed with current statistics.
 
-        Their log probabilities and values are of that. Call it after the transforms.
+        The workers' log probabilities and values belong to them. Call it after the transforms.
         """
         for column, fragment in enumerate(fragments):
             leaves = dict(buffer_leaves(fragment.agent, "agent")) if self._seen else {}
@@ -185,7 +185,7 @@ class FragmentBatch:
 
     @contextmanager
     def without(self, columns: Sequence[int]) -> Iterator[None]:
-        """Let `env.valid` be false in some columns for a while."""
+        """Set `env.valid` to False in some columns for the duration of a `with` block."""
         valid = self._targets["env.valid"]
         kept = valid[:, columns]
         valid[:, columns] = False
@@ -195,7 +195,7 @@ class FragmentBatch:
             valid[:, columns] = kept
 
     def stacked(self, cuts: Sequence[Cut]) -> Tree:
-        """Return the observations of cuts as one tree [N, ...], in the types of the samples."""
+        """Stack the observations of cuts to one tree [N, ...], with the dtypes of the samples."""
         return buffer_map(
             lambda array, *leaves: np.stack(leaves).astype(array.dtype, copy=False),
             self.samples.env.observation,
@@ -203,7 +203,7 @@ class FragmentBatch:
         )
 
     def clear_rest(self) -> None:
-        """Zero, in columns that ended early, what transforms and the agent have written after the end."""
+        """Zero what transforms and the agent have written after the end of short fragments."""
         valid = self._targets["env.valid"]
         short = ~valid[-1]
         if short.any():
@@ -218,7 +218,7 @@ def _below(path: str, field: str) -> bool:
 
 
 def _types(fields: dict[str, Any]) -> dict[str, Any]:
-    # Versions would be stored in fewer bits else.
+    # Otherwise versions would be stored in fewer bits.
     return {path: np.int64 for path in fields if path == "env.version"}
 
 
@@ -229,17 +229,17 @@ def _checked(
     dtype: np.dtype[Any],
     rows: int = 1,
 ) -> NDArray[Any]:
-    """Return a leaf of a fragment.
+    """Return a leaf of a fragment, once validated.
 
-    rows: 1 if it has a dimension of rows, 0 if not.
+    rows: number of leading row dimensions, 0 or 1.
 
     Raises:
-        ValueError: if there is none, or it does not fit the samples.
+        ValueError: if it is missing, or does not fit the samples.
     """
     leaf = leaves.get(path)
     if leaf is None:
         raise ValueError(f"expected the field {path} of the samples, got {sorted(leaves)}")
-    # numpy would broadcast a wrong shape, and cut off fractions.
+    # numpy would broadcast a wrong shape, and truncate fractions.
     if leaf.shape[rows:] != cell or not np.can_cast(leaf.dtype, dtype, "same_kind"):
         raise ValueError(
             f"{path}: expected {dtype} cells {list(cell)} as in the samples, got {leaf.dtype} "

@@ -1,4 +1,4 @@
-"""Cut the steps of environments into fragments."""
+"""Cutting the steps of environments into fragments."""
 
 from __future__ import annotations
 
@@ -24,35 +24,34 @@ from parllel.types import Tree
 
 @dataclass
 class _Stream:
-    """Where the steps of one environment have got to."""
+    """The position in the steps of one environment."""
 
     epoch: int = 0
     sequence: int = 0
-    # Whether the next step has none before it.
+    # True if the next step starts an episode or follows a gap.
     first: bool = True
     running: RunningFragment | None = None
 
 
 class FragmentCutter:
-    """Cut the steps of environments into fragments, whoever steps them and in whatever order.
+    """Cuts the steps of environments into fragments, in whatever order the environments step.
 
-    Give it single steps of environments by `add_step`, rows of a ReadySchedule's buffer by `add_row`, or the
-    batches of a sampler by `add_batch`. All give the same fragments for the same steps. Each value is copied
-    once, to the memory of its fragment.
-    One thread at a time may use it.
+    Pass single steps to `add_step`, rows of an AsynchronousSchedule's buffer to `add_row`, or batches of a
+    sampler to `add_batch`. The same steps give the same fragments in all three ways. Each value is copied
+    once, to the memory of its fragment. Not thread-safe.
 
-    A fragment goes on over the ends of episodes. With `recurrent` it ends with its episode: it has
-    `fragment_length` rows all the same, and `env.valid` marks those that were stepped.
+    A fragment continues across the ends of episodes. With `recurrent` it ends with its episode; it still has
+    `fragment_length` rows, and `env.valid` marks those that were stepped.
 
     Args:
-        fragment_length: steps in a fragment.
-        producer: name of the worker, unlike that of all others that fill the same buffer.
-        recurrent: whether the agent has a recurrent state, and batches are those of RecurrentSampler.
-        instance_id: of the producer, see `SampleFragment`.
+        fragment_length: number of steps in a fragment.
+        producer: name of the worker, unique among the workers that fill the same buffer.
+        recurrent: True if the agent is recurrent, and batches are from a RecurrentSampler.
+        instance_id: identifies the producer, see `SampleFragment`.
 
     Raises:
-        TypeError: if the length is no whole number, or the name no text.
-        ValueError: if the length is less than one, or there is no name.
+        TypeError: if the length is not a whole number, or the name not a str.
+        ValueError: if the length is less than 1, or the name is empty.
     """
 
     def __init__(
@@ -70,20 +69,20 @@ class FragmentCutter:
         self.producer = producer
         self.instance_id = instance_id
         self.recurrent = recurrent
-        # Of the first step: all others must be like it.
+        # Taken from the first step, which all others must match.
         self._layout: FragmentLayout | None = None
-        # Of the samples that came last, if it holds for what they are filled with next.
+        # Views of the last samples, if they remain valid for the next batch.
         self._batch: BatchRows | None = None
         self._single: SingleRows | None = None
         self._leaves: list[NDArray[Any]] = []
         self._streams: dict[int, _Stream] = {}
 
     def add_step(self, step: StepRecord) -> SampleFragment | None:
-        """Take in one step; return the fragment that it completes, if it does.
+        """Add one step. Returns the fragment that it completes, if any.
 
         Raises:
-            ValueError: if the step's values are not like those of the steps before, or a truncated episode
-                has no `final_observation`.
+            ValueError: if shapes or dtypes differ from the first step, or a truncated episode has no
+                `final_observation`.
         """
         stream = self._stream(step.environment)
         fields = {
@@ -121,7 +120,7 @@ class FragmentCutter:
         final_observation: Tree = None,
         rnn_state: Tree = None,
     ) -> SampleFragment | None:
-        """Take in the step at a place of a buffer, as `add_step` takes in its record, but at less cost.
+        """Add the step in a cell of a buffer. Faster than `add_step` with its record.
 
         Raises:
             ValueError: as `add_step`.
@@ -151,11 +150,11 @@ class FragmentCutter:
     def _end_step(
         self, environment: int, stream: _Stream, done: bool, truncated: bool, final: Tree
     ) -> SampleFragment | None:
-        """Note how a step ended that was written; return the fragment if it is complete."""
+        """Finish a step after its row was written. Returns the fragment if it is complete."""
         running = stream.running
         assert running is not None
         if done and final is not None:
-            # With a memory nothing of the next episode follows, so the place after the last row is free.
+            # A recurrent agent's fragment ends with its episode, so the row after the last one is free.
             if self.recurrent:
                 running.put_after(final)
             elif truncated:
@@ -166,23 +165,23 @@ class FragmentCutter:
         return None
 
     def add_batch(self, samples: Samples, version: int) -> list[SampleFragment]:
-        """Take in the rows of a batch; return the fragments that they complete, by environment.
+        """Add the rows of a batch. Returns the fragments that they complete, by environment.
 
-        The column is the number of the environment. Where episodes are truncated the samples need
-        `env.next_observation`. What batch transforms wrote is not taken over.
+        Columns are the numbers of the environments. If episodes are truncated, the samples need
+        `env.next_observation`. Fields of batch transforms are not copied.
 
-        version: of the weights that the batch was sampled with.
+        version: version of the weights that the batch was sampled with.
 
         Raises:
-            ValueError: if the samples lack what fragments need, or, with `recurrent`, have another number
-                of rows than `fragment_length`.
+            ValueError: if the samples lack a field that fragments need, or, with `recurrent`, the number of
+                rows is not `fragment_length`.
         """
         check_integer("version", version)
         batch = self._batch
         if batch is None or batch.samples is not samples:
             batch = BatchRows(samples, recurrent=self.recurrent)
             self._batch = batch if batch.stays else None
-        # The recurrent state is known before row 0 only.
+        # The recurrent state is known only before row 0.
         if self.recurrent and self.fragment_length != batch.T:
             raise ValueError(
                 f"samples: expected batches of fragment_length={self.fragment_length} rows for a recurrent "
@@ -193,7 +192,7 @@ class FragmentCutter:
         )
         leaves, n_rows = layout.leaves_of(batch.fields), batch.n_rows.tolist()
         first = np.empty_like(batch.done)
-        # Row 0 may continue the batch before; within it, episodes begin where others ended.
+        # Row 0 may continue the previous batch; within a batch, episodes begin where others ended.
         first[0] = [self._stream(column).first for column in range(batch.B)]
         first[1:] = batch.done[:-1]
         cut_short = not self.recurrent and bool(batch.truncated.any())
@@ -217,7 +216,7 @@ class FragmentCutter:
 
     @staticmethod
     def _keep_final(batch: BatchRows, rows: slice, column: int, running: RunningFragment) -> None:
-        """Copy the last observations of truncated episodes."""
+        """Copy the final observations of truncated episodes."""
         for end in batch.truncated[rows, column].nonzero()[0].tolist():
             after = batch.final_observation(rows.start + end, column)
             running.final_observations[running.rows + end] = after
@@ -230,31 +229,31 @@ class FragmentCutter:
         )
 
     def break_off(self, environment: int, *, keep: bool = True) -> SampleFragment | None:
-        """End the steps of an environment here; return what was begun of a fragment.
+        """Mark a gap in the steps of an environment. Returns its unfinished fragment, if any.
 
-        The next step begins a new epoch, and is `first` even in the middle of an episode. In the fragment
-        that is returned, `env.aborted` is true for the last step, unless that ended its episode. With
-        `recurrent` False it is shorter than others.
+        The next step begins a new epoch, and is `first` even in the middle of an episode. In the returned
+        fragment, `env.aborted` is True for the last step unless it ended its episode. It is shorter than
+        others unless `recurrent`.
 
-        keep: False drops what was begun, because it has become too old, for example.
+        keep: False drops the unfinished fragment, for example because it has become too old.
         """
         stream = self._stream(environment)
         fragment = None
         if keep and stream.running is not None and stream.running.rows:
             fragment = self._finish(environment, stream, aborted=not stream.first)
         stream.running = None
-        # Also where nothing was begun: a gap between two whole fragments shows in their epochs alone.
+        # Even without an unfinished fragment: only the epochs show a gap between two complete ones.
         stream.epoch, stream.sequence, stream.first = stream.epoch + 1, 0, True
         return fragment
 
     def position(self, environment: int) -> tuple[int, int, int]:
-        """Return epoch, sequence number and row of the next step of an environment."""
+        """Return epoch, sequence number and row of an environment's next step."""
         stream = self._stream(environment)
         rows = 0 if stream.running is None else stream.running.rows
         return stream.epoch, stream.sequence, rows
 
     def oldest_version(self, environment: int) -> int | None:
-        """Return the lowest version in what was begun of a fragment, None if nothing was."""
+        """Return the lowest version in the unfinished fragment, None if there is none."""
         running = self._stream(environment).running
         return None if running is None or running.rows == 0 else running.oldest_version
 

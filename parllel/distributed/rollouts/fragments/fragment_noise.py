@@ -1,9 +1,9 @@
-"""Noise that belongs to the place of a step, and not to the time at which it is taken.
+"""Random numbers for actions that depend on a step's position, not on when it is taken.
 
     steps of an epoch    0 1 2 ... 1023         | 1024 1025 ...         | 2048 ...
-    seeds                that of block 0        | that of block 1       | ...
+    seeds                seed of block 0        | seed of block 1       | ...
 
-Each environment has seeds of its own.
+Each environment has its own seeds.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from parllel.types import Tree
 # Environment, epoch, number of the fragment, and row.
 Place: TypeAlias = tuple[int, int, int, int]
 
-# Steps whose noise is drawn at once: a draw has a cost of its own, as large as that of some hundred numbers.
+# Number of steps whose noise is drawn at once, as the overhead of a draw equals some hundred numbers.
 _BLOCK = 1024
 
 
 class FragmentNoise:
-    """Draw the noise of steps, each block of steps of an environment from a seed of its own.
+    """Draws the noise of steps, with a separate seed for each block of steps of an environment.
 
-    So actions do not depend on which environments were ready first, nor on how many steps a batch has.
+    Actions then depend neither on which environments were ready first nor on the length of batches.
 
     Args:
-        handler: whose agent acts, in sample mode.
-        seed: of all noise of a worker; workers with the same seed act alike.
-        fragment_length: steps from the start of a fragment to that of the next.
+        handler: handler of the agent, in sample mode.
+        seed: seed of the worker; workers with the same seed act alike.
+        fragment_length: number of steps from the start of a fragment to the start of the next.
     """
 
     def __init__(self, handler: Handler, seed: int, fragment_length: int) -> None:
         self._handler = handler
         self._seed = seed
         self._length = fragment_length
-        # Of each environment the block that was asked for last, since steps come in order.
+        # The last block of each environment is enough, since steps are taken in order.
         self._drawn: dict[int, tuple[tuple[int, int], Tree]] = {}
 
     def of_steps(self, places: Sequence[Place]) -> Tree:
-        """Return the noise [N, ...] of single steps as numpy arrays; None if the agent draws none."""
+        """Return the noise [N, ...] of single steps as numpy arrays; None if the agent uses none."""
         cells = []
         for environment, epoch, sequence, row in places:
             block, at = divmod(sequence * self._length + row, _BLOCK)
@@ -55,9 +55,9 @@ class FragmentNoise:
         return None if cells[0] is None else buffer_map(lambda *leaves: np.stack(leaves), *cells)
 
     def of_batch(self, T: int, places: Sequence[Place]) -> Tree:
-        """Return the noise [T, B, ...] of the next T steps of each environment, as `agent.draw_noise` does.
+        """Return the noise [T, B, ...] of the next T steps of each environment, like `agent.draw_noise`.
 
-        places: of the first step of each.
+        places: position of each environment's first step.
         """
         starts = [sequence * self._length + row for _, _, sequence, row in places]
         parts: list[Tree] = []
@@ -79,11 +79,11 @@ class FragmentNoise:
         return buffer_map(self._handler.convert, noise)
 
     def _block(self, environment: int, epoch: int, number: int) -> Tree:
-        """Return the noise [1024, ...] of some steps."""
+        """Return the noise [1024, ...] of a block of steps."""
         drawn = self._drawn.get(environment)
         if drawn is None or drawn[0] != (epoch, number):
             name = f"{self._seed} noise: environment {environment}, epoch {epoch}, block {number}"
-            # Not by `Seeds`, which remembers every name; the derivation is as good.
+            # Not derived by `Seeds`, which would remember every name; a hash is as good.
             seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
             noise = self._handler.agent.draw_noise(_BLOCK, 1, seed=seed)
             drawn = (
@@ -95,8 +95,8 @@ class FragmentNoise:
 
 
 def _beside(columns: Sequence[slice], *leaves: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of each leaf as one array [n, B, ...]."""
-    # np.stack takes four times as long.
+    """Join rows of each leaf to one array [n, B, ...]."""
+    # np.stack would take four times as long.
     return np.concatenate([leaf[rows, None] for leaf, rows in zip(leaves, columns, strict=True)], 1)
 
 

@@ -1,11 +1,11 @@
-"""Fragments on their way from a worker to a storage.
+"""The sender of a worker's fragments to a storage.
 
     worker's thread -- put --> queue -- sender thread: storage.add --> storage
                     <-- await_room: waits while the queue is full
 
-One lock guards the queue. The sender adds what there is in one call, and takes a fragment out only when the
-storage is done with it, so what is not acknowledged is added again. What the storage raises ends the sender
-thread; the worker's next call raises it, with its traceback.
+One lock guards the queue. The sender adds all queued fragments in one call, and removes a fragment only when
+the storage has handled it, so unacknowledged ones are added again. An error of the storage ends the sender
+thread, and the worker's next call raises it, with its traceback.
 """
 
 from __future__ import annotations
@@ -29,39 +29,38 @@ from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.logging.ledger import Ledger
 from parllel.types import Closeable
 
-# Between two additions that were of no use.
+# Pause after an addition that added nothing.
 _PAUSE_S = 0.001
-# Each addition to a storage elsewhere costs a message, whatever is in it; more would only grow the message.
+# Each addition to a remote storage costs a message; beyond this, more fragments only make it longer.
 _MAX_AT_ONCE = 64
-# Everything that changes wakes those who wait; with a limit, no wake that is lost can be for ever.
+# Longest single wait. Every change wakes the waiting threads; the limit guards against lost wake-ups.
 _MAX_WAIT_S = 1.0
-# How long the storage may take for an addition beyond the time that it was given.
+# Time that the storage may take for an addition beyond its time-out.
 _LATE_S = 5.0
 
 
 class FragmentSender(Closeable):
-    """Hand fragments to a storage in a thread, so that environments do not wait for it.
+    """Adds fragments to a storage in a thread, so that environments do not wait for it.
 
-    The storage is not closed with the sender: others may use it. A sender that is not closed lives as long as
-    the program, as its thread holds it.
+    The storage is not closed with the sender, since others may use it. A sender that is not closed lives as
+    long as the program, because its thread refers to it.
 
     Args:
-        storage: where fragments go.
-        capacity: fragments in the queue at which workers wait. `put` itself never waits, so the queue may
-            exceed it by as many fragments as one call of a schedule completes.
-        max_staleness: by how many versions the oldest step of a fragment may be older than the newest weights
-            when it is sent; None sets no limit.
+        storage: the storage.
+        capacity: queue length at which workers wait. `put` itself never waits, so the queue may exceed it by
+            the fragments that one turn of a schedule completes.
+        max_staleness: maximum number of versions by which the oldest step of a fragment may lag behind the
+            newest weights when it is sent; None for no limit.
 
     Attributes:
-        ledger: where all fragments went. `produced` were put, or dropped before they were full; `accepted`
-            are those that the storage took, `stale` were too old, `rejected` were in the addition for which
-            the storage raised an error, `lost` were in the queue when the sender ended, and `queued` are
-            there now.
-        version: the newest that `new_version` was given.
+        ledger: the outcome of all fragments. `produced` were put, or dropped before they were full;
+            `accepted` were handled by the storage, `stale` were too old, `rejected` were in an addition that
+            raised an error, `lost` were in the queue when the sender ended, and `queued` are in it now.
+        version: the newest version passed to `new_version`.
 
     Raises:
-        TypeError: if the storage is none, or a number is not whole.
-        ValueError: for a capacity of less than one, or a staleness below zero.
+        TypeError: if the storage is not a ReplayBufferInterface, or a number is not whole.
+        ValueError: for a capacity of less than 1, or a negative staleness.
     """
 
     def __init__(
@@ -78,23 +77,23 @@ class FragmentSender(Closeable):
         self.ledger = Ledger("produced = accepted + stale + rejected + lost + queued")
         self.version = 0
         self._queue: deque[SampleFragment] = deque()
-        self._sent: list[SampleFragment] = []  # the first of the queue, while the storage has them
+        self._sent: list[SampleFragment] = []  # head of the queue that is being added
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._raised = self._ended = False
         self._close_by: float | None = None
-        # A daemon, as a sender that is not closed must not keep the program from ending.
+        # A daemon, so that a sender that is not closed does not keep the program alive.
         self._thread = threading.Thread(target=self._run, name="fragment sender", daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------------------ the worker's side
 
     def put(self, *fragments: SampleFragment) -> None:
-        """Queue fragments; wait with `await_room` before more are made.
+        """Queue fragments without waiting. Call `await_room` before producing more.
 
         Raises:
             ClosedError: after `close`.
-            Exception: what the storage raised.
+            Exception: an error of the storage.
         """
         for fragment in fragments:
             check_kind("FragmentSender: put", fragment, SampleFragment)
@@ -102,18 +101,18 @@ class FragmentSender(Closeable):
             self._check()
             self._queue.extend(fragments)
             self.ledger.add(produced=len(fragments), queued=len(fragments))
-            # Once for all, as each wake of the sender thread takes the interpreter from the worker.
+            # One wake-up for all fragments, as each one takes the interpreter from the worker.
             self._changed.notify_all()
 
     def await_room(self, timeout_s: float) -> bool:
-        """Wait until the queue is below its capacity; return False if the time was up before.
+        """Wait until the queue is below its capacity. Returns False on time-out.
 
         Raises: as `put`.
         """
         return self._await_below(self.capacity, timeout_s)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the queue is empty; return False if the time was up before.
+        """Wait until the queue is empty. Returns False on time-out.
 
         Raises: as `put`.
         """
@@ -133,29 +132,29 @@ class FragmentSender(Closeable):
 
     @property
     def queued(self) -> int:
-        """How many fragments wait to be sent."""
-        # Without the lock, as a length is read at once, and may be another by the time it is used anyway.
+        """Number of fragments waiting to be sent."""
+        # Without the lock: reading a length is atomic, and it may change right afterwards anyway.
         return len(self._queue)
 
     def new_version(self, version: int) -> None:
-        """Say which version of the weights there is now; one below the newest changes nothing."""
+        """Set the current version of the weights. A lower one has no effect."""
         with self._changed:
             self.version = max(self.version, check_integer("FragmentSender: version", version))
 
     def is_stale(self, oldest_version: int) -> bool:
-        """Return whether experience of a version is too old to be sent."""
-        # Without the lock: what a version misses that comes at this moment is judged again in the storage.
+        """Check whether experience of a version is too old to be sent."""
+        # Without the lock: if a version arrives at this moment, the storage checks again.
         limit = self.max_staleness
         return limit is not None and self.version - oldest_version > limit
 
     def count_stale(self) -> None:
-        """Count a fragment that was dropped before it was full, as it had become too old."""
+        """Count a fragment that was dropped as too old before it was full."""
         self.ledger.add("produced", "stale")
 
     def _check(self) -> None:
         if self._error is not None:
             self._raised = True
-            # The same object, so that its traceback shows where in the sender thread it came from.
+            # The original exception, whose traceback leads into the sender thread.
             raise self._error
         if self._close_by is not None:
             raise ClosedError("FragmentSender: used after close()")
@@ -165,7 +164,7 @@ class FragmentSender(Closeable):
     def _run(self) -> None:
         try:
             while fragments := self._next():
-                # Outside of the lock: it may wait for room there, while the worker goes on.
+                # Without the lock: this may wait for room, while the worker goes on.
                 done = self.storage.add(fragments, self.storage.add_wait_s)
                 if not isinstance(done, Integral) or not 0 <= done <= len(fragments):
                     raise ValueError(
@@ -173,25 +172,26 @@ class FragmentSender(Closeable):
                         f"fragments that it was given, got {done!r}"
                     )
                 self._done("accepted", done)
+                # Fragments that were not handled are still in the queue, and are chosen again.
                 self._sent = []
                 if not done:
-                    # A storage that does not wait for room itself would be asked without a pause.
+                    # A storage that does not wait for room itself would cause a busy loop.
                     sleep(_PAUSE_S)
         except BaseException as error:
             self._fail(error)
         with self._changed:
-            # Nothing can leave the queue any more.
+            # No fragment can leave the queue any more.
             self._ended = True
             self._done("lost", len(self._queue))
 
     def _next(self) -> list[SampleFragment]:
-        """Wait for fragments that are not too old; return none once the sender is to end."""
+        """Wait for fragments that are not too old. Returns none once the sender should end."""
         with self._changed:
             while True:
                 close_by = self._close_by
                 if close_by is not None and (not self._queue or monotonic() >= close_by):
                     return []
-                # Up to the first that is too old, as they leave the queue in order.
+                # Up to the first stale one, because fragments leave the queue in order.
                 self._sent = list(islice(takewhile(self._is_fresh, self._queue), _MAX_AT_ONCE))
                 if self._sent:
                     return self._sent
@@ -205,8 +205,8 @@ class FragmentSender(Closeable):
         return self.max_staleness is None or not self.is_stale(fragment.oldest_version)
 
     def _done(self, where: str, n: int) -> None:
-        """Take out the first fragments, and count them."""
-        # The lock may be held already: a Condition's is reentrant.
+        """Remove the first `n` fragments, and count them under `where`."""
+        # The caller may hold the lock already; a Condition's lock is reentrant.
         with self._changed:
             for _ in range(n):
                 self._queue.popleft()
@@ -221,18 +221,19 @@ class FragmentSender(Closeable):
     # ------------------------------------------------------------------ the end
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Send what is queued for so long, count the rest as lost, and end the thread; may be called twice.
+        """Send queued fragments until the time-out, count the rest as lost, and end the thread. Idempotent.
 
         Raises:
             WorkerTimeoutError: if the storage does not return from an addition.
-            Exception: what the storage raised, unless a call before has raised it.
+            Exception: an error of the storage, unless an earlier call has raised it.
         """
         deadline = deadline_of("FragmentSender: close: timeout_s", timeout_s)
         with self._changed:
+            # The first call sets the deadline; later ones only wait for the thread again.
             if self._close_by is None:
                 self._close_by = deadline
                 self._changed.notify_all()
-            # Not `join` alone: in Python below 3.13, one that Ctrl-C interrupts takes the thread for ended.
+            # Not `join` alone: before Python 3.13, a `join` interrupted by Ctrl-C marks the thread as ended.
             while not self._ended and (left_s := deadline + _LATE_S - monotonic()) > 0:
                 self._changed.wait(min(left_s, _MAX_WAIT_S))
         if not self._ended:
@@ -241,7 +242,7 @@ class FragmentSender(Closeable):
                 "it must keep to the timeout_s that it is given"
             )
         self._thread.join()
-        # Not twice: an error that leaves a `with` block would meet itself here.
+        # Raised once only: an error that leaves a `with` block must not be raised again on closing.
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error

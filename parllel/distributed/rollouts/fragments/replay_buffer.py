@@ -1,11 +1,11 @@
-"""Fragments between workers and a trainer in one process.
+"""The replay buffer for workers and a trainer in one process.
 
     sender threads -- add --> entries (at most `capacity`) -- fetch --> trainer
                                    ^
                  new_version (drops what is too old)
 
-Everything happens under one lock. Whoever changes the entries wakes all that wait, and these look again: a
-producer for room, the trainer for enough fragments. Nothing is dropped to make room.
+One lock guards everything. Each change of the entries wakes all waiting threads, which check again: producers
+for room, the trainer for enough fragments. Nothing is dropped to make room.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from parllel.errors import ClosedError
 from parllel.logging.ledger import Ledger
 
 Order = Literal["oldest", "newest", "random"]
-# The longest single wait: the system's calls do not take any number of seconds.
+# Longest single wait, since system calls reject very large time-outs.
 _MAX_WAIT_S = 3600.0
-# A worker that is started again has a new name. Those that run are far fewer, and an earlier one whose
-# fragments are still on their way was heard of more lately than this many others.
+# Restarted workers have new names. Running workers are far fewer, and an earlier one whose fragments are
+# still in transit is more recent than this many others.
 MAX_PRODUCERS = 10_000
 
 
@@ -51,26 +51,26 @@ class _Entry:
 
 
 class ReplayBuffer(ReplayBufferInterface):
-    """Hold fragments in the memory of this process; any number of threads may use it.
+    """Holds fragments in the memory of this process. Thread-safe.
 
     Args:
-        capacity: most fragments. Producers wait while there are as many.
-        max_reuse: how often a fragment is fetched before it leaves.
-        order: which fragments are fetched: those that came first, those that came last, or any.
-        max_staleness: by how many versions the oldest step of a fragment may be older than the newest
-            weights, when it comes and as long as it stays; None sets no limit.
-        seed: of the order "random".
+        capacity: maximum number of fragments. Producers wait while it is reached.
+        max_reuse: number of times a fragment is fetched before it is removed.
+        order: which fragments are fetched first: the oldest, the newest, or random ones.
+        max_staleness: maximum number of versions by which the oldest step of a fragment may lag behind the
+            newest weights, on arrival and while it is stored; None for no limit.
+        seed: seed for the order "random".
 
     Attributes:
-        ledger: where all fragments went. `added` are those that came; `accepted` were fetched at least once,
-            `stale` were too old before that, `lost` were there when the buffer was closed, and `queued` are
-            there now and have not been fetched.
-        duplicates: how many were added again, which no counter of the ledger includes.
-        version: the highest version that `new_version` or `fetch` was given.
+        ledger: the outcome of all fragments. `added` have arrived; `accepted` were fetched at least once,
+            `stale` became too old before that, `lost` were stored when the buffer was closed, and `queued`
+            are stored now and have not been fetched.
+        duplicates: number of fragments added again, which are not in the ledger.
+        version: the highest version passed to `new_version` or `fetch`.
 
     Raises:
-        ValueError: for a capacity or a reuse of less than one, a staleness below zero, an unknown order, or
-            the order "random" without a seed.
+        ValueError: for a capacity or reuse of less than 1, a negative staleness, an unknown order, or the
+            order "random" without a seed.
     """
 
     def __init__(
@@ -97,20 +97,20 @@ class ReplayBuffer(ReplayBufferInterface):
         self.version = 0
         self._generator = np.random.default_rng(seed)
         self._changed = threading.Condition()
-        # By arrival. Those that have been fetched as often as they may be are not here any more.
+        # By number of arrival. Entries that have reached `max_reuse` are removed.
         self._entries: dict[int, _Entry] = {}
         self._arrivals = 0
         self._known = KnownProducers()
         self._closed = False
 
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
-        """Add fragments in order, waiting while there is no room; return how many are done with.
+        """Add fragments in order, waiting while there is no room. Returns the number that was handled.
 
         The buffer keeps the fragments themselves, not copies.
 
         Raises:
-            ClosedError: if the buffer is closed, or has been while this waited for room for the first.
-            TypeError: for anything else than fragments; none is added then.
+            ClosedError: if the buffer is closed before the first is handled.
+            TypeError: for anything but fragments; none is added then.
             ValueError: if two workers have the same name; none is added then.
         """
         deadline = deadline_of("ReplayBuffer: add: timeout_s", timeout_s)
@@ -122,35 +122,38 @@ class ReplayBuffer(ReplayBufferInterface):
             for done, fragment in enumerate(fragments):
                 try:
                     self._check_open("add")
-                    # Asked again after each wait: by then it may have come from elsewhere, or be too old.
+                    # Checked again after each wait: by then it may have been added, or be too old.
                     while not self._take_in(fragment):
                         if not self._wait(deadline, "add"):
                             return done
                 except ClosedError:
-                    # What was taken in is acknowledged, or the sender would count it as well, as rejected.
+                    # Stored fragments are acknowledged, or the sender would count them as rejected, too.
                     if done:
                         return done
                     raise
         return len(fragments)
 
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
-        """Return `n` different fragments, or none if there are not as many before the time is up.
+        """Return `n` different fragments, or none if there are fewer at the time-out.
 
-        They are the caller's: copies of those that can be fetched again.
+        The caller owns them: fragments that can be fetched again are copied.
 
         Raises:
-            ValueError: if `n` is less than one or more than the capacity.
-            ClosedError: if the buffer is closed, or has been while this waited.
+            ValueError: if `n` is less than 1 or more than the capacity.
+            ClosedError: if the buffer is closed, also while this waits.
         """
         fragments = self.borrow(n, timeout_s, version)
         if self.max_reuse == 1:
             return fragments
-        # PyTorch writes through to read-only arrays: what it changed would be fetched next. What is packed
-        # consists of bytes, which nobody can change.
-        return [one if isinstance(one, PackedFragment) else deepcopy(one) for one in fragments]
+        # Copied, because PyTorch can write to read-only arrays, and the next fetch would return the changes.
+        # Packed fragments consist of immutable bytes.
+        return [
+            fragment if isinstance(fragment, PackedFragment) else deepcopy(fragment)
+            for fragment in fragments
+        ]
 
     def borrow(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
-        """Return what `fetch` does without a copy: what the caller changes may be fetched next."""
+        """As `fetch`, without copies: do not modify the fragments, which may be fetched again."""
         if not 1 <= check_integer("ReplayBuffer: fetch: n", n) <= self.capacity:
             raise ValueError(
                 f"ReplayBuffer: fetch: expected 1 to {self.capacity} (capacity) fragments, got {n}"
@@ -161,20 +164,20 @@ class ReplayBuffer(ReplayBufferInterface):
             if version is not None:
                 self._advance(version)
             while len(self._entries) < n:
-                # None rather than fewer, so that no fragment is taken out and then not used.
+                # None rather than fewer, so that no fragment is removed without being used.
                 if not self._wait(deadline, "fetch"):
                     return []
             return [self._draw(arrival) for arrival in self._choose(n)]
 
     def prepared(self) -> int:
-        """Return how many fragments can be fetched now."""
+        """Return the number of fragments that can be fetched now."""
         with self._changed:
             return len(self._entries)
 
     def new_version(self, version: int) -> None:
-        """Say which version of the weights there is now; what has become too old by it is dropped.
+        """Set the current version of the weights, and drop fragments that are too old for it.
 
-        Versions never go back: one below the highest so far changes nothing.
+        Versions never decrease: a lower one has no effect.
         """
         with self._changed:
             self._advance(version)
@@ -184,10 +187,10 @@ class ReplayBuffer(ReplayBufferInterface):
         return self.ledger.counts()
 
     def close(self) -> None:
-        """Drop all fragments and wake all who wait; may be called twice."""
+        """Drop all fragments, and wake all waiting threads. Idempotent."""
         with self._changed:
             if not self._closed:
-                # First: who is woken below must not go on waiting.
+                # Set first, so that threads woken below do not wait again.
                 self._closed = True
                 lost = self._unused(self._entries.values())
                 self.ledger.add(queued=-lost, lost=lost)
@@ -199,12 +202,12 @@ class ReplayBuffer(ReplayBufferInterface):
     def _check_names(self, fragments: Sequence[SampleFragment]) -> None:
         for fragment in fragments:
             producer = fragment.key[0]
-            # The fragments of a second one would be taken for the first one's, added again.
+            # Otherwise the second producer's fragments would be dropped as duplicates of the first one's.
             if not self._known.register_producer(producer, fragment.instance_id):
                 raise ValueError(
                     f"ReplayBuffer: add: expected fragments of one producer named {producer!r}, got those of "
-                    "another, which has the same numbers; give each RolloutWorker a producer name of its own "
-                    "and, as their workers have the same names, each Rollouts a buffer of its own"
+                    "another, which has the same numbers; give each RolloutWorker a different producer "
+                    "name and, as their workers have the same names, each Rollouts a separate buffer"
                 )
 
     def _check_open(self, doing: str) -> None:
@@ -212,9 +215,9 @@ class ReplayBuffer(ReplayBufferInterface):
             raise ClosedError(f"ReplayBuffer: {doing}: the buffer is closed")
 
     def _wait(self, deadline: float, doing: str) -> bool:
-        """Wait for a change; return False once the time is up."""
+        """Wait for a change. Returns False on time-out."""
         left_s = deadline - monotonic()
-        # Looked at before the wait, as one of zero seconds would still let others have the lock.
+        # Checked before the wait, as even a wait of 0 seconds releases the lock.
         if left_s <= 0:
             return False
         self._changed.wait(min(left_s, _MAX_WAIT_S))
@@ -222,21 +225,21 @@ class ReplayBuffer(ReplayBufferInterface):
         return True
 
     def _take_in(self, fragment: SampleFragment) -> bool:
-        """Be done with a fragment, unless there is no room for it."""
+        """Store, drop or recognize a fragment. Returns False if there is no room for it."""
         key = fragment.key
         if self._known.has_arrived(key):
             self.duplicates += 1
             return True
         oldest_version = fragment.oldest_version
         stale = self._too_old(oldest_version)
-        # Before the question of room: what is too old waits for none.
+        # Checked before the room, because a stale fragment needs none.
         if not stale and len(self._entries) >= self.capacity:
             return False
         self._known.note(key)
         if stale:
             self.ledger.add("added", "stale")
             return True
-        # Arrivals only ever grow, so the order of the dict is that of time, whatever has left since.
+        # Numbers only grow, so the dict stays in the order of arrival, whatever is removed.
         self._arrivals += 1
         self._entries[self._arrivals] = _Entry(fragment, oldest_version)
         self.ledger.add("added", "queued")
@@ -268,7 +271,7 @@ class ReplayBuffer(ReplayBufferInterface):
 
     def _draw(self, arrival: int) -> SampleFragment:
         entry = self._entries[arrival]
-        # Once, however often it is fetched, or the sums of the ledger could not agree.
+        # Counted once, however often it is fetched, so that the ledger balances.
         if entry.draws == 0:
             self.ledger.add("accepted", queued=-1)
         entry.draws += 1
@@ -285,23 +288,23 @@ class ReplayBuffer(ReplayBufferInterface):
 @dataclass
 class _Producer:
     instance_id: str
-    # The last fragment of each environment as (epoch, sequence): all before it came earlier. Memory of all
-    # keys would grow with the run.
+    # The last fragment of each environment as (epoch, sequence). Fragments arrive in order, so it covers all
+    # earlier ones; a set of all keys would grow with the run.
     last: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class KnownProducers:
-    """Tell new fragments from those that are added again, and producers of one name apart.
+    """Distinguishes new fragments from repeated ones, and producers of the same name.
 
-    Only the producers that were heard of last are remembered.
+    Only the most recent producers are remembered.
     """
 
     def __init__(self) -> None:
-        # The one that was heard of last comes last.
+        # The most recent producer is the last key.
         self._producers: dict[str, _Producer] = {}
 
     def register_producer(self, name: str, instance_id: str) -> bool:
-        """Remember a producer; return False if another one has its name."""
+        """Register a producer. Returns False if another one has its name."""
         producer = self._producers.pop(name, None) or _Producer(instance_id)
         self._producers[name] = producer
         if len(self._producers) > MAX_PRODUCERS:
@@ -309,7 +312,7 @@ class KnownProducers:
         return producer.instance_id == instance_id
 
     def has_arrived(self, key: FragmentKey) -> bool:
-        """Return whether a fragment, or a later one of its environment, was noted."""
+        """Check whether a fragment, or a later one of its environment, has arrived."""
         name, environment, epoch, sequence = key
         producer = self._producers.get(name)
         return producer is not None and (epoch, sequence) <= producer.last.get(
@@ -317,8 +320,8 @@ class KnownProducers:
         )
 
     def note(self, key: FragmentKey) -> None:
-        """Remember that a fragment has come."""
+        """Record the arrival of a fragment."""
         name, environment, epoch, sequence = key
-        # It may be unknown again, if it waited for room that long.
+        # The producer may have been forgotten while the fragment waited for room.
         if (producer := self._producers.get(name)) is not None:
             producer.last[environment] = (epoch, sequence)

@@ -1,4 +1,4 @@
-"""What workers and the trainer see of a storage of fragments, wherever it is."""
+"""The interface of storages for fragments, local or remote."""
 
 from __future__ import annotations
 
@@ -10,63 +10,63 @@ from parllel.types import Closeable
 
 
 class ReplayBufferInterface(Closeable, ABC):
-    """A storage that workers add fragments to and the trainer fetches them from.
+    """A storage to which workers add fragments, and from which the trainer fetches them.
 
-    The fragments of one environment are added in order, by one sender at a time, which repeats what was not
-    acknowledged: adding a fragment twice is adding it once. A producer that is started again needs a new
-    name, since its fragments are numbered from 0 again.
+    The fragments of an environment are added in order, by one sender at a time, which repeats those that were
+    not acknowledged: adding is idempotent. A restarted producer needs a new name, because its fragments are
+    numbered from 0 again.
 
     Attributes:
-        add_wait_s: how long a sender lets `add` wait at a time. One that is closed may go on for so long; one
-            that is blocked asks again as often, which costs a message if the storage is elsewhere.
+        add_wait_s: time-out that senders pass to `add`. It bounds how long closing a sender takes, and how
+            often a blocked sender retries, which costs a message if the storage is remote.
     """
 
     add_wait_s = 0.1
 
     @abstractmethod
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
-        """Add fragments in order, waiting while there is no room; return how many are done with.
+        """Add fragments in order, waiting while there is no room. Returns the number that was handled.
 
-        These are stored, or were known already, or were too old and have been dropped. If it is fewer than
-        were given, the time was up, or the storage has been closed; add the others again.
+        A fragment is handled if it was stored, was already known, or was dropped as too old. If fewer are
+        handled than were given, on time-out or because the storage was closed, add the rest again.
 
         Raises:
-            ClosedError: if the storage is closed, or has been before it was done with the first.
+            ClosedError: if the storage is closed before the first is handled.
         """
 
     @abstractmethod
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
-        """Return `n` different fragments, or none if there are not as many before the time is up.
+        """Return `n` different fragments, or none if there are fewer at the time-out.
 
-        version: of the weights that are to learn from them, as for `new_version`.
+        version: current version of the weights, as for `new_version`.
 
         Raises:
-            ValueError: if the storage can never hold as many.
-            ClosedError: as `add`.
+            ValueError: if the storage can never hold so many.
+            ClosedError: if the storage is closed.
         """
 
     def borrow(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
-        """Return what `fetch` does, for readers that change nothing: so nothing need be copied."""
+        """As `fetch`, for callers that do not modify the fragments, so that none need be copied."""
         return self.fetch(n, timeout_s, version)
 
     @abstractmethod
     def prepared(self) -> int:
-        """Return how many fragments can be fetched now."""
+        """Return the number of fragments that can be fetched now."""
 
     @abstractmethod
     def new_version(self, version: int) -> None:
-        """Say which version of the weights there is now; what has become too old by it is dropped.
+        """Set the current version of the weights, and drop fragments that are too old for it.
 
-        Versions never go back: one below the highest so far changes nothing.
+        Versions never decrease: a lower one has no effect.
         """
 
     def counts(self) -> dict[str, int]:
-        """Return how many fragments were added and where they went, by name, for messages and logs.
+        """Return counts of fragments by outcome, for messages and logs. Empty by default.
 
-        `stale` are those that were dropped because they were too old. The default says nothing.
+        `stale` is the number of those dropped as too old.
         """
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Drop all fragments and wake all who wait; may be called twice."""
+        """Drop all fragments, and wake all waiting calls. Idempotent."""

@@ -1,7 +1,7 @@
-"""The memory of a fragment that is not full yet.
+"""The memory of an unfinished fragment.
 
-Observations have one row more than the rest: row t + 1, the observation after step t, is where the next step
-is going to find what its action answers, so each observation is copied once.
+Observations have one more row than other fields. Row t + 1, the observation after step t, is also the one
+before the action of the next step, so each observation is copied only once.
 
     observation   o0 o1 o2 .. oL      o0 with the first step, o(t+1) with step t
     all else      s0 s1 .. s(L-1)
@@ -22,7 +22,7 @@ from parllel.distributed.rollouts.fragments.sample_fragment import FragmentKey, 
 from parllel.types import Tree
 
 OBSERVATION = "env.observation"
-# All that steps bring; what fragments count themselves is added to it.
+# The fields of steps. Fragments add some of their own.
 FIELDS = (
     OBSERVATION,
     "env.reward",
@@ -33,28 +33,27 @@ FIELDS = (
     "agent.agent_info",
     "agent.observation",
 )
-# The place of a leaf in the list, the places below a node, or None where nothing is stored.
+# Index of a leaf in the list, the indices below a node, or None where nothing is stored.
 _Places: TypeAlias = "int | dict[str, _Places] | None"
 
 
 class FragmentLayout:
-    """Names, shapes and types of all leaves, taken from an example of each field.
+    """Names, shapes and dtypes of all leaves, taken from an example of each field.
 
-    Walking through trees costs more than copying the few numbers of a step, so it is done once for each
-    source, and not for each fragment.
+    Walking trees costs more than copying the few numbers of a step, so it is done once for each source rather
+    than for each fragment.
 
     Args:
-        fields: examples by the names of `FIELDS`; None for what is not stored.
-        cell: number of dimensions of the examples that are no part of a cell: 0 for those of a step, 2 for
-            [T, B, ...].
-        length: most rows of a fragment.
+        fields: examples by the names of `FIELDS`; None for fields that are not stored.
+        cell: number of leading dimensions of the examples before a cell: 0 for a step, 2 for [T, B, ...].
+        length: maximum number of rows of a fragment.
 
     Attributes:
-        length: the argument of that name.
-        paths: of the leaves; those of the observation come first.
+        length: maximum number of rows.
+        paths: paths of the leaves; the observation's come first.
         cells: shape and dtype of a cell of each leaf.
-        n_observation: how many leaves an observation has.
-        memory: shape and dtype of each leaf of a fragment, with one row more for observations.
+        n_observation: number of leaves of an observation.
+        memory: shape and dtype of each leaf of a fragment, with one more row for observations.
     """
 
     def __init__(self, fields: Mapping[str, Tree], cell: int, length: int) -> None:
@@ -68,7 +67,7 @@ class FragmentLayout:
             ((length + (i < self.n_observation), *shape), dtype)
             for i, (shape, dtype) in enumerate(self.cells)
         ]
-        # By the names that they have in the nodes of a fragment.
+        # By their names in the nodes `env` and `agent` of a fragment.
         self._env, self._agent = (
             {
                 name.removeprefix(node): self._places[name]
@@ -85,17 +84,17 @@ class FragmentLayout:
         if parts is not None:
             return {name: self._place(part, f"{path}.{name}", cell) for name, part in parts.items()}
         array = np.asarray(example)
-        # As everywhere else numbers of Python, which have no type of their own, are stored as float32.
+        # As everywhere, Python floats, which have no numpy dtype, are stored as float32.
         dtype = np.dtype(np.float32) if type(example) is float else array.dtype
         self.paths.append(path)
         self.cells.append((array.shape[cell:], dtype))
         return len(self.paths) - 1
 
     def leaves_of(self, fields: Mapping[str, Tree]) -> list[Any]:
-        """Return the leaves of fields with the same names, in the order of `paths`.
+        """Return the leaves of fields of the same structure, in the order of `paths`.
 
         Raises:
-            ValueError: if other nodes or leaves are there than in the examples.
+            ValueError: if the structure differs from the examples.
         """
         leaves: list[Any] = []
         for name, places in self._places.items():
@@ -103,7 +102,7 @@ class FragmentLayout:
         return leaves
 
     def observation_of(self, observation: Tree) -> list[Any]:
-        """Return the leaves of one more observation; see `leaves_of`."""
+        """Return the leaves of an observation, as `leaves_of`."""
         leaves: list[Any] = []
         _collect(self._places[OBSERVATION], observation, OBSERVATION, leaves)
         return leaves
@@ -112,11 +111,11 @@ class FragmentLayout:
         """Return the value of leaf `i` in one step as an array.
 
         Raises:
-            ValueError: if it has another shape than the example, or a type that would lose something.
+            ValueError: if its shape differs from the example's, or its dtype is of another kind.
         """
         array = np.asarray(value)
         shape, dtype = self.cells[i]
-        # numpy would broadcast a wrong shape over the row, and cut fractions off for an integer.
+        # numpy would broadcast a wrong shape over the row, and truncate fractions to integers.
         fits = array.dtype == dtype or np.can_cast(array.dtype, dtype, "same_kind")
         if array.shape != shape or not fits:
             raise ValueError(
@@ -126,15 +125,15 @@ class FragmentLayout:
         return array
 
     def observation(self, leaves: Sequence[NDArray[Any]]) -> Tree:
-        """Return an observation from a list that begins with its leaves."""
+        """Build an observation from a list that begins with its leaves."""
         return _tree(self._places[OBSERVATION], leaves)
 
     def env(self, leaves: Sequence[NDArray[Any]]) -> dict[str, Tree]:
-        """Return what steps bring to `env`, from a list of all leaves."""
+        """Build the fields of `env` from a list of all leaves."""
         return {name: _tree(places, leaves) for name, places in self._env.items()}
 
     def agent(self, leaves: Sequence[NDArray[Any]]) -> dict[str, Tree]:
-        """Return what steps bring to `agent`, from a list of all leaves."""
+        """Build the fields of `agent` from a list of all leaves."""
         return {name: _tree(places, leaves) for name, places in self._agent.items()}
 
 
@@ -164,16 +163,16 @@ def _tree(places: _Places, leaves: Sequence[NDArray[Any]]) -> Tree:
 
 
 class RunningFragment:
-    """Rows of one environment, written one by one or several at a time, that become a SampleFragment.
+    """Rows of one environment, written singly or in blocks, that become a SampleFragment.
 
     Args:
-        layout: what a row consists of, and how many there are at most.
-        padded: whether the fragment has as many rows however many are written, the others zero.
+        layout: leaves of a row, and maximum number of rows.
+        padded: True if the fragment always has the maximum number of rows, padded with zeros.
         initial_rnn_state: recurrent state before step 0 [...], None if there is none.
 
     Attributes:
-        rows: how many have been written.
-        final_observations: last observations of truncated episodes, by row.
+        rows: number of rows written.
+        final_observations: final observations of truncated episodes, by row.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class RunningFragment:
     ) -> None:
         self._layout, self._padded = layout, padded
         self._initial_rnn_state = None if initial_rnn_state is None else copied(initial_rnn_state)
-        # Made with the first row.
+        # Allocated with the first row.
         self._leaves: list[NDArray[Any]] = []
         self._first: NDArray[np.bool_]
         self._version: NDArray[np.int64]
@@ -190,16 +189,16 @@ class RunningFragment:
 
     @property
     def left(self) -> int:
-        """How many rows are left."""
+        """Number of rows left."""
         return self._layout.length - self.rows
 
     @property
     def oldest_version(self) -> int:
-        """The lowest version so far; there must be a row."""
+        """The lowest version so far. Requires at least one row."""
         return int(self._version[: self.rows].min())
 
     def _allocate(self) -> None:
-        # Nothing is read that was not written, unless there is padding.
+        # Zeros are needed for padding only; otherwise every cell is written before it is read.
         make = np.zeros if self._padded else np.empty
         self._leaves = [make(shape, dtype) for shape, dtype in self._layout.memory]
         self._first = make(self._layout.length, bool)
@@ -210,16 +209,16 @@ class RunningFragment:
     ) -> None:
         """Write one row.
 
-        leaves: of the step.  after: of the observation that follows it.
+        leaves: leaves of the step.  after: leaves of the observation after it.
 
         Raises:
-            ValueError: if a shape or a type does not fit.
+            ValueError: if a shape or dtype does not fit.
         """
         row, seen, check = self.rows, self._layout.n_observation, self._layout.check
         if not self._leaves:
             self._allocate()
         for i, target in enumerate(self._leaves):
-            # Elsewhere the step before has written the observation.
+            # In all other cases the step before has written the observation.
             if i >= seen or row == 0 or first:
                 target[row] = check(i, leaves[i])
             if i < seen:
@@ -247,7 +246,7 @@ class RunningFragment:
         self.rows += 1
 
     def put_after(self, observation: Tree) -> None:
-        """Write another observation than the next one after the last row."""
+        """Overwrite the observation after the last row."""
         after = self._layout.observation_of(observation)
         for i, (target, leaf) in enumerate(zip(self._leaves[: len(after)], after, strict=True)):
             target[self.rows] = self._layout.check(i, leaf)
@@ -261,12 +260,12 @@ class RunningFragment:
         first: NDArray[np.bool_],
         version: int,
     ) -> None:
-        """Write some rows of a batch.
+        """Write several rows of a batch.
 
-        leaves: [T, B, ...], those of the observation [T + 1, B, ...].  first: [T, B].
+        leaves: [T, B, ...], for observations [T + 1, B, ...].  first: [T, B].
         """
         seen, n = self._layout.n_observation, rows.stop - rows.start
-        # With the observation of the row before, which is there already unless the fragment begins here.
+        # One more row of observations; the first is already there unless the fragment begins here.
         observed, others = (slice(rows.start, rows.stop + 1), column), (rows, column)
         sources = [leaf[observed] for leaf in leaves[:seen]]
         sources += [leaf[others] for leaf in leaves[seen:]]
@@ -285,13 +284,13 @@ class RunningFragment:
         self._version[begin:end] = version
 
     def finish(self, key: FragmentKey, *, aborted: bool, instance_id: str = "") -> SampleFragment:
-        """Return the fragment, to which the memory belongs from now on.
+        """Return the fragment, which then owns the memory.
 
-        aborted: whether the episode broke off after the last row.  instance_id: of the producer.
+        aborted: True if the episode broke off after the last row.  instance_id: identifies the producer.
         """
         n, layout = self.rows, self._layout
         kept = layout.length if self._padded else n
-        # Made before the observations are cut to as many rows as the rest.
+        # Taken before observations are cut to the number of rows of the other fields.
         after = [leaf[n, ...] for leaf in self._leaves[: layout.n_observation]]
         leaves = [leaf[:kept] for leaf in self._leaves]
         env, agent = layout.env(leaves), layout.agent(leaves)
@@ -329,6 +328,6 @@ def copied(tree: Tree) -> Tree:
 
 def _copied(leaf: Any) -> NDArray[Any]:
     array = np.array(leaf)
-    # Several readers may share it.
+    # Read-only, as several readers may share it.
     array.setflags(write=False)
     return array

@@ -1,4 +1,4 @@
-"""Rollout workers on Ray: on one machine or on many.
+"""Rollout workers on Ray, on one machine or many.
 
     trainer     RayRollouts --- weights, stop ----> RolloutManager (actor) --- starts, watches ---+
                 RayEpisodeStatistics <--- episodes -- statistics actor <---------------+          |

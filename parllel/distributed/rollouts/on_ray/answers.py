@@ -1,4 +1,4 @@
-"""Wait for what an actor answers, never for ever."""
+"""Results of actor calls, always awaited with a time-out."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from parllel.errors import WorkerDiedError, WorkerTimeoutError, WorkerTracebackError
 
-# How long an actor may take beyond what it was asked to wait: a busy machine, a message lost and sent again.
+# Time allowed beyond the time that a call itself waits: for a busy machine, or a message that is sent again.
 LATE_S = 30.0
-# How long one may take to start, on a machine that has much else to do.
+# Time-out for the start of an actor, on a busy machine.
 START_S = 120.0
-# Of what Ray says of a death, which goes on for a page.
+# Limit for Ray's description of a death, which fills a page.
 _MAX_CHARACTERS = 600
 _CAUSE = "The actor is dead because "
 
 
 def answer(reference: Any, who: str, doing: str, timeout_s: float = LATE_S) -> Any:
-    """Return what an actor's method returned.
+    """Return the result of an actor call.
 
     who, doing: the actor and its method, for messages.
 
     Raises:
         WorkerDiedError: if the actor has died.
         WorkerTimeoutError: if it does not answer in time.
-        Exception: what the method raised, as itself.
+        Exception: the exception that the method raised, with its own class.
     """
     try:
         return ray.get(reference, timeout=timeout_s)
     except RayTaskError as error:
         text = f"{who}: {doing}; traceback of the actor:\n\n{error}"
-        # Ray raises a mixture of its own class and this one; None is what could not be pickled.
+        # Ray raises a mixture of its own class and the original; `cause` is None if it was not picklable.
         cause = error.cause if isinstance(error.cause, Exception) else error
         raise cause from WorkerTracebackError(text)
     except RayActorError as error:
@@ -45,7 +45,7 @@ def answer(reference: Any, who: str, doing: str, timeout_s: float = LATE_S) -> A
 
 
 def why(error: BaseException) -> str:
-    """Return in one line what Ray says of a death, or of whatever else went wrong."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    # Before it are the numbers of the actor, by which it is not known here.
-    return said[max(said.find(_CAUSE), 0) :][:_MAX_CHARACTERS]
+    """Return Ray's description of an error or a death in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    # Preceded by Ray's ids of the actor, which mean nothing to users.
+    return text[max(text.find(_CAUSE), 0) :][:_MAX_CHARACTERS]

@@ -1,10 +1,10 @@
-"""The replay buffer of a run on Ray, in a process of its own.
+"""The actor that holds the replay buffer of a run on Ray.
 
     RolloutWorkerWrapper  -- add -->  BufferActor (a ReplayBuffer)  <-- fetch, new_version --  trainer
 
-One event loop does all of it, so no lock is needed between two `await`. What changes the entries wakes all
-that look at them, and these look again. Workers wait for room in the order of their calls, and only the
-first of them looks: room for eight fragments must not make a thousand workers send theirs.
+One event loop runs all methods, so no lock is needed between two `await`s. Each change of the entries wakes
+all waiting calls, which check again. Workers wait for room in the order of their calls, and only the first in
+line checks: room for eight fragments must not make a thousand workers send theirs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from parllel.distributed.rollouts.fragments.replay_buffer import MAX_PRODUCERS, 
 from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 
-# A worker that was given room is sending its fragments: the next in line waits this long for them.
+# Pause before the next in line is served, in which the worker that was promised room sends its fragments.
 _PROMISED_S = 2e-3
-# Under which those that came longest ago are counted together.
+# Name under which the producers heard of longest ago are counted together.
 EARLIER = "earlier producers"
 
 
@@ -28,7 +28,7 @@ class BufferActor:
     """A ReplayBuffer of packed fragments.
 
     Args:
-        arguments: of the ReplayBuffer.
+        arguments: arguments of the ReplayBuffer.
     """
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -36,14 +36,15 @@ class BufferActor:
         self._buffer = ReplayBuffer(**arguments)
         self._changed = asyncio.Event()
         self._first = asyncio.Lock()  # held by the first in line
-        self._added_by: dict[str, int] = {}  # by producer; the one of the last fragment is the last
+        self._added_by: dict[str, int] = {}  # by producer, the most recent one last
 
     async def add(self, packed: Sequence[PackedFragment], timeout_s: float) -> int:
         """Add fragments, as `ReplayBufferInterface.add`."""
         deadline, done = monotonic() + timeout_s, 0
         while True:
             before = self._buffer.counts()["added"]
-            # Without a wait in there, which would hold up everyone.
+            # Only what has not been handled yet; a repeated fragment counts as handled.
+            # With a time-out of 0, because a wait inside would block the event loop.
             now = self._buffer.add(packed[done:], 0.0)  # type: ignore[arg-type]
             if added := self._buffer.counts()["added"] - before:
                 self._count(packed[done].key[0], added)
@@ -60,7 +61,7 @@ class BufferActor:
             counts[EARLIER] = counts.pop(EARLIER, 0) + counts.pop(oldest)
 
     async def await_room(self, timeout_s: float) -> bool:
-        """Wait until a fragment more would fit; return False if the time was up before."""
+        """Wait until there is room for a fragment. Returns False on time-out."""
         deadline = monotonic() + timeout_s
         if self._first.locked():
             try:
@@ -68,7 +69,7 @@ class BufferActor:
             except asyncio.TimeoutError:
                 return False
         else:
-            await self._first.acquire()  # which waits for nothing, so that 0 seconds are enough
+            await self._first.acquire()  # does not wait, so it works with a time-out of 0
         pause_s = 0.0
         try:
             while self._buffer.prepared() >= self._buffer.capacity:
@@ -77,29 +78,31 @@ class BufferActor:
             pause_s = _PROMISED_S
             return True
         finally:
+            # Also after a time-out, or nobody else would ever be first.
             asyncio.get_running_loop().call_later(pause_s, self._first.release)
 
     async def fetch(self, n: int, timeout_s: float, version: int | None) -> list[PackedFragment]:
         """Return fragments, as `ReplayBufferInterface.fetch`."""
         deadline = monotonic() + timeout_s
+        # Before the first look, so that no fragment is returned that is too old for the caller.
         if version is not None:
             await self.new_version(version)
         while True:
             found: list[Any] = self._buffer.fetch(n, 0.0)
             if found:
-                self._wake()
+                self._wake()  # there is room
             if found or not await self._wait(deadline):
                 return found
 
     async def new_version(self, version: int) -> None:
-        """Drop what has become too old."""
+        """Drop fragments that have become too old."""
         before = self._buffer.version
         self._buffer.new_version(version)
         if self._buffer.version > before:
             self._wake()
 
     async def prepared(self) -> int:
-        """Return how many fragments can be fetched now."""
+        """Return the number of fragments that can be fetched now."""
         return self._buffer.prepared()
 
     async def counts(self) -> dict[str, int]:
@@ -107,23 +110,24 @@ class BufferActor:
         return self._buffer.counts()
 
     async def added(self) -> dict[str, int]:
-        """Return by producer how many different fragments have been added, those too old included.
+        """Return the number of different fragments added by each producer, including stale ones.
 
-        Of very many producers, those that came longest ago are one, `EARLIER`.
+        Beyond a limit, the producers heard of longest ago are counted together as `EARLIER`.
         """
         return dict(self._added_by)
 
     async def close(self) -> None:
-        """Drop all fragments, and let calls that wait raise ClosedError."""
+        """Drop all fragments. Waiting calls raise ClosedError."""
         self._buffer.close()
         self._wake()
 
     def _wake(self) -> None:
+        # A new event for later waiters, since one that is set would never block again.
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def _wait(self, deadline: float) -> bool:
-        """Wait for a change; return False once the time is up."""
+        """Wait for a change. Returns False on time-out."""
         left_s = deadline - monotonic()
         if left_s <= 0:
             return False

@@ -1,11 +1,11 @@
-"""Weights of one version, as workers fetch them.
+"""The weights of one version in Ray's object store, from which workers fetch them.
 
     trainer   weights, as an argument  -->  RolloutManager, which puts them and keeps the reference
     workers   the reference  <--  RolloutManager, in answer to a report
 
-The process that hands a reference on also owns the object. With the trainer as owner, each process that was
-handed it by another would leave some 0.3 kB in the trainer for each version, as Ray 2.60 keeps books of those
-that borrow (0.4 kB were measured with Ray alone, and 0.002 kB this way).
+The manager puts the weights because the process that distributes a reference should own the object. With the
+trainer as owner, each borrowing process would leave some 0.3 kB in the trainer for each version, as Ray 2.60
+keeps records of borrowers (0.4 kB were measured with Ray alone, and 0.002 kB this way).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from parllel.types import State
 
 @dataclass(frozen=True)
 class Publication:
-    """Version, reference and fingerprint as one value, so that none can belong to other weights.
+    """Version, reference and fingerprint of weights, in one immutable value.
 
     Attributes:
-        version: of the weights.
-        fingerprint: of their bits.
-        reference: in a tuple of one: Ray replaces a reference at top level by what it leads to. It is the
-            manager's: the object is there as long as the manager, or a process that has this, keeps it.
+        version: version of the weights.
+        fingerprint: checksum of the weights.
+        reference: a tuple of one, because Ray resolves references at top level. The manager owns the object,
+            which exists as long as the manager or another process keeps the reference.
     """
 
     version: int
@@ -41,15 +41,15 @@ class Publication:
     def of(cls, weights: State, version: int, fingerprint: str) -> Publication:
         """Put weights into the object store, once for all workers.
 
-        fingerprint: of the weights as the trainer has them.
+        fingerprint: checksum that the trainer computed.
         """
         return cls(version, fingerprint, (ray.put(weights),))
 
     def fetch(self) -> State:
-        """Return the weights as views of the object store, read-only: copy them and drop them.
+        """Return the weights as read-only views of the object store; copy them, and drop the views.
 
         Raises:
-            ValueError: if they are not those that were published.
+            ValueError: if their checksum differs from the trainer's.
         """
         weights: State = answer(self.reference[0], "RolloutWorkerWrapper", "weights", LATE_S)
         if (found := fingerprint_of(weights)) != self.fingerprint:
@@ -61,8 +61,8 @@ class Publication:
 
 def fingerprint_of(weights: State) -> str:
     """Return a checksum of names, shapes, dtypes and bits."""
-    # Each worker computes it before it can act by the weights. It is to find mistakes, not forgeries, and a
-    # cryptographic digest of ten megabytes takes five times as long.
+    # Computed by every worker before it uses the weights. It detects mistakes, not forgeries; a cryptographic
+    # digest of ten megabytes takes five times as long.
     checksum = 0
     for path, leaf in buffer_leaves(weights):
         array = np.ascontiguousarray(leaf)

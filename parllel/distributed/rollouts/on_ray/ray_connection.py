@@ -1,4 +1,4 @@
-"""Notice that the Ray with a run's actors has been shut down, before anything is asked of it."""
+"""Checks that this process is still connected with the Ray that runs its actors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from parllel.errors import WorkerDiedError
 
 
 class RayConnection:
-    """The connection of a process with Ray, as it was when actors were started.
+    """The connection of this process with Ray at the time its actors were started.
 
-    To be asked before each call of Ray: without a connection a call starts another Ray, and waits there for
-    objects that are gone.
+    Check it before each call of Ray: without a connection, a call would start another Ray, and wait there for
+    objects that no longer exist.
     """
 
     def __init__(self) -> None:
@@ -19,22 +19,22 @@ class RayConnection:
 
     @property
     def holds(self) -> bool:
-        """Whether the connection is still there."""
+        """Whether the connection is still the same."""
         return ray.is_initialized() and _here() == self._here
 
     def check(self, doing: str) -> None:
-        """Raise a WorkerDiedError if it is not.
+        """Raise WorkerDiedError if the connection is lost.
 
-        doing: who asks, and what for.
+        doing: the caller and its operation, for the message.
         """
         if not self.holds:
             raise WorkerDiedError(
                 f"{doing}: the Ray with its actors was shut down, or this process disconnected; leave that "
-                "to RaySession.close, or do it after the workers, the statistics and the buffer are closed"
+                "to RaySession.close, or do it after closing the workers, the statistics and the buffer"
             )
 
 
 def _here() -> tuple[str, str]:
-    # Other nodes have other numbers, and so have other connections with one node.
+    # The job id changes with every connection, the node id with the node.
     context = ray.get_runtime_context()
     return context.get_node_id(), context.get_job_id()

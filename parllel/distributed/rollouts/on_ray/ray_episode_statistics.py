@@ -1,4 +1,9 @@
-"""Episodes of workers on Ray, on their way to the log."""
+"""Statistics of the episodes of workers on Ray, on their way to the trainer's log.
+
+    worker    EpisodeReporter  --- packed episodes --->  StatisticsActor  --- drain --->  trainer
+
+Neither side blocks the other: the trainer's call stays pending while it learns.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +25,34 @@ from parllel.types import Closeable
 
 
 class StatisticsActor:
-    """Keep packed episodes until the trainer takes them, unopened: their classes may be a script's."""
+    """Holds packed episodes until the trainer drains them. It cannot unpack classes of a script."""
 
     def __init__(self, capacity: int) -> None:
         end_with_raylet()
         self._waiting: deque[bytes] = deque(maxlen=capacity)
 
     def report(self, packed: bytes) -> None:
-        """Take episodes, as `pack` returns them."""
+        """Add packed episodes."""
         self._waiting.append(packed)
 
     def drain(self) -> list[bytes]:
-        """Return all since the last call."""
+        """Return all packed episodes since the last call."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
 
 class RayEpisodeStatistics(EpisodeStatistics, Closeable):
-    """EpisodeStatistics of the trainer, which gets the episodes of workers in other processes.
+    """The trainer's EpisodeStatistics for workers in other processes.
 
-    They come through an actor on the node of the process that makes this; `drain` waits for nothing. If the
-    actor dies, Ray starts it again: the episodes that were in it are missing in the log then.
+    Episodes arrive through an actor on this process's node; `drain` never waits. If the actor dies, Ray
+    restarts it, and the log lacks the episodes that were in it.
 
     Args:
-        capacity: most episodes that wait for `drain`.
+        capacity: maximum number of episodes that wait for `drain`.
 
     Attributes:
-        actor: what workers report to.
+        actor: the actor that workers report to.
     """
 
     def __init__(self, capacity: int = 100_000) -> None:
@@ -56,17 +61,18 @@ class RayEpisodeStatistics(EpisodeStatistics, Closeable):
         self.actor: Any = start_actor(
             StatisticsActor, capacity, num_cpus=0, max_restarts=-1, scheduling_strategy=here()
         )
-        self._drained: Any = None  # what the actor has been asked for
+        self._drained: Any = None  # the pending reply to a `drain` call
         self._closed = False
 
     def drain_tasks(self) -> list[tuple[str, TrajInfo]]:
         """Return the episodes that have arrived since the last call, each with its task."""
-        # Without Ray there is nothing more to come.
+        # After Ray was shut down nothing more can arrive.
         if not self._closed and self._tie.holds:
             self._collect()
         return super().drain_tasks()
 
     def _collect(self) -> None:
+        # The call stays pending between calls of `drain`: its episodes have left the actor.
         if self._drained is None:
             self._drained = self.actor.drain.remote()
         if not ray.wait([self._drained], timeout=0)[0]:
@@ -77,10 +83,10 @@ class RayEpisodeStatistics(EpisodeStatistics, Closeable):
                 for task, trajs in cloudpickle.loads(packed).items():
                     self.report(trajs, task)
         except WorkerDiedError:
-            pass  # it is being started again, and the next call asks it
+            pass  # Ray restarts the actor, and the next call asks it
 
     def close(self) -> None:
-        """End the actor; may be called twice."""
+        """End the actor. Idempotent."""
         if not self._closed:
             self._closed = True
             self._drained = None
@@ -89,14 +95,14 @@ class RayEpisodeStatistics(EpisodeStatistics, Closeable):
 
 
 class EpisodeReporter:
-    """Send the episodes of one worker to the actor, and keep them while that is being started again."""
+    """Sends the episodes of one worker to the actor, and keeps them while the actor is being restarted."""
 
     def __init__(self, statistics: EpisodeStatistics, actor: Any) -> None:
         self._statistics, self._actor = statistics, actor
         self._unsent: bytes | None = None
 
     def send(self) -> None:
-        """Send what there is; wait for the acknowledgement, so that no more than this is on its way."""
+        """Send the collected episodes, and wait for the acknowledgement, so that only one call is pending."""
         if self._unsent is None:
             by_task: dict[str, list[TrajInfo]] = {}
             for task, traj in self._statistics.drain_tasks():
@@ -104,6 +110,7 @@ class EpisodeReporter:
             # By our own cloudpickle, see `RayRollouts`.
             self._unsent = cloudpickle.dumps(by_task) if by_task else None
         if self._unsent is not None:
+            # A dead actor is being restarted, so the same episodes are sent again next time.
             with suppress(WorkerDiedError):
                 answer(self._actor.report.remote(self._unsent), "EpisodeStatistics", "report")
                 self._unsent = None

@@ -1,4 +1,9 @@
-"""A replay buffer that any process of a Ray cluster can use."""
+"""A replay buffer for all processes of a Ray cluster.
+
+    workers   RayReplayBuffer.add  --- packed fragments --->  BufferActor  --- fetch --->  trainer
+
+Every wait has a time-out, so that the death of the actor or of its node ends it.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +22,35 @@ from parllel.distributed.rollouts.on_ray.ray_connection import RayConnection
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
 from parllel.errors import ClosedError, WorkerTimeoutError
 
-# Calls that the actor has at once: one of each worker that waits for room, and those of the trainer.
+# Concurrent calls of the actor: one for each worker that waits for room, and the trainer's.
 _MAX_CALLS = 10_000
-# Of fragments in one message.
+# Size of fragments in one message.
 _MAX_BYTES = 4 * 2**20
 
 
 class RayReplayBuffer(ReplayBufferInterface):
-    """A `ReplayBuffer` in an actor, on the node of the process that makes it.
+    """A `ReplayBuffer` in an actor on the node of the process that creates it.
 
-    It travels to other actors as what it is, and leads to the same fragments there. What is in it outlives
-    the workers that made it, and the nodes that they ran on.
+    Can be sent to other actors, where it accesses the same fragments. Fragments outlive the workers that
+    produced them, and the nodes these ran on.
 
     Args:
-        capacity: most fragments.
-        arguments: all others of `ReplayBuffer`.
+        capacity: maximum number of fragments.
+        arguments: further arguments of `ReplayBuffer`.
 
     Attributes:
-        actor: where the fragments are.
+        actor: the actor that holds the fragments.
 
     Raises:
         ValueError: as ReplayBuffer.
-        WorkerDiedError: by all methods once the actor is dead; what was in it is lost then.
+        WorkerDiedError: by all methods once the actor is dead; its fragments are lost.
     """
 
-    # Each question whether there is room now keeps the actor's loop busy for about a millisecond.
+    # Each call that asks for room costs the actor's loop about a millisecond.
     add_wait_s = 1.0
 
     def __init__(self, capacity: int, **arguments: Any) -> None:
-        # What it refuses is refused here: an actor whose constructor raises has died, and no more is known.
+        # Validates the arguments here: an actor whose constructor raises just dies, without the error.
         ReplayBuffer(capacity, **arguments)
         self.actor: Any = start_actor(
             BufferActor,
@@ -57,14 +62,14 @@ class RayReplayBuffer(ReplayBufferInterface):
         self._begin(owner=True)
         try:
             self._ask("prepared", wait_s=START_S)
-        except BaseException:  # Ctrl-C too: no one has this object to close it
+        except BaseException:  # includes Ctrl-C: nobody holds this object to close it
             self.close()
             raise
 
     def _begin(self, *, owner: bool) -> None:
         self._owner, self._closed, self._full = owner, False, False
         self._tie = RayConnection()
-        # A question for fragments that was not waited for, and those that came of it and are left.
+        # A `fetch` call whose wait was cut short, and fragments from it that were not returned yet.
         self._unanswered: Any = None
         self._left: list[SampleFragment] = []
 
@@ -72,13 +77,13 @@ class RayReplayBuffer(ReplayBufferInterface):
         return _elsewhere, (self.actor,)
 
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
-        """Add fragments; see `ReplayBufferInterface.add`. Once this returns, they survive this process.
+        """Add fragments; see `ReplayBufferInterface.add`. They then survive the death of this process.
 
-        Those beyond some megabytes are not sent, whatever room there is.
+        Sends at most some megabytes at once, whatever room there is.
         """
         if not fragments:
             return 0
-        # Sent only to come back, fragments would cost a producer that waits more than one that works.
+        # After a refusal, ask for room before sending: fragments sent in vain are expensive.
         if self._full and not self._ask("await_room", timeout_s, wait_s=timeout_s):
             return 0
         packed, size = [], 0
@@ -86,7 +91,7 @@ class RayReplayBuffer(ReplayBufferInterface):
             check_kind("RayReplayBuffer: add", fragment, SampleFragment)
             packed.append(PackedFragment.of(fragment))
             size += len(packed[-1].content)
-            # Each message is in the object store of its node, which spills to disk what is too much for it.
+            # Each message occupies its node's object store, which spills to disk when it is full.
             if size >= _MAX_BYTES:
                 break
         done: int = self._ask("add", packed, timeout_s, wait_s=timeout_s)
@@ -96,15 +101,14 @@ class RayReplayBuffer(ReplayBufferInterface):
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
         """Return `n` fragments, or none; see `ReplayBufferInterface.fetch`.
 
-        What comes too late for a call, because the actor did not answer in time or Ctrl-C ended the wait, is
-        returned by the next ones.
+        Fragments that arrive too late, after a time-out or Ctrl-C, are returned by the next calls.
         """
         if self._unanswered is not None:
             self._left += self._fetched(timeout_s)
         missing = n - len(self._left)
         if missing > 0 or not self._left:
             self._check(f"fetch: {n}")
-            # Kept until it is answered: these fragments have left the buffer.
+            # Kept until it is answered, because these fragments have already left the buffer.
             self._unanswered = self.actor.fetch.remote(missing, timeout_s, version)
             self._left += self._fetched(timeout_s)
         if len(self._left) < n:
@@ -117,35 +121,36 @@ class RayReplayBuffer(ReplayBufferInterface):
         try:
             packed = answer(self._unanswered, "RayReplayBuffer", "fetch", timeout_s + LATE_S)
         except WorkerTimeoutError:
-            raise
+            raise  # the call stays pending, and its fragments are returned later
         except Exception:
-            self._unanswered = None
+            self._unanswered = None  # there will be no answer
             raise
         self._unanswered = None
-        return [one.unpack() for one in packed]
+        return [fragment.unpack() for fragment in packed]
 
     def prepared(self) -> int:
-        """Return how many fragments can be fetched now."""
+        """Return the number of fragments that can be fetched now."""
         number: int = self._ask("prepared")
         return number + len(self._left)
 
     def new_version(self, version: int) -> None:
-        """Say which version of the weights there is now."""
+        """Set the current version of the weights."""
         self._ask("new_version", version)
 
     def counts(self) -> dict[str, int]:
         """Return the counters of the ledger: added = accepted + stale + lost + queued."""
         counts: dict[str, int] = self._ask("counts")
+        # Fragments held here have left the actor but not reached the caller.
         left = len(self._left)
         return {**counts, "accepted": counts["accepted"] - left, "queued": counts["queued"] + left}
 
     def added(self) -> dict[str, int]:
-        """Return by producer how many different fragments have been added, those too old included."""
+        """Return the number of different fragments added by each producer, including stale ones."""
         added: dict[str, int] = self._ask("added")
         return added
 
     def close(self) -> None:
-        """End the actor, where this was made; elsewhere do nothing. May be called twice."""
+        """End the actor if this object created it; copies in other processes do nothing. Idempotent."""
         if self._owner and not self._closed:
             self._closed = True
             if self._tie.holds:

@@ -1,4 +1,10 @@
-"""The workers of a run on Ray, as the trainer sees them."""
+"""The trainer's interface to the workers of a run on Ray.
+
+    trainer   RayRollouts  --- publish, statuses, stop --->  RolloutManager (actor)  --->  workers (actors)
+              check        <--- one pending `notice` call --  answered when a worker fails
+
+The manager runs on the trainer's node, and dies with the trainer.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +33,26 @@ from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
 from parllel.system.processes.exceptions import raise_packed
 from parllel.types import State
 
-# How long one question for news waits at the manager.
+# Time-out of one `notice` call, which is then repeated.
 _NEWS_S = 3600.0
 
 
 class RayRollouts(Rollouts):
-    """Start workers on the nodes of a Ray cluster, and have them watched.
+    """Runs workers on the nodes of a Ray cluster, under supervision.
 
-    `build` is packed by our own cloudpickle before Ray carries it: Ray's copy of it pickles by name what a
-    resumed script has by value, and its workers could not import that. Workers look for modules where this
-    process does, as far as their nodes have the same folders.
+    `build` is packed by our own cloudpickle before Ray sends it: Ray's bundled copy would pickle by name what
+    a resumed script has by value, which its workers could not import. Workers import modules from the same
+    folders as this process, if their nodes have them.
 
     Args:
-        build: puts a worker together where it is to run.
-        n_workers: how many.
-        buffer, statistics: what workers send fragments and episodes to; not closed with this.
+        build: builds a worker in its actor.
+        n_workers: number of workers.
+        buffer, statistics: receive fragments and episodes; not closed with this object.
         options: resources and restarts of each worker.
 
     Raises:
-        ValueError: if the cluster does not have the resources.
-        TypeError: if `buffer` or `statistics` cannot be reached from other processes.
+        ValueError: if the cluster lacks the resources.
+        TypeError: if `buffer` or `statistics` is not the Ray version, which other processes can reach.
     """
 
     def __init__(
@@ -64,14 +70,14 @@ class RayRollouts(Rollouts):
         self._layout: PublishedLayout | None = None
         self._version: int | None = None
         self._news: Any = None
-        # What the manager has been asked for, and what it said before.
+        # The pending `statuses` call, and the result of the one before.
         self._asked: Any = None
         self._statuses: list[WorkerStatus] = []
         self._n_news, self._closed = 0, False
         self._tie = RayConnection()
         self._manager: Any = start_actor(
             RolloutManager,
-            # The empty name stands for the present folder, which is another where workers are.
+            # Absolute, because "" means the current folder, which differs in the workers.
             cloudpickle.dumps(
                 ([os.path.abspath(path) for path in sys.path], cloudpickle.dumps(build))
             ),
@@ -80,18 +86,18 @@ class RayRollouts(Rollouts):
             buffer,
             statistics.actor,
             num_cpus=0,
-            # The report of each worker waits there for news, and the trainer's calls must not wait for it.
+            # Each worker has one pending report there, which must not block the trainer's calls.
             max_concurrency=n_workers + 100,
             scheduling_strategy=here(),
         )
         try:
             self._ask("start", wait_s=START_S)
-        except BaseException:  # Ctrl-C too: no one has this object to close it
+        except BaseException:  # includes Ctrl-C: nobody holds this object to close it
             self._end_manager()
             raise
 
     def load_weights(self, weights: State, version: int) -> bool:
-        """Publish weights; workers fetch them when they can, each for itself."""
+        """Publish weights. Each worker fetches them with its next report."""
         self._check_open("load_weights")
         self.check()
         if self._layout is None:
@@ -104,8 +110,8 @@ class RayRollouts(Rollouts):
         return loaded
 
     def _first_layout(self) -> PublishedLayout:
-        """Wait until a worker is built, or has failed to be."""
-        # Later than the manager's own, whose error says more.
+        """Wait until the first worker is built. Raises if it failed."""
+        # Longer than the manager's own time-out, whose error is more specific.
         timeout_s = self._options.start_timeout_s + LATE_S
         left_s = timeout_s
         while left_s > 0:
@@ -118,19 +124,21 @@ class RayRollouts(Rollouts):
         hint = f"; {ended[-1].name} ended: {ended[-1].reason}" if ended else ""
         raise WorkerTimeoutError(
             f"RayRollouts: expected a worker to be built within {timeout_s:g} s, got "
-            f"none; {_free_resources()}, and each worker is to have {self._options.cpus:g} CPUs and "
+            f"none; {_free_resources()}, and each worker needs {self._options.cpus:g} CPUs and "
             f"{self._options.gpus:g} GPUs{hint}"
         )
 
     def check(self) -> None:
-        """Raise what ended a worker; warn of workers that are not started again."""
+        """Raise the error that ended a worker, and warn about workers that are parked or restarted."""
         if self._closed:
             return
         self._tie.check("RayRollouts: check")
+        # One call is always pending at the manager, so that news needs no polling there.
         if self._news is None:
             self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
         while ray.wait([self._news], timeout=0)[0]:
             notice = answer(self._news, "RolloutManager", "notice")
+            # Counted before it is raised, so that the next check reports the next one.
             self._n_news += notice is not None
             self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
             if notice is None:
@@ -140,19 +148,19 @@ class RayRollouts(Rollouts):
             warnings.warn(notice, RuntimeWarning, stacklevel=2)
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return what each start of a worker said last, as far as it has arrived here."""
+        """Return the last status of each start of a worker that has arrived here. Never blocks."""
         if not self._closed and self._tie.holds:
             if self._asked is None:
                 self._asked = self._manager.statuses.remote(fresh=False)
             elif ray.wait([self._asked], timeout=0)[0]:
                 asked, self._asked = self._asked, None
-                # A manager that died is what `check` raises.
+                # `check` raises the death of the manager.
                 with suppress(WorkerError):
                     self._statuses = answer(asked, "RolloutManager", "statuses")
         return self._statuses
 
     def ask_statuses(self) -> list[WorkerStatus]:
-        """Ask each worker that runs, and wait for the answers.
+        """Query all running workers, and wait for the answers.
 
         Raises:
             ClosedError: after `close`.
@@ -165,16 +173,16 @@ class RayRollouts(Rollouts):
         return self._statuses
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Stop all workers, kill those that do not end in time, and end the manager; may be called twice."""
+        """Stop all workers, kill those that do not end in time, and end the manager. Idempotent."""
         if self._closed:
             return
         self._closed = True
         try:
-            # A manager that is dead has taken its workers with it.
+            # If the manager is dead, so are its workers.
             with suppress(WorkerError):
                 self._statuses = self._ask("stop", timeout_s, wait_s=timeout_s)
         finally:
-            # After Ctrl-C too: what it had started ends with it.
+            # Also after Ctrl-C: killing the manager ends all that it started.
             self._end_manager()
 
     def _end_manager(self) -> None:
@@ -206,7 +214,7 @@ def _check(n_workers: int, buffer: object, statistics: object) -> None:
 
 
 def _check_room(n_workers: int, options: WorkerOptions) -> None:
-    """Raise a ValueError if there could never be so many workers: Ray would let them wait without a word."""
+    """Raise ValueError if the cluster can never run so many workers. Ray would let them wait silently."""
     nodes: list[Any] = ray.nodes()  # type: ignore[no-untyped-call]
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     room = sum(_room(node, options) for node in resources)
@@ -215,19 +223,19 @@ def _check_room(n_workers: int, options: WorkerOptions) -> None:
         raise ValueError(
             f"RayRollouts: n_workers: expected at most {room}, for {options.cpus:g} CPUs and "
             f"{options.gpus:g} GPUs each on nodes that have {have}, got {n_workers}; lower "
-            "WorkerOptions.cpus, which may be a part of one"
+            "WorkerOptions.cpus, which may be a fraction"
         )
 
 
 def _free_resources() -> str:
-    """Return which CPUs and GPUs of the cluster are not reserved, for messages."""
+    """Describe the free CPUs and GPUs of the cluster, for messages."""
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     return f"the cluster has {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free"
 
 
 def _room(node: dict[str, float], options: WorkerOptions) -> int:
-    """Return how many workers a node has room for."""
+    """Return the number of workers that fit on a node."""
     asked = {"CPU": options.cpus, "GPU": options.gpus}
-    # A little more, as parts of a CPU need not add up exactly.
+    # With a tolerance, because fractions of a CPU need not add up exactly.
     rooms = [int(node.get(name, 0) / part + 1e-6) for name, part in asked.items() if part]
     return min(rooms, default=1_000_000)

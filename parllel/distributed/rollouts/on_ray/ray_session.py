@@ -22,22 +22,22 @@ _ATTEMPTS = 2
 
 
 class RaySession(Closeable):
-    """Use the Ray that there is, or start one on this machine and end it afterwards.
+    """Uses an existing Ray, or starts one on this machine and shuts it down afterwards.
 
-    A Ray that this process is connected with already stays as it is, and goes on after `close`. So does a
-    cluster that is connected with by its address.
+    A Ray that this process is already connected with, or a cluster given by its address, keeps running after
+    `close`.
 
     Args:
-        address: "host:port" of a cluster, or "auto" for the one that this machine is part of: that of
-            RAY_ADDRESS, else of the last `ray start`, else any Ray that runs here. None: the Ray that this
-            process is connected with, else one that is started here.
-        num_cpus: that a Ray started here has to share out; by default as many as there are cores.
+        address: "host:port" of a cluster, or "auto" for the cluster of this machine: from RAY_ADDRESS,
+            else from the last `ray start`, else any Ray running here. None: the Ray that this process is
+            connected with, else a new one on this machine.
+        num_cpus: number of CPUs of a Ray started here; by default the number of cores.
         object_store_bytes: shared memory of a Ray started here.
 
     Raises:
-        ConnectionError: if there is no cluster at the address, or none can be started here.
-        InsufficientMemoryError: if there is not as much shared memory.
-        ValueError: if the address is something else, or is given to a process that is connected already.
+        ConnectionError: if there is no cluster at the address, or Ray cannot be started here.
+        InsufficientMemoryError: if there is too little shared memory.
+        ValueError: for an invalid address, or any address if this process is already connected.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RaySession(Closeable):
                     f"got {address!r}"
                 )
             return
-        # What other processes say would go through a progress bar; it is in Ray's log folder.
+        # Output of other processes would disturb the progress bar; it is in Ray's log folder anyway.
         arguments: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             _check_shared_memory(object_store_bytes)
@@ -65,12 +65,12 @@ class RaySession(Closeable):
             _check_address(address)
             try:
                 ray.init(address, **arguments)
-            # No token where one is asked for is an error of Ray, and a wrong one a failed connection.
+            # A missing token raises an error of Ray, and a wrong one a failed connection.
             except (ConnectionError, RuntimeError, RayError) as error:
                 raise ConnectionError(
-                    f"RaySession: address: expected that of a Ray cluster, got {address!r}: {why(error)}"
-                    "; one that was started with a token is to be given the same: set RAY_AUTH_MODE=token, "
-                    "and RAY_AUTH_TOKEN_PATH to its file"
+                    f"RaySession: address: expected the address of a Ray cluster, got {address!r}: "
+                    f"{why(error)}; if the cluster was started with a token, set RAY_AUTH_MODE=token, and "
+                    "RAY_AUTH_TOKEN_PATH to its file"
                 ) from None
         self._connected = True
         self._printed = _print_for_workers(False)
@@ -82,7 +82,7 @@ class RaySession(Closeable):
         return found
 
     def close(self) -> None:
-        """Disconnect, and end the Ray that was started here; may be called twice."""
+        """Disconnect, and shut down a Ray that was started here. Idempotent."""
         if self._connected and not self._closed:
             self._closed = True
             ray.shutdown()
@@ -95,10 +95,10 @@ def _start(**arguments: Any) -> None:
         try:
             ray.init("local", **arguments)
             return
-        # Ray raises just that, if one of its processes is not there within some seconds.
+        # Ray raises a plain Exception if one of its processes is not up within some seconds.
         except Exception as error:
-            ray.shutdown()  # those that are
-            # On a busy machine it may be later, and the second time most is in memory.
+            ray.shutdown()  # ends the processes that are up
+            # A busy machine may need a second attempt, for which the files are in memory.
             if attempt == _ATTEMPTS:
                 raise ConnectionError(
                     f"RaySession: Ray did not start here in {attempt} attempts: {why(error)}"
@@ -106,8 +106,9 @@ def _start(**arguments: Any) -> None:
 
 
 def _print_for_workers(enabled: bool) -> bool:
-    """Let Ray print for other processes or not, and return what it did before."""
-    # `log_to_driver` leaves out a page of text for each actor that dies; there is no public way to stop it.
+    """Enable or disable Ray's printing for other processes. Returns the setting before."""
+    # `log_to_driver=False` does not stop the page that is printed for each dead actor, nor does any public
+    # setting.
     worker: Any = ray_worker
     before: bool = getattr(worker, "_worker_logs_enabled", True)
     worker._worker_logs_enabled = enabled
@@ -115,7 +116,7 @@ def _print_for_workers(enabled: bool) -> bool:
 
 
 def _check_shared_memory(needed: int) -> None:
-    """Raise unless there is as much: Ray would take a file instead, which is slower by far."""
+    """Raise unless enough is free. Ray would silently use a file instead, which is far slower."""
     if os.path.isdir(_SHARED_MEMORY):
         free = shutil.disk_usage(_SHARED_MEMORY).free
         if free < needed:
@@ -126,34 +127,34 @@ def _check_shared_memory(needed: int) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise unless something listens there: Ray would try for a minute."""
-    said = repr(address)
+    """Raise unless a server listens there. Ray would retry for a minute."""
+    shown = repr(address)
     if address == "auto":
         address = _found_address()
-        said += f" (RAY_ADDRESS, or else the last `ray start`, names {address!r})"
+        shown += f" (RAY_ADDRESS, or else the last `ray start`, names {address!r})"
     host, _, port = address.rpartition(":")
-    # "ray://" is Ray's client, whose actors could not be placed beside this process.
+    # "ray://" is Ray's client, with which actors could not be placed on this process's node.
     if not host or "/" in host or not port.isdecimal():
         raise ValueError(
-            f"RaySession: address: expected 'host:port' of a cluster's head node, or 'auto', got {said}"
+            f"RaySession: address: expected 'host:port' of a cluster's head node, or 'auto', got {shown}"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise ConnectionError(
-            f"RaySession: address: expected that of a Ray cluster, got {said}: {error}"
+            f"RaySession: address: expected the address of a Ray cluster, got {shown}: {error}"
         ) from None
 
 
 def _found_address() -> str:
-    """Return what "auto" stands for."""
-    # There is no public way to ask.
+    """Return the address that Ray resolves "auto" to."""
+    # There is no public function for this.
     services: Any = ray_services
     try:
         found: str = services.canonicalize_bootstrap_address_or_die("auto")
     except ConnectionError:
         raise ConnectionError(
-            "RaySession: address: expected 'auto' to stand for one Ray that runs on this machine, found "
-            "none or several; start one with `ray start --head`, or give the host:port of a cluster"
+            "RaySession: address='auto': expected exactly one Ray running on this machine, found none or "
+            "several; start one with `ray start --head`, or give the host:port of a cluster"
         ) from None
     return found

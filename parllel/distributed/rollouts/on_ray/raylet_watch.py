@@ -1,4 +1,9 @@
-"""End an actor with the raylet of its node, which started it."""
+"""Ends an actor together with its parent, the raylet of its node.
+
+    raylet (parent)  --- ends --->  getppid changes  <--- polled by --- watch thread  ---> ends this process
+
+Every actor of this package calls it first.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,15 @@ import os
 import threading
 import time
 
-# At most so much later than the raylet.
+# Polling interval, and so the longest time that an actor outlives its raylet.
 _EVERY_S = 1.0
 
 
 def end_with_raylet() -> None:
-    """Let a thread end this process once its parent has ended.
+    """Start a thread that ends this process once its parent has ended.
 
-    Ray's own processes then look whether their parent is process 1. Where orphans go to another, to systemd
-    in a user's session for one, actors of a run that was killed would go on, and so would their environments.
+    Ray's own processes only check whether their parent is process 1. Where orphans get another parent, such
+    as systemd in a user's session, the actors of a killed run would go on, and so would their environments.
     """
     parent = os.getppid()
     threading.Thread(target=_watch, args=(parent,), name="raylet watch", daemon=True).start()
@@ -23,5 +28,5 @@ def end_with_raylet() -> None:
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_EVERY_S)
-    # Nothing can be saved: there is no way to any other process left.
+    # Without clean-up, as no other process can be reached any more.
     os._exit(1)

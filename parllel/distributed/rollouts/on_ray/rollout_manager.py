@@ -1,10 +1,10 @@
-"""Start workers, watch them, start them again, and tell them of new weights.
+"""The supervisor of the workers on Ray: starts and restarts them, and distributes new weights.
 
     trainer   publish, statuses, stop -->  RolloutManager  <-- report, answered by newer weights --  workers
-              notice <-- answered once a worker has raised, or is given up
+              notice <-- answered once a worker has raised or is parked
 
-One event loop does all of it. Each worker has a coroutine that waits for the end of its `run`: a death is
-noticed when Ray notices it, without polling. Workers belong to this actor, and die with it.
+One event loop runs all of it. Each worker has a coroutine that waits for the end of its `run`, so a death is
+noticed when Ray notices it, without polling. This actor owns the workers, and they die with it.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from parllel.system.processes.exceptions import pack_exception
 from parllel.system.processes.restart_budget import RestartBudget
 from parllel.types import State
 
-# Each costs the event loop some milliseconds: of a thousand workers, each reports every ten seconds.
+# A report costs the event loop some milliseconds, so each of a thousand workers reports every ten seconds.
 _REPORTS_PER_S = 100.0
 _MAX_REPORT_S = 10.0
-# How long an actor may take to say how it is.
+# Time-out for the status of an actor.
 _ANSWER_S = 2.0
-# Of starts that are over, all that are described each by itself: a run of weeks may have thousands.
+# Number of ended starts kept separately; older ones are summed up, as a run of weeks may have thousands.
 _MAX_ENDS = 300
 
 
 class Failure(NamedTuple):
-    """What ended a worker for good: its name, and the error packed by `pack_exception`."""
+    """The error that ended a worker for good, packed by `pack_exception`, and the worker's name."""
 
     worker: str
     error: bytes
 
 
 class RolloutManager:
-    """Supervise the wrappers of one run.
+    """Supervises the wrappers of one run.
 
     Args:
         build: as for `RolloutWorkerWrapper`.
-        n_workers: how many there are to be.
-        options: of each.
-        buffer: where fragments go.
-        statistics: the actor that gets episodes.
+        n_workers: number of workers.
+        options: resources and restarts of each worker.
+        buffer: storage for the fragments.
+        statistics: the actor that receives the episodes.
     """
 
     def __init__(
@@ -74,12 +74,13 @@ class RolloutManager:
         self._build, self._n_workers, self._options = build, n_workers, options
         self._buffer, self._statistics = buffer, statistics
         self._actors: dict[int, Any] = {}
-        self._placed: set[int] = set()  # workers whose present actor runs somewhere
+        self._placed: set[int] = set()  # workers whose current actor has been placed on a node
         # By name, in the order of their starts.
         self._statuses: dict[str, WorkerStatus] = {}
         self._added: dict[str, int] = {}  # fragments in the buffer, by name
         self._earlier: WorkerStatus | None = None  # the sum of the oldest ends
-        # Failures, and texts to warn of.
+        # Failures, and texts of warnings, read by the trainer by number: an answer that is lost can be
+        # requested again.
         self._notices: list[Failure | str] = []
         self._publication: Publication | None = None
         self._layout: PublishedLayout | None = None
@@ -89,51 +90,55 @@ class RolloutManager:
     # ------------------------------------------------------------------ what the trainer calls
 
     async def start(self) -> None:
-        """Start all workers, and return at once."""
+        """Start all workers, without waiting for them."""
         self._here = ray.get_runtime_context().current_actor
         self._tasks = [asyncio.create_task(self._keep(n)) for n in range(self._n_workers)]
 
     async def publish(self, weights: State, version: int, fingerprint: str) -> bool:
-        """Let workers have newer weights; return False, and do nothing, if they are not newer."""
+        """Offer weights to the workers. Returns False, without effect, unless they are newer."""
         if self._publication is not None and version <= self._publication.version:
             return False
+        # The old reference is dropped here; Ray frees its object once no worker holds it.
         self._publication = Publication.of(weights, version, fingerprint)
-        self._wake()
+        self._wake()  # answers all pending reports
         return True
 
     async def layout(self, timeout_s: float) -> PublishedLayout | None:
-        """Return what the workers can be given, once the first is built; None if the time is up."""
+        """Return the layout of the weights, once the first worker is built; None on time-out."""
         await self._wait(lambda: self._layout is not None, timeout_s)
         return self._layout
 
     async def notice(self, number: int, timeout_s: float) -> Failure | str | None:
-        """Return the notice of a number, once there is one; None if the time is up."""
+        """Return the notice with this number, once it exists; None on time-out."""
         await self._wait(lambda: len(self._notices) > number, timeout_s)
         return self._notices[number] if len(self._notices) > number else None
 
     async def statuses(self, *, fresh: bool) -> list[WorkerStatus]:
-        """Return what there is to say of each start of a worker.
+        """Return the status of each start of a worker.
 
-        fresh: whether those that run are asked now, instead of what they said some tenths of a second ago.
+        fresh: True to query running workers now; False for their last reports, some tenths of a second old.
         """
         if fresh:
             asked = [_answered(actor.status.remote()) for actor in self._actors.values()]
             for found in await asyncio.gather(*asked):
                 if found is not None:
                     self._note(found)
-        # The trainer hears of a dead buffer from its workers.
+        # None if the buffer is dead, which the trainer learns from the workers' errors.
         added: dict[str, int] | None = await _answered(self._buffer.actor.added.remote())
         self._added = self._added if added is None else added
-        settled = [_settled(one, self._added.get(name, 0)) for name, one in self._statuses.items()]
+        settled = [
+            _settled(status, self._added.get(name, 0)) for name, status in self._statuses.items()
+        ]
         earlier = [] if self._earlier is None else [self._earlier]
-        # Their last fragments have arrived or are lost by now, so that the sum stays as it is.
-        for one in [one for one in settled if one.phase == "died"][:-_MAX_ENDS]:
-            del self._statuses[one.name]
-            self._earlier = one if self._earlier is None else self._earlier.plus(one)
+        # Their last fragments have arrived or are lost by now, so the sum is final.
+        for old in [status for status in settled if status.phase == "died"][:-_MAX_ENDS]:
+            del self._statuses[old.name]
+            self._earlier = old if self._earlier is None else self._earlier.plus(old)
         return [*earlier, *settled]
 
     async def stop(self, timeout_s: float) -> list[WorkerStatus]:
-        """End all workers, those by force that do not end in time; return what there is to say of them."""
+        """Stop all workers, kill those that do not end in time, and return their statuses."""
+        # First, so that the supervisors do not take the coming ends for deaths, and restart the workers.
         self._stopping = True
         self._wake()
         actors = list(self._actors.values())
@@ -141,9 +146,11 @@ class RolloutManager:
             if number in self._placed:
                 actor.stop.remote()
             else:
-                ray.kill(actor)  # it could not answer
+                ray.kill(actor)  # not placed yet, so it cannot answer
+        # A supervisor ends with its worker, after recording the worker's final status.
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
+        # Both lists: a worker may have been replaced while `stop` waited.
         for actor in [*actors, *self._actors.values()]:
             ray.kill(actor)
         for name, status in self._statuses.items():
@@ -156,12 +163,13 @@ class RolloutManager:
     async def report(
         self, status: WorkerStatus, layout: PublishedLayout | None, known: int, wait_s: float
     ) -> Publication | None:
-        """Note what a worker has done; wait for weights newer than those it knows, and return them.
+        """Record a worker's status, then wait for weights newer than version `known`, and return them.
 
-        wait_s: for how long at the least; longer, if there are many workers.
+        wait_s: minimum time-out; longer if there are many workers.
         """
         wait_s = max(wait_s, min(self._n_workers / _REPORTS_PER_S, _MAX_REPORT_S))
         self._note(status)
+        # Workers share one script, so the first layout holds for all.
         if layout is not None and self._layout is None:
             self._layout = layout
             self._wake()
@@ -172,7 +180,7 @@ class RolloutManager:
         return self._publication is not None and self._publication.version > known
 
     def _note(self, status: WorkerStatus) -> None:
-        # What was on its way when a worker died says less than what is known of its end.
+        # A report that was in transit when its worker died must not overwrite the record of its end.
         before = self._statuses.get(status.name)
         if before is not None and before.phase not in ("starting", "running"):
             return
@@ -184,7 +192,7 @@ class RolloutManager:
     # ------------------------------------------------------------------ supervision
 
     async def _keep(self, number: int) -> None:
-        """Supervise a worker; what goes wrong here must not stay in a task that no one looks at."""
+        """Supervise a worker. Errors become notices, because nobody awaits this task's result."""
         try:
             await self._supervise(number)
         except Exception as error:
@@ -200,8 +208,8 @@ class RolloutManager:
             try:
                 end = await self._run(number, name)
                 if start > 1 and end is not None and end.kind == "raised":
-                    # The first start worked, so the script is right: this one met with something that may
-                    # have passed by the next, such as a full disk.
+                    # An error of the first start is taken for a mistake in the script. That one worked, so
+                    # this error may be transient, such as a full disk.
                     self._tell(f"{name} raised, and is started again: {end.text}")
                     raise _EndedError(f"it raised {end.text}")
             except _EndedError as ended:
@@ -224,7 +232,7 @@ class RolloutManager:
                 return
 
     async def _run(self, number: int, name: str) -> WorkerEnd | None:
-        """Start a worker and wait for its end; return what it raised.
+        """Start a worker, wait for its end, and return its error, if any.
 
         Raises:
             _EndedError: if it died, or could not be started.
@@ -239,7 +247,7 @@ class RolloutManager:
             self._here,
             num_cpus=options.cpus,
             num_gpus=options.gpus,
-            # The thread of `run`, and two for calls that must be answered meanwhile.
+            # One thread for `run`, and two for calls that must be answered meanwhile.
             max_concurrency=3,
             scheduling_strategy="SPREAD",
         )
@@ -249,13 +257,14 @@ class RolloutManager:
             self._note(
                 await asyncio.wait_for(_awaited(wrapper.status.remote()), options.start_timeout_s)
             )
+            # Its first answer shows that Ray has found room for it and its process runs.
             self._placed.add(number)
             end: WorkerEnd | None = await wrapper.run.remote()
-            # The last word, with what was sent while it closed.
+            # The final status, including what was sent during closing.
             if (status := await _answered(wrapper.status.remote(), LATE_S)) is not None:
                 self._note(status)
             if end is not None and end.kind == "unbuilt":
-                # At once, as there may be no worker at all until the restarts are used up.
+                # Reported at once: there may be no working worker until the restarts are used up.
                 self._tell(f"{name} could not be built: {end.text}")
                 raise _EndedError(f"it could not be built: {end.text}")
             return end
@@ -267,8 +276,8 @@ class RolloutManager:
         except RayError as death:
             raise _EndedError(why(death)) from None
         finally:
-            # What it had reserved is for another. And an actor that Ray cannot reach raises as a dead one
-            # does: it must not work on beside the one that takes its place.
+            # Frees its resources. Also, an actor that Ray cannot reach looks dead here but may still run: it
+            # must not go on next to its replacement.
             ray.kill(wrapper)
 
     def _end(self, name: str, phase: str, reason: str) -> None:
@@ -289,11 +298,12 @@ class RolloutManager:
     # ------------------------------------------------------------------ waiting
 
     def _wake(self) -> None:
+        # A new event for later waiters, since one that is set would never block again.
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def _wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until a condition holds, or the time is up."""
+        """Wait until a condition holds, or the time-out has passed."""
         deadline = monotonic() + timeout_s
         while not condition() and (left_s := deadline - monotonic()) > 0:
             with suppress(asyncio.TimeoutError):
@@ -301,27 +311,27 @@ class RolloutManager:
 
 
 class _EndedError(Exception):
-    """A worker has died, or could not be started."""
+    """A worker died, or could not be started."""
 
 
 async def _awaited(reference: Any) -> Any:
-    """Return what a reference leads to: asyncio wants a coroutine."""
+    """Await a Ray reference, in the coroutine that asyncio's functions require."""
     return await reference
 
 
 async def _answered(reference: Any, timeout_s: float = _ANSWER_S) -> Any:
-    """Return what a reference leads to; None if its actor is dead, or does not answer in time."""
-    # One that is stopped, or on a node that is cut off, must not hold up what is said of all others.
+    """Await a Ray reference; None if its actor is dead or does not answer in time."""
+    # A stopped actor, or one on a disconnected node, must not hold up the statuses of all others.
     with suppress(RayError, asyncio.TimeoutError):
         return await asyncio.wait_for(_awaited(reference), timeout_s)
     return None
 
 
 def _settled(status: WorkerStatus, added: int) -> WorkerStatus:
-    """Return the status of a worker that has ended with a ledger that adds up.
+    """Balance the ledger in the status of an ended worker.
 
-    Its last report may be older than its last fragments. How many arrived is known from the buffer; what had
-    been made besides, as far as it had been reported, is lost.
+    Its last report may be older than its last fragments. The buffer knows how many arrived; others that were
+    reported as produced are lost.
     """
     if status.phase in ("starting", "running") or not (status.counts or added):
         return status

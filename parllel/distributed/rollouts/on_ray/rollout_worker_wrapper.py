@@ -1,11 +1,11 @@
 """One rollout worker in an actor.
 
     manager  run          -->  worker's thread:   build, act, step, cut --> sender thread --> RayReplayBuffer
-             report       <--  follower's thread: what the worker has done, then wait for newer weights
+             report       <--  follower's thread: the worker's status, then wait for newer weights
              publication  -->                     fetch, copy, load_weights --> worker's thread
              stop         -->  (a third thread, so that it is answered whatever the others wait for)
 
-The follower alone talks with the manager. An error on one thread ends the others; `run` returns it.
+Only the follower calls the manager. An error on one thread ends the others, and `run` returns it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.distributed.rollouts.rollout_worker import BuildWorker, RolloutWorker, WorkerContext
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 
-# How long the manager keeps a report waiting for newer weights, so how old its picture of a worker can be.
+# How long the manager holds a report for newer weights, and so the age of the statuses that it has.
 REPORT_S = 0.5
 
 
 class RolloutWorkerWrapper:
-    """Build a worker, run it, and keep it supplied with weights.
+    """Builds a worker, runs it, and supplies it with weights.
 
     Args:
         build: `sys.path` of the trainer and a `BuildWorker`, packed by our own cloudpickle.
-        name: of the worker.
-        buffer: where its fragments go.
-        statistics: the actor that gets its episodes.
+        name: name of the worker.
+        buffer: storage for its fragments.
+        statistics: the actor that receives its episodes.
         manager: the actor that started this one.
     """
 
@@ -62,31 +62,31 @@ class RolloutWorkerWrapper:
     # ------------------------------------------------------------------ what the manager calls
 
     def run(self) -> WorkerEnd | None:
-        """Work until `stop`; return what went wrong, None if nothing did."""
+        """Work until `stop`. Returns the error that ended the worker, None if there was none."""
         try:
             with ExitStack() as stack:
                 self._worker = self._built(stack)
                 follower = threading.Thread(target=self._follow, name="follower", daemon=True)
                 follower.start()
                 stack.callback(follower.join, LATE_S)
-                stack.callback(self._stopping.set)  # before it is waited for
-                # Without them it would make experience with weights that are not the trainer's. The follower
-                # ends this wait if the manager does not answer any more.
+                stack.callback(self._stopping.set)  # runs before the join
+                # Without the trainer's weights, its experience would be useless. The follower ends this wait
+                # if the manager no longer answers.
                 self._weights_came.wait()
                 if not self._stopping.is_set():
                     self._worker.run()
         except BaseException as error:
-            # What the follower met with comes first: the worker was stopped by it.
+            # An error of the follower takes precedence, because it stopped the worker.
             return WorkerEnd.of(self._error or error, built=self._worker is not None)
         return None if self._error is None else WorkerEnd.of(self._error, built=True)
 
     def _built(self, stack: ExitStack) -> RolloutWorker:
         context = WorkerContext(self._name, self._buffer, self._episodes, stack)
-        # Unpacked here, so that what its modules raise is reported as an error of the worker.
+        # Unpacked here, so that errors in its imports are reported as errors of the worker.
         worker = _unpacked(self._build)(context)
         check_kind("RayRollouts: build: its result", worker, RolloutWorker)
         stack.enter_context(worker)
-        # What is known of a worker, and what arrived of it, are brought together by the name.
+        # Statuses and arrived fragments are matched by this name.
         if (found := worker.status().name) != self._name:
             raise ValueError(
                 f"RayRollouts: build: expected a worker with producer=context.name, {self._name!r}, got "
@@ -95,14 +95,15 @@ class RolloutWorkerWrapper:
         return worker
 
     def stop(self) -> None:
-        """Let `run` return after the present turn."""
+        """Make `run` return after the current turn."""
         self._stopping.set()
         if self._worker is not None:
             self._worker.stop()
+        # Last: `run` wakes up if it still waits for weights, and then finds `_stopping` set.
         self._weights_came.set()
 
     def status(self) -> WorkerStatus:
-        """Return what the worker has done by now."""
+        """Return the worker's current status."""
         worker = self._worker
         status = WorkerStatus(self._name) if worker is None else worker.status()
         status.where = self._where
@@ -119,28 +120,30 @@ class RolloutWorkerWrapper:
                 self._worker.handler.agent.models()  # raises
             while not self._stopping.is_set():
                 self._reporter.send()
-                # The layout is of interest to the first publication alone.
+                # The manager needs the layout only until the first publication.
                 reference = self._manager.report.remote(
                     self.status(), None if known else layout, known, REPORT_S
                 )
+                # A manager that no longer answers ends this worker: nobody would ever stop it.
                 publication = answer(reference, self._name, "report", REPORT_S + LATE_S)
                 if publication is not None:
                     self._load(publication)
                     known = publication.version
-            self._reporter.send()
+            self._reporter.send()  # episodes that ended since the last report
         except BaseException as error:
             self._error = error
             self.stop()
 
     def _load(self, publication: Publication) -> None:
         assert self._worker is not None
-        # Copied there; this reference to the object store ends with the call.
+        # `load_weights` copies, so the view of the object store is released when this returns.
         self._worker.load_weights(publication.fetch(), publication.version)
         self._weights_came.set()
 
 
 def _unpacked(packed: bytes) -> BuildWorker:
-    """Return the function that builds the worker; its modules are looked for where the trainer does."""
+    """Unpack the function that builds the worker, after extending `sys.path` by the trainer's."""
+    # In two steps: the function's modules can be imported only once the path is extended.
     path, build = cloudpickle.loads(packed)
     sys.path += [folder for folder in path if folder not in sys.path]
     function: BuildWorker = cloudpickle.loads(build)

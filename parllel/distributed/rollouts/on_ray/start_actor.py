@@ -1,4 +1,4 @@
-"""Start actors of which Ray keeps no history."""
+"""Starting actors without Ray's history of their calls."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 def start_actor(kind: type, *arguments: Any, **options: Any) -> Any:
-    """Return the handle of a new actor; options are those of `ray.remote`.
+    """Start an actor with the options of `ray.remote`, and return its handle.
 
-    Otherwise Ray would record the stages of each call for its dashboard, and memory grow with the number of
-    calls, which a run has no bound for: an actor by some 20 bytes a call, a trainer by half of that.
+    Task events are disabled: Ray would record every call for its dashboard, and memory would grow without
+    bound during a run, by some 20 bytes per call in an actor and half of that in the trainer.
     """
     return ray.remote(kind).options(enable_task_events=False, **options).remote(*arguments)
 
 
 def here() -> Any:
-    """Return the scheduling strategy that keeps an actor on this process's node."""
+    """Return the scheduling strategy that places an actor on this process's node."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

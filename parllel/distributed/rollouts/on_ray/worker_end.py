@@ -1,4 +1,4 @@
-"""How a worker on Ray came to its end, if it was not killed."""
+"""The end of a worker on Ray that raised an error."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from parllel.system.processes.exceptions import pack_exception
 
 
 class WorkerEnd(NamedTuple):
-    """What a worker raised.
+    """The error that ended a worker.
 
     Attributes:
-        kind: "unbuilt" if the process of an environment died or took too long while the worker was built, so
-            that another start may help; "parked" if all environments have used up their restarts, so that
-            none will; "raised" for anything else. The first start of a worker ends the run by it, as it is
-            taken for a mistake in the script; a later start counts as one that died.
-        error: as `pack_exception` packs it.
-        text: the error in words.
+        kind: "unbuilt" if an environment's process died or timed out while the worker was built, so another
+            start may help; "parked" if all environments have used up their restarts, so none will; "raised"
+            for anything else. At the first start of a worker, "raised" ends the run, as it is taken for a
+            mistake in the script; a later start counts as died.
+        error: the error, packed by `pack_exception`.
+        text: message of the error.
     """
 
     kind: Literal["unbuilt", "parked", "raised"]
@@ -26,7 +26,7 @@ class WorkerEnd(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, *, built: bool) -> WorkerEnd:
-        """Return the end by an error, which came before or after the worker was built."""
+        """Classify an error that was raised before or after the worker was built."""
         kind: Literal["unbuilt", "parked", "raised"] = "raised"
         if isinstance(error, RestartsUsedUpError):
             kind = "parked"

@@ -1,4 +1,4 @@
-"""What is asked for each worker on Ray."""
+"""Resources and restarts of each worker on Ray."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class WorkerOptions:
     """Resources and restarts of each worker.
 
     Attributes:
-        cpus, gpus: that Ray is to reserve; parts of one are possible.
-        restarts, within_s: how often a worker that died is started again, and in how long.
-        start_timeout_s: how long its actor may take to be placed and started.
+        cpus, gpus: resources that Ray reserves; fractions are allowed.
+        restarts, within_s: maximum number of restarts of a worker within this many seconds.
+        start_timeout_s: time limit for placing and starting its actor.
     """
 
     cpus: float = 1.0

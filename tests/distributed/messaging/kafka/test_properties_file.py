@@ -35,5 +35,5 @@ def test_a_line_that_is_no_setting_is_named_by_its_number_alone(write, line):
 
 
 def test_a_setting_that_is_there_twice_is_refused(write):
-    with pytest.raises(ValueError, match="line 2: a is there twice"):
+    with pytest.raises(ValueError, match="line 2: a is set twice"):
         read_properties(write("a=1\na=2\n"))

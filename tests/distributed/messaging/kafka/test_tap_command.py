@@ -85,7 +85,7 @@ def test_environments_and_kinds_are_chosen(broker, run, tap):
     chosen = ("--run", run, "--from-start", "--timeout", 1, "--json")
     status, lines, errors = tap(*chosen, "--env-id", "a", "--env-id", "b", "--count", 3)
     assert (status, [json.loads(line)["env_id"] for line in lines]) == (1, ["a", "b"])
-    assert errors.endswith("2 of 3 messages came\n")
+    assert errors.endswith("2 of 3 messages arrived\n")
     status, lines, _ = tap(*chosen, "--kind", "info", "--kind", "broadcast")
     assert (status, lines) == (0, [])
 
@@ -130,6 +130,4 @@ def test_bad_arguments_are_named(tap, tmp_path):
     path.write_text("sasl.password=hush\nacks=1\n")
     path.chmod(0o600)
     errors = tap("--config", path)[2]
-    assert (
-        errors == "parllel: config: 'acks' is set by parllel.distributed.messaging; leave it out\n"
-    )
+    assert errors == "parllel: config: 'acks' is set by parllel.distributed.messaging; remove it\n"

@@ -99,7 +99,10 @@ def said_by(script, *arguments):
 def test_a_connection_that_ends_too_early(ray_here):
     said = said_by("ray_left.py", ray.get_runtime_context().gcs_address)
     assert said["fetched"] == 1
-    assert "ConnectionError: RaySession: address: expected that of a Ray cluster" in said["version"]
+    assert (
+        "ConnectionError: RaySession: address: expected the address of a Ray cluster"
+        in said["version"]
+    )
     assert "Ray: 2.41.0 Python" in said["version"]
     for name in ("check", "publish", "fetch"):
         assert "the Ray with its actors was shut down" in said[name]

@@ -79,7 +79,7 @@ def test_errors_arrive_as_themselves(shared):
             assert type(error) is ScriptError
             assert error.args[1] == where
             assert f"in {function}" in trace
-        assert "producer=place.name, 'worker 2', got 'another'" in str(errors["2"][0])
+        assert "producer=context.name, 'worker 2', got 'another'" in str(errors["2"][0])
         wait_until(
             lambda: {status.phase for status in workers.ask_statuses()} == {"ended"}, "the end"
         )

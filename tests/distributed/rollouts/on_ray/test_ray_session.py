@@ -74,7 +74,7 @@ AUTO = [
     (
         "set()",
         "''",
-        "ConnectionError: .* expected 'auto' to stand for one Ray .* found none or several",
+        "ConnectionError: .* address='auto': expected exactly one Ray .* found none or several",
     ),
     ("{'127.0.0.1:1'}", "''", r"ConnectionError: .* got 'auto' .* names '[\d.]*:1'\): .* refused"),
     ("set()", "'127.0.0.1:2'", r"ConnectionError: .* got 'auto' .* names '[\d.]*:2'\): .* refused"),
