@@ -1,7 +1,7 @@
-"""Cages: environments in their places.
+"""Cages: environments stepped in this process, in another one, or in a pool of workers.
 
-Cage, VectorizedCage, ProcessCage and SynchronizedProcessCage have one interface, `CageInterface`. They are
-made of stepping/ (rows, checks, episodes), workers/ (processes) and native/ (vector environments).
+Cage, VectorizedCage, ProcessCage and SynchronizedProcessCage implement one interface, `CageInterface`. Their
+parts are in stepping/ (rows, checks, episodes), workers/ (processes) and native/ (vector environments).
 """
 
 from parllel.cages.cage import Cage

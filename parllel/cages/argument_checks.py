@@ -1,4 +1,4 @@
-"""Check the arguments of cages."""
+"""Argument checks shared by all cages."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from parllel.types import State
 
 
 def check_row(t: int, rows: int, name: str) -> None:
-    """Raise IndexError unless `t` is a row of a batch with `rows` rows."""
+    """Check that `t` is a row of a batch with `rows` rows. Raises IndexError."""
     if not 0 <= t < rows:
         raise IndexError(f"{name}: row {t}: expected 0 to {rows - 1}")
 
 
 def check_group(group: int, n_groups: int, name: str) -> None:
-    """Raise IndexError unless `group` is the number of one of `n_groups` groups."""
+    """Check that `group` is the number of one of `n_groups` groups. Raises IndexError."""
     if not 0 <= group < n_groups:
-        expected = "0, as there is one" if n_groups == 1 else f"0 to {n_groups - 1}"
+        expected = "0, the only group" if n_groups == 1 else f"0 to {n_groups - 1}"
         raise IndexError(f"{name}: group {group}: expected {expected}")
 
 
 def check_batch(number: int, n_batches: int, name: str) -> None:
-    """Raise IndexError unless the buffer has a batch `number`; WrongStateError if it has none at all."""
+    """Check that the buffer has a batch `number`. Raises IndexError, or WrongStateError without a buffer."""
     if not n_batches:
         raise WrongStateError(f"{name}: batch {number}: no samples buffer was set")
     if not 0 <= number < n_batches:
@@ -31,17 +31,17 @@ def check_batch(number: int, n_batches: int, name: str) -> None:
 
 
 def check_states(states: Sequence[State], n: int, name: str) -> None:
-    """Raise ValueError unless there are as many states as environments."""
+    """Check that there is one state per environment. Raises ValueError."""
     if len(states) != n:
-        raise ValueError(f"{name}: states: expected those of {n} environments, got {len(states)}")
+        raise ValueError(f"{name}: states: expected {n}, one per environment, got {len(states)}")
 
 
 def check_factory(factory: Any, what: str) -> None:
-    """Raise TypeError unless a factory can be called."""
-    # Common mistakes are an environment instead of a function that makes it, or its name.
+    """Check that a factory is callable. Raises TypeError."""
+    # Common mistakes are passing the environment itself, or its id.
     if not callable(factory):
         raise TypeError(
-            f"{what}: expected a function that makes a gymnasium.Env, got {factory!r}; give "
+            f"{what}: expected a function that makes a gymnasium.Env, got {factory!r}; pass "
             "lambda: gymnasium.make(...)"
         )
 
@@ -49,15 +49,15 @@ def check_factory(factory: Any, what: str) -> None:
 def check_factories(
     factories: Any, seeds: Sequence[Any] | None, cage: str, expected: int | None = None
 ) -> Sequence[Any]:
-    """Return a seed for each factory; all None if `seeds` is None.
+    """Return one seed per factory; all None if `seeds` is None.
 
-    expected: how many factories there should be, if that was said.
+    expected: the number of factories, if the caller gave one.
 
     Raises:
         TypeError: if `factories` is not a sequence of functions.
-        ValueError: if there is no factory, or another number of them or of seeds.
+        ValueError: if there is no factory, or the number of factories or seeds is wrong.
     """
-    # An environment's id is a sequence too, of letters.
+    # A string is a sequence too: somebody may pass an environment id.
     if not isinstance(factories, Sequence) or isinstance(factories, str):
         raise TypeError(f"{cage}: env_factories: expected a list of functions, got {factories!r}")
     n = len(factories)
@@ -74,10 +74,10 @@ def check_factories(
 
 
 def check_native(n: int | None, seeds: Sequence[Any] | None, cage: str) -> Sequence[Any]:
-    """Return a seed for each of the `n` environments of one vector environment.
+    """Return one seed for each of the `n` environments of a vector environment.
 
     Raises:
-        ValueError: if `n` is missing, or there is another number of seeds.
+        ValueError: if `n` is missing, or the number of seeds is not `n`.
     """
     if n is None:
         n = 0 if seeds is None else len(seeds)
@@ -93,10 +93,10 @@ def check_native(n: int | None, seeds: Sequence[Any] | None, cage: str) -> Seque
 def check_pool_options(
     timeout_s: float, participate: bool, n_main: int | None, cores: Sequence[int] | None
 ) -> None:
-    """Raise ValueError if options of a SynchronizedProcessCage are of no use, alone or together."""
+    """Check options of a SynchronizedProcessCage, each and in combination. Raises ValueError."""
     if not timeout_s > 0:  # written so that NaN is refused as well
         raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
-    # Only a main process that participates would step them.
+    # n_main counts environments that the main process steps, which it does only if it participates.
     if n_main is not None and not participate:
         raise ValueError(f"n_main: expected participate=True with it, got n_main={n_main}")
     if cores is not None and not len(cores):
@@ -104,6 +104,6 @@ def check_pool_options(
 
 
 def check_counts(counts: Sequence[int], n: int, name: str) -> None:
-    """Raise ValueError unless there is a non-negative number of steps for each of `n` environments."""
+    """Check that there is a non-negative number of steps for each of `n` environments. Raises ValueError."""
     if len(counts) != n or min(counts) < 0:
         raise ValueError(f"{name}: counts: expected {n} of at least 0, got {list(counts)}")

@@ -1,4 +1,4 @@
-"""A cage of one environment in this process."""
+"""Cage with a single environment in this process."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from parllel.errors import WrongStateError
 
 
 class Cage(VectorizedCage, StepMethods):
-    """One environment in this process: a VectorizedCage of one, with methods for your own loops.
+    """One environment in this process, with methods to step it from your own loop.
 
     Args:
         env_factory: makes the environment: a function without arguments, a class, a lambda.
         traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
         reset_automatically: reset an ended environment within the same step. Otherwise it is not stepped
-            until it is reset (`needs_reset`).
-        seed: an int, the seed of the environment's first reset, or a SeedSequence from which that is drawn;
-            random actions follow from it too. None draws one.
+            until the next reset (see `needs_reset`).
+        seed: an int that seeds the environment's first reset, or a SeedSequence from which that seed is
+            drawn. It also seeds random actions. None draws a seed.
         index: number of the environment, for messages.
-        check: how long to check what the environment returns, "first_episode" or "always".
+        check: when to check the values that the environment returns, "first_episode" or "always".
 
-    The cage gives access to attributes and methods of the environment: `cage.gravity`, `cage.gravity = 3`,
+    Attributes and methods of the environment are available on the cage: `cage.gravity`, `cage.gravity = 3`,
     `cage.env_method("get_state")`.
     """
 
@@ -50,39 +50,39 @@ class Cage(VectorizedCage, StepMethods):
             index=index,
             check=check,
         )
-        # Of environments that were made by functions, as here, and so are stepped one by one.
+        # A list of factories always gives Environments, which are stepped one by one.
         assert isinstance(self._envs, Environments)
         self._stepper = self._envs.stepper
 
     def _of_each(self, values: list[Any]) -> Any:
-        # `cage.gravity` is what the environment itself would give, not a list of one.
+        # `cage.gravity` is the environment's own value, not a list of one.
         return values[0]
 
     def _begin(self, method: str, group: int = 0) -> None:
         super()._begin(method, group)
-        # Steps are taken at once, in this process. That each must be awaited is for code that is written with
-        # a Cage to run with a ProcessCage as well, where the result is still on its way.
+        # The step is already done. It must be awaited all the same, so that code written with a Cage also
+        # runs with a ProcessCage, where the result is still on its way.
         if self._result is not None:
             raise WrongStateError(
-                f"{self._name}: {method}: the last step was not awaited; call await_step"
+                f"{self._name}: {method}: the last step was not awaited; call await_step() first"
             )
 
     def _start_plain(self, op: str, outs: dict[str, Any], *args: Any) -> None:
         self._begin(f"{op}_async")
-        # Before the step: a wrong argument must not cost the environment a step, nor the seed a draw.
+        # Before the step: a wrong argument must neither step the environment nor draw a random number.
         given = check_outs(outs, self._name)
         if op == "step":
-            # Clipped to the Box as the actions of rows are, so that both ways play the same.
+            # Clipped to the Box like the actions of rows, so that both interfaces play the same episodes.
             args = (plain_action(self.spaces, *args),)
-        # Written now, before the caller awaits it; the interface allows that at any time until then.
+        # Out arguments are written now. The interface allows that at any time before `await_step` returns.
         self._result = take_plain(self._stepper, op, given, *args)
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
-        # After close() that is the error to report, not a missing step.
+        # First: after close() the error is ClosedError, not a missing step.
         self._order.check_open()
         if self._result is None:
             raise WrongStateError(f"{self._name}: await_step() without a step_async()")
-        # Handed out once, as a ProcessCage's is: its answer has left the pipe then.
+        # Returned only once, as in a ProcessCage, whose answer has left the pipe by then.
         result, self._result = self._result, None
         return result

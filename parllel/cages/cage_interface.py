@@ -1,4 +1,4 @@
-"""The interface of cages: rows, as samplers use them, and what may be asked while none is being stepped.
+"""Interface of all cages: rows, as samplers step them, and what can be asked between rows.
 
     sampler                        cage, and the processes of its environments
     writes action row t
@@ -6,14 +6,14 @@
                                    and the observation to row t + 1
     finish_row(group)   <--------  done; only from here on may the sampler read these rows
 
-Until `finish_row` returns, the rows that are being written belong to the cage. Other columns of these
-rows belong to other cages all the time, so a cage never writes a row as a whole.
+Until `finish_row` returns, the rows being written belong to the cage. The other columns of these rows
+always belong to other cages, so a cage never writes a whole row.
 
     checkpoint                     environments, in this process or others
-    start_environment_states --->  each begins to copy what it is in
+    start_environment_states --->  each begins to copy its state
     environment_states       <---  copies
-    load_environment_states  --->  each goes on from there
-    env_method, render       <-->  one call, of all of them
+    load_environment_states  --->  each continues from there
+    env_method, render       <-->  one call in every environment
     start_close, close       --->  closed, and their processes ended
 """
 
@@ -37,19 +37,19 @@ from parllel.types import Closeable, State
 
 
 class PendingRow:
-    """What a row that was started waits for; by itself nothing: it is done."""
+    """A started row that has not been finished. The base class is a row that is already done."""
 
     __slots__ = ()
 
     def done(self) -> bool:
-        """Return at once whether it has ended, with an error or without."""
+        """Return without waiting whether the row has ended, with or without an error."""
         return True
 
     def handles(self) -> Sequence[Handle]:
-        """Return what is ready when `done` is True, if not earlier, for one wait of `AwaitedRows`.
+        """Return connections and descriptors that become ready no later than `done` becomes True.
 
-        Connections and descriptors, as `multiprocessing.connection.wait` takes them. Empty if there are none,
-        or it may be done now: then `done` is asked, again and again while it says False.
+        They are of the kinds that `multiprocessing.connection.wait` accepts. If the list is empty, because
+        there are none or the row may be done already, `PendingRows` polls `done` instead.
         """
         return ()
 
@@ -58,19 +58,19 @@ NOTHING = PendingRow()
 
 
 class HeldEnvironments(Closeable, ABC):
-    """Lifecycle, attributes and states of the environments of a cage, between rows."""
+    """Lifecycle, attributes and states of a cage's environments, between rows."""
 
     @property
     @abstractmethod
     def n(self) -> int:
         """The number of environments, which is the number of columns."""
 
-    # Set by cages that know them: a property that every subclass had to override would break those of users.
+    # Set by our cages. An abstract property would break cages that users wrote without it.
     _env_factories: Sequence[EnvFactory] = ()
 
     @property
     def env_factories(self) -> list[EnvFactory]:
-        """What made the environments, by column, to make more of the kind; empty if the cage does not say."""
+        """The factories of the environments, by column; empty if the cage does not know them."""
         return list(self._env_factories)
 
     @property
@@ -81,120 +81,119 @@ class HeldEnvironments(Closeable, ABC):
     @property
     @abstractmethod
     def reset_automatically(self) -> bool:
-        """Whether ended environments reset within the same step, or are not stepped until they are reset."""
+        """Whether ended environments reset within the same step. Otherwise they wait for a reset."""
 
-    # Like `start_close`, a method of its own so that a sampler asks all cages before it waits for the first:
-    # the processes then work side by side. In this process there is nothing to ask.
+    # Separate from the wait, like `start_close`, so that a sampler asks all cages before it waits for the
+    # first and their processes work in parallel. In this process there is nothing to ask.
     def start_environment_states(self) -> None:
-        """Ask other processes for what `environment_states` returns; call that next."""
+        """Request the states from other processes; call `environment_states` next."""
 
     @abstractmethod
     def environment_states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, including the episode in progress.
+        """Return the state of each environment for a checkpoint, including the episode in progress.
 
-        Call it between rows, and collect ended episodes before. For an environment that cannot save its
-        state, `env` is None and `missing` names what has none; see `parllel.envs.states.env_state`.
+        Call it between rows, after collecting ended episodes. For an environment that cannot save its
+        state, `env` is None and `missing` names the class without one; see `parllel.envs.states.env_state`.
         """
 
     @abstractmethod
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
-        """Restore what `environment_states` returned; the next row continues from there.
+        """Restore states returned by `environment_states`; the next row continues from there.
 
-        Environments without a state are marked in `needs_reset`. Their reset is seeded by their seed and
+        Environments without a state are marked in `needs_reset`. Their reset is seeded from their seed and
         `salt`, so that they do not repeat their first episode.
 
         Raises:
-            ValueError: if the states are those of other environments.
+            ValueError: if the states belong to other environments.
         """
 
     @abstractmethod
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the environment, or of one of its wrappers, and return the result."""
+        """Call a method of the environments or of their wrappers, and return the result."""
 
     def render(self) -> Any:
-        """Return what `render` of each environment returns."""
+        """Call `render` of each environment."""
         return self.env_method("render")
 
-    # It never raises, so that all cages are asked, and end side by side; what goes wrong is raised by
-    # `close`.
+    # It never raises, so that all cages are asked and close in parallel; `close` raises what went wrong.
     def start_close(self) -> None:
-        """Ask other processes to close their environments; call `close` next. It never raises."""
+        """Ask other processes to close their environments; call `close` next. Never raises."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the environments and end their processes; may be called twice."""
+        """Close the environments and end their processes. Idempotent."""
 
 
 class CageInterface(HeldEnvironments):
     """Environments, in this process or others, that write their results to columns of a batch.
 
-    A method `start_*` starts work on a row, and `finish_row` waits until it is done. A cage has one or more
+    The `start_*` methods start work on a row, and `finish_row` waits until it is done. A cage has one or more
     groups of environments. Each is started and finished separately, so that one group can step while the
     agent acts for another.
     """
 
     @property
     def groups(self) -> list[slice]:
-        """The columns of each group, counted from the cage's first. They cover 0 to `n` without gaps."""
-        # One group is the common case; only a cage whose groups start apart overrides this.
+        """The columns of each group, relative to the cage's first. They cover 0 to `n` without gaps."""
+        # One group is the common case; only a cage with several groups overrides this.
         return [slice(0, self.n)]
 
     @property
     @abstractmethod
     def needs_reset(self) -> NDArray[np.bool_]:
-        """Whether each environment has ended and waits for a reset, [n]; valid when no row is started."""
+        """Whether each environment has ended and waits for a reset, [n]; valid between rows."""
 
-    # Not abstract: cages of users that were written without it still work, and refuse later.
+    # Not abstract: users' cages without it still work, and raise later.
     def check_open(self) -> None:
-        """Raise ClosedError after `close`, and in a forked copy of the process that the workers belong to.
+        """Check that the cage can be used. Raises ClosedError after `close` and in a fork of the owner.
 
         Samplers call it before they write anything to a batch.
         """
 
     @abstractmethod
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-        """Bind the cage to `columns` of `samples`, checking shapes and how memory is shared.
+        """Bind the cage to `columns` of `samples`; checks shapes and how the memory is shared.
 
         Raises:
-            TypeError, ValueError: if the buffer does not fit the spaces or the number of columns.
-            RegistrationError: if the memory cannot be reached by the cage's process.
+            TypeError, ValueError: if the buffer does not match the spaces or the number of columns.
+            RegistrationError: if the cage's process cannot access the memory.
         """
 
     def use_batch(self, number: int) -> None:
-        """Write to batch `number` of a buffer that holds several, from the next row on.
+        """Write to batch `number` of a buffer with several batches, from the next row on.
 
         The cage stays bound, so nothing is checked again or sent to workers. Samplers call this between
-        batches, when everything that was started has been finished. For a cage that does not override it,
-        they call `set_samples_buffer` instead.
+        batches, when no row is in progress. For a cage that does not override it, they call
+        `set_samples_buffer` instead.
 
         Raises:
             IndexError: if the buffer has no batch of that number.
-            WrongStateError: if a row was started and not finished, or no buffer was set.
+            WrongStateError: if a row is in progress, or no buffer was set.
         """
-        # Not abstract: samplers look whether a cage overrides it (`follows_batches`), so that cages of users
-        # that were written for buffers of one batch still work, bound again for each.
+        # Not abstract: samplers check whether a cage overrides it (`follows_batches`). Users' cages that were
+        # written for buffers of one batch still work: they are bound again for every batch.
         raise NotImplementedError(
             f"{type(self).__name__}: use_batch; call set_samples_buffer instead"
         )
 
     @abstractmethod
     def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
-        """Start to reset a group's environments, all or those that need it, into observation row `t`."""
+        """Start resetting a group's environments, all or those that need it, into observation row `t`."""
 
     @abstractmethod
     def start_row(self, t: int, group: int = 0) -> None:
-        """Start to step a group's environments with the actions of row `t`.
+        """Start stepping a group's environments with the actions of row `t`.
 
         They write reward, flags and info to row `t`, and the observation to row `t + 1`.
         """
 
     @abstractmethod
     def start_random_row(self, t: int, group: int = 0) -> None:
-        """Like `start_row`, with random actions from the action spaces, which are written to row `t`."""
+        """Like `start_row`, with actions sampled from the action spaces and written to row `t`."""
 
     @property
     def environment_seeds(self) -> Sequence[Any] | None:
-        """The seed of each environment, to be compared with those of other cages; None if it is not known."""
+        """The seed of each environment, for comparison with other cages; None if unknown."""
         return None
 
     @property
@@ -204,19 +203,19 @@ class CageInterface(HeldEnvironments):
 
     @property
     def worker_policy(self) -> Any:
-        """What the cage's policies were made by; None if it has none, or is not to be asked."""
-        # A policy acts where the environments are, which is worth it only where these are in other processes.
+        """The function that makes the cage's policies; None if it has none."""
+        # Only cages with workers override this: in this process a policy in the cage would gain nothing.
         return None
 
     def start_rollout(self, T: int, group: int = 0) -> None:
-        """Start to fill rows 0 to `T` - 1 of a group: in each, the policy acts and the environments step.
+        """Start filling rows 0 to `T` - 1 of a group: in each, the policy acts and the environments step.
 
         The next call must be `finish_row`.
 
         Raises:
             WrongStateError: if the cage has no policy.
         """
-        # Not NotImplementedError: the same call works once a cage of the right kind has a policy.
+        # Not NotImplementedError: the call is valid as soon as a SynchronizedProcessCage has a policy.
         raise WrongStateError(
             f"{self.spaces.name}: rollout: this {type(self).__name__} has no policy; set one by "
             "SynchronizedProcessCage.set_policy"
@@ -224,27 +223,27 @@ class CageInterface(HeldEnvironments):
 
     @abstractmethod
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
-        """Start `counts[i]` random steps in environment i, for all `n` environments; they are no samples.
+        """Start `counts[i]` random steps in environment i, for all `n` environments. They are not recorded.
 
-        No group may be started meanwhile; `finish_row()` without a group waits for all environments.
+        No group may be started meanwhile. `finish_row()` without a group waits for all environments.
         """
 
     def row_done(self, group: int = 0) -> bool:
-        """Return at once whether `finish_row` would no longer wait for an environment elsewhere.
+        """Return without waiting whether all workers have finished the row.
 
-        True as well if a worker has failed or died, which `finish_row` raises then. Environments that this
-        process steps itself are stepped by `finish_row`, and not counted.
+        Also True if a worker has failed or died; `finish_row` then raises the error. Environments that this
+        process steps itself are stepped by `finish_row` and not considered here.
 
         Raises:
             WrongStateError: if nothing was started for the group.
         """
         return self.awaited(group).done()
 
-    # Not abstract: cages of users that were written without it still work, one wait after the other.
+    # Not abstract: users' cages without it still work, with one wait after the other.
     def awaited(self, group: int = 0) -> PendingRow:
-        """Return what `finish_row` would wait for: whether it is done, and what to sleep on until then.
+        """Return the row in progress as a PendingRow, to wait for the rows of several cages at once.
 
-        Valid until `finish_row` or `close` is called. A cage that does not override it says that its rows are
+        Valid until `finish_row` or `close` is called. A cage that does not override this reports its rows as
         done, and its `finish_row` waits.
 
         Raises:
@@ -252,18 +251,18 @@ class CageInterface(HeldEnvironments):
         """
         return NOTHING
 
-    # Apart from the start, so that one group's environments step while the agent acts for another.
+    # Separate from the start, so that one group steps while the agent acts for another.
     @abstractmethod
     def finish_row(self, group: int = 0) -> None:
-        """Wait until what was started for the group is done; raise what an environment raised."""
+        """Wait for the work started for the group; re-raises an environment's exception."""
 
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by column, then in time."""
+        """Return the episodes that ended since the last call, ordered by column, then by time."""
 
     @abstractmethod
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the true last observations of episodes that ended in rows since the last call.
 
-        truncated_only: drop the others; the next call does not return them either.
+        truncated_only: return only those of truncated episodes. The others are dropped for good.
         """

@@ -1,4 +1,4 @@
-"""Carry Gymnasium's registry to worker processes, which do not run the script that filled it.
+"""Transfer of Gymnasium's registry to worker processes, which do not run the script that filled it.
 
     main process                                     worker
     import ale_py: fills gymnasium's registry
@@ -6,8 +6,8 @@
                                                      gymnasium.make("ALE/Pong-v5"): not registered
                                                      register_adopted(), then make it again
 
-The worker registers the environments only after `make` has failed. Otherwise Gymnasium would warn, for each
-environment of a package, that it is registered already if the factory imports the package itself.
+The worker registers the environments only after `make` has failed. Otherwise, if the factory imports the
+package itself, Gymnasium would warn for each environment of it that it is already registered.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gymnasium.envs.registration import EnvSpec
 from parllel.errors import add_note
 
 _ENTRY_POINTS = ("entry_point", "vector_entry_point")
-# What the main process has registered and this process has not, until `register_adopted`.
+# Environments that the main process has registered and this process has not, until `register_adopted`.
 _adopted: dict[str, EnvSpec] = {}
-# Environments that could not be pickled, and why, for error messages.
+# Environments that could not be pickled, with the reason, for error messages.
 _not_sent: dict[str, str] = {}
 
 
 class RegistryTarget:
-    """A target of a child process, which adopts the registry of the process that started it."""
+    """Target of a child process that first adopts the registry of its parent."""
 
     def __init__(self, target: Callable[..., None]) -> None:
         self._target = target
@@ -44,17 +44,16 @@ class RegistryTarget:
         self._target(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        # For the first child that is sent this object, as it was then for all others.
+        # Packed when the first child is started; further children get the same bytes.
         if self._packed is None:
             self._packed = pack_registry()
         return vars(self)
 
 
 class LateEntryPoint:
-    """An entry point that is unpickled or imported when it is first used.
+    """Entry point that is unpickled or imported on first use.
 
-    A registry may hold hundreds of environments, whose packages a worker should not import for the one that
-    it needs.
+    A registry may hold hundreds of environments. A worker should import only the package of the one it needs.
     """
 
     def __init__(self, target: str | bytes) -> None:
@@ -70,7 +69,7 @@ class LateEntryPoint:
             raise AttributeError(name)
         return getattr(self._load(), name)
 
-    # By what it stands for: specs are compared in each process, and that must not import packages.
+    # Compared by the packed target: workers compare specs, and that must not import packages.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LateEntryPoint) and self._target == other._target
 
@@ -78,7 +77,7 @@ class LateEntryPoint:
         return hash(self._target)
 
     def __reduce__(self) -> Any:
-        # Without what was loaded, so that it goes on to a child of this process as it came.
+        # Without the loaded object, so that a child of this process receives it unloaded too.
         return LateEntryPoint, (self._target,)
 
     def _load(self) -> Any:
@@ -91,10 +90,10 @@ class LateEntryPoint:
 
 
 def pack_registry() -> bytes:
-    """Return all registered environments as bytes, including those adopted from another process."""
-    # Each environment by itself, so that one that cannot be pickled costs no other.
+    """Pickle all registered environments, including those adopted from another process."""
+    # Each separately, so that one that cannot be pickled does not affect the others.
     sent: dict[str, EnvSpec | bytes] = {}
-    # With those that this process was not sent: a worker of a worker gives the same explanation.
+    # Including those that this process did not receive: a worker of a worker explains them too.
     not_sent = dict(_not_sent)
     for name, spec in {**_adopted, **gym.registry}.items():
         try:
@@ -114,31 +113,31 @@ def adopt_registry(packed: bytes) -> None:
     for name, pickled in sent.items():
         try:
             spec = cloudpickle.loads(pickled) if isinstance(pickled, bytes) else pickled
-        except Exception as error:  # its arguments need a module that this process cannot import
+        except Exception as error:  # its arguments need a module that cannot be imported here
             _not_sent[name] = f"{type(error).__name__}: {error}"
             continue
         here = gym.registry.get(name)
         if here is None:
-            # Not registered before `make` has failed: see the top of the file.
+            # Registered only after `make` has failed; see the module docstring.
             _adopted[name] = spec
         elif _differs(here, spec):
             gym.registry[name] = spec
 
 
 def register_adopted() -> bool:
-    """Register the environments that were kept for later; return whether there were any."""
+    """Register the adopted environments; return whether there were any."""
     missing = [spec for name, spec in _adopted.items() if name not in gym.registry]
     for spec in missing:
-        # Not by `gymnasium.register`, which would check again, by name, what the main process has let pass.
+        # Not with `gymnasium.register`, which would repeat checks that the main process has passed.
         gym.registry[spec.id] = spec
     return bool(missing)
 
 
 def explain_unregistered(error: Exception) -> None:
-    """Add a note to the error of an environment that is not registered: which import is missing."""
+    """Add a note on the missing import to the error for an unregistered environment."""
     add_note(
         error,
-        "no package that was imported so far registers it; if one does, as ale_py does for ALE/..., "
+        "no package imported so far registers it; if one does, as ale_py does for ALE/..., "
         "import it in the script before the cage is made, or in the environment factory: "
         "def make(): import ale_py; return gymnasium.make(...)",
     )
@@ -147,12 +146,12 @@ def explain_unregistered(error: Exception) -> None:
 
 
 def _late(spec: EnvSpec) -> EnvSpec:
-    """Return an equal spec that imports no package of the user when it is unpickled."""
+    """Return an equal spec that imports none of the user's packages when unpickled."""
     late = copy.copy(spec)
     for field in _ENTRY_POINTS:
         there = getattr(spec, field)
         if isinstance(there, str):
-            # Gymnasium's own need no care: it registered them all when it was imported itself.
+            # Gymnasium's own are registered everywhere as soon as gymnasium is imported.
             if there.split(".")[0] != "gymnasium":
                 setattr(late, field, LateEntryPoint(there))
         elif there is not None and not isinstance(there, LateEntryPoint):
@@ -162,7 +161,7 @@ def _late(spec: EnvSpec) -> EnvSpec:
 
 def _differs(here: EnvSpec, sent: EnvSpec) -> bool:
     """Return whether an environment is registered differently here than in the process that sent it."""
-    # A function was registered by code that has run in this process too, as in a fork.
+    # A callable here was registered by code that ran in this process too, as in a fork.
     if any(callable(getattr(here, field)) for field in _ENTRY_POINTS):
         return False
     try:
@@ -181,13 +180,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def _imported(target: str) -> Any:
-    """Import and return the object of an entry point `module:name`."""
+    """Import the object of an entry point `module:name`."""
     module, _, name = target.partition(":")
     # Importing the module may register the same environments, and Gymnasium would warn for each.
     taken = {known: gym.registry.pop(known) for known in _adopted if known in gym.registry}
     try:
         return getattr(import_module(module), name)
     finally:
-        # Not over what the module has registered just now, which is the more recent.
+        # What the module has just registered is more recent and wins.
         for known, spec in taken.items():
             gym.registry.setdefault(known, spec)

@@ -1,4 +1,4 @@
-"""Who uses a part of which there is one: an environment, a cage, a transform."""
+"""Registry of exclusive owners of environments, cages and transforms."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from weakref import ref
 
 
 class Owners:
-    """Who uses a part that has one user at a time, until the user releases it or is garbage.
+    """Exclusive owners of parts. A claim lasts until the owner releases it or is garbage-collected.
 
-    Parts are compared by identity, and kept alive by their user. Each process counts for itself: a part that
-    a fork has copied is another part.
+    Parts are compared by identity and kept alive by their owner. Claims hold for one process: a fork's copy
+    of a part is a different part.
     """
 
     def __init__(self) -> None:
-        # By id of the part: process, part (None if it cannot be referred to weakly), and owner.
+        # By id of the part: process, weak reference to the part (None for a class with slots), and to the
+        # owner.
         self._entries: dict[int, tuple[int, Any, ref[Any]]] = {}
         self._limit = 64  # entries above which those of dead owners are dropped
 
     def owner_of(self, part: Any) -> Any:
-        """Return who uses a part; None if nobody does."""
+        """Return the owner of a part, or None."""
         if self._find(part) is None:
             return None
-        # An owner that nobody holds may still be in a cycle. Searched only before a part is refused.
+        # An unreachable owner may still be in a reference cycle. Collected only before a part is refused.
         gc.collect()
         return self._find(part)
 
@@ -36,11 +37,11 @@ class Owners:
         return owner()
 
     def claim(self, part: Any, owner: Any) -> None:
-        """Note that `owner` uses a part."""
+        """Record `owner` as the owner of a part."""
         known = None
         with suppress(TypeError):  # a class with slots
             known = ref(part)
-        # Now and then, as there may be thousands of environments.
+        # Dead entries are dropped now and then only, as there may be thousands of environments.
         if len(self._entries) >= self._limit:
             entries = self._entries.items()
             self._entries = {key: entry for key, entry in entries if entry[2]() is not None}
@@ -48,6 +49,6 @@ class Owners:
         self._entries[id(part)] = os.getpid(), known, ref(owner)
 
     def release(self, owner: Any) -> None:
-        """Note that `owner` uses nothing any more."""
+        """Drop all claims of `owner`."""
         entries = self._entries.items()
         self._entries = {key: entry for key, entry in entries if entry[2]() is not owner}

@@ -1,15 +1,15 @@
-"""A cage whose environment lives in a process of its own.
+"""Cage whose environment runs in a separate process.
 
     this process              worker
-    batch, row t: action  --> read by step             in memory that both have: the batch
+    batch, row t: action  --> read by step             in shared memory: the batch
     batch, rows t, t + 1  <-- written by step, reset
-    ROW, number, row      --> the row may be read now  over the pipe; its system call orders what came before
+    ROW, number, row      --> the row may be read now  over the pipe, whose system calls order the memory
     ROW, number, flags    <-- it has been written
 
-A pipe, and no shared words as a SynchronizedProcessCage has them: spinning on those is faster for a single
-cage, but processes that each spin for one environment keep the cores from one another.
+Uses a pipe, not the shared words of a SynchronizedProcessCage. Spinning on words is faster for a single cage,
+but many processes that each spin for one environment would take the cores from one another.
 
-From the request to its reply the rows are the worker's; `finish_row` gives them back.
+From the request to its reply the rows belong to the worker; `finish_row` returns them.
 """
 
 from __future__ import annotations
@@ -51,30 +51,30 @@ from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import preload_in_forkserver
 from parllel.types import State
 
-# The fork server imports this and what it needs once, instead of each worker.
+# Imported once by the fork server, instead of by each worker.
 preload_in_forkserver(__name__)
 
 _ROWS = "row", "decorrelation"  # kinds of requests that `finish_row` waits for
 
 
 class ProcessCage(RemoteCage, StepMethods):
-    """One environment in a process of its own, over a pipe with registered buffers.
+    """One environment in a separate process, with the batch in shared memory and requests over a pipe.
 
-    The constructor returns while the process starts, so many start side by side; what goes wrong in it is
-    raised by the first call that needs the environment.
+    The constructor returns while the process starts, so many can start in parallel. An error in the process
+    is raised by the first call that needs the environment.
 
     Args:
-        env_factory, traj_info, reset_automatically, seed, index, check: as for `Cage`; the first two
-            travel by cloudpickle.
+        env_factory, traj_info, reset_automatically, seed, index, check: as for `Cage`; the first two are
+            pickled by cloudpickle.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
-        timeout_s: how long the environment may take for one answer, its construction included;
-            then it is ended and WorkerTimeoutError raised.
-        buffers: tree of arrays in "shared" storage, which can be handed over at the start alone.
+        timeout_s: time limit for one answer of the environment, including its construction. After that the
+            process is killed and WorkerTimeoutError raised.
+        buffers: tree of arrays in "shared" storage, which can only be passed when the process starts.
 
     Raises:
-        WorkerError: when the process died or hangs; names the environment and what it was doing. What
-            the environment itself raises arrives as itself, with the child's traceback as its cause. After
-            either the process has ended and the cage is closed.
+        WorkerError: if the process died or hangs; names the environment and what it was doing. An exception
+            of the environment is re-raised with its type, and the child's traceback as its cause. After
+            either, the process has ended and the cage is closed.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class ProcessCage(RemoteCage, StepMethods):
             check=check,
         )
         self._name = f"cage {index}"
-        # Of the buffer that the cage is bound to: rows, number of the current batch, how many there are.
+        # Of the bound buffer: rows, number of the current batch, number of batches.
         self._rows = self._batch = self._n_batches = 0
         self._to_collect = False
         self._child = Child(
-            RegistryTarget(serve),  # the worker does not run the script that registers environments
+            RegistryTarget(serve),  # workers do not run the script that registers environments
             (make,),
             inherited=buffers,
             name=self._name,
@@ -127,14 +127,14 @@ class ProcessCage(RemoteCage, StepMethods):
     # ------------------------------------------------------------------ rows
 
     def _await_spaces(self) -> Spaces:
-        # Waited for when they are first needed, so many cages start side by side.
+        # Awaited only on first use, so that many cages start in parallel.
         self._pending.expect((MADE,), "made already")
         spaces: Spaces = self._conversation.value_of(self._pending.take())
         self._name = self._child.name = f"{self._name} ({spaces.name})"
         return spaces
 
     def check_open(self) -> None:
-        """Raise ClosedError if nothing can be asked of the worker any more, with the reason."""
+        """Check that the worker can be used. Raises ClosedError with the reason."""
         self._conversation.check_open()
 
     @property
@@ -143,44 +143,44 @@ class ProcessCage(RemoteCage, StepMethods):
         return self._child.pid
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-        """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
+        """Bind the cage to its column, and introduce the buffer to the worker."""
         self._check_idle("set_samples_buffer")
         action, fields = self._part_of(samples, columns)
         number = self._conversation.ask("bind", None, action, fields, columns.start)
-        self._rows = self._n_batches = 0  # after an error the worker may be bound elsewhere
+        self._rows = self._n_batches = 0  # if this fails, what the worker is bound to is unknown
         bound = self._conversation.answer(number, "during bind")
-        # Compared once, here: rows are written without a check, and a wrong place would be silent.
+        # Checked once, here: rows are written unchecked, and a wrong place would go unnoticed.
         check_places([bound], [self._name], [[slice(0, 1)]], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
         self._batch, self._n_batches = batch_number(arrays), count_batches(arrays)
         self._rows = len(fields["reward"])
 
     def use_batch(self, number: int) -> None:
-        """Change to batch `number`, of which the worker learns with the next row."""
-        # Nothing is sent: between batches there is no message, however many batches the buffer holds.
+        """Switch to batch `number`, which the next request tells the worker."""
+        # Nothing is sent here: changing the batch costs no message.
         self._check_idle("use_batch")
         check_batch(number, self._n_batches, self._name)
         self._batch = number
 
     def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
-        """Tell the worker to reset into row `t`."""
+        """Start a reset into row `t` in the worker."""
         self._start_row_op(RESET_ALL if all_envs else RESET_ENDED, t, "reset", group)
 
     def start_row(self, t: int, group: int = 0) -> None:
-        """Tell the worker to step with the action of row `t`."""
+        """Start a step with the action of row `t` in the worker."""
         self._start_row_op(STEP, t, "step", group)
 
     def start_random_row(self, t: int, group: int = 0) -> None:
-        """Tell the worker to step with a random action."""
+        """Start a step with a random action in the worker."""
         self._start_row_op(RANDOM, t, "random step", group)
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
-        """Tell the worker to take random steps."""
+        """Start random steps in the worker."""
         self._check_idle("decorrelation", bound=True)
         check_row(t, self._rows + 1, self._name)
         check_counts(counts, 1, self._name)
-        # The batch comes along here as well, as this may be the first that the worker hears of it.
-        whole = [int(count) for count in counts]  # numpy's are much longer when pickled
+        # With the batch number, which the worker may not know yet.
+        whole = [int(count) for count in counts]  # numpy ints take far more bytes when pickled
         number = self._conversation.ask("decorrelate", whole, t, self._batch)
         self._pending.begin("decorrelation", "decorrelation", number)
 
@@ -188,77 +188,77 @@ class ProcessCage(RemoteCage, StepMethods):
         self._check_idle(what, bound=True)
         if group:
             check_group(group, 1, self._name)
-        # A reset may also write the row that follows the batch.
+        # A reset may also write row T, which follows the batch.
         check_row(t, self._rows + (what == "reset"), self._name)
-        # In a few bytes without pickling, as this is sent for each step.
+        # A few bytes without pickling, as this is sent for every step.
         number = self._conversation.next_number()
         request = ROW_REQUEST.pack(ROW, number, operation, t, self._batch)
         self._conversation.send(request, f"before {what}")
-        # After the send: a request that the worker did not take has no answer to wait for.
+        # After the send: if it fails, there is no answer to wait for.
         self._pending.begin("row", f"{what} at row {t}", number)
 
     def awaited(self, group: int = 0) -> PendingRow:
-        """Return what the worker was asked to do; before `spaces` was, that is to make the environment."""
+        """Return the request in progress; until `spaces` is read, that is making the environment."""
         check_group(group, 1, self._name)
         self._pending.expect((MADE, *_ROWS), "row_done() without a start")
         return self._pending
 
     def finish_row(self, group: int = 0) -> None:
-        """Wait for the worker's answer."""
+        """Wait for the worker's reply; re-raises an exception of the environment."""
         check_group(group, 1, self._name)
         pending = self._pending
         pending.expect(_ROWS, "finish_row() without a start")
         kind, reply = pending.kind, pending.take()
-        # Random steps report no episodes, and reset an environment whose episode they end.
+        # Decorrelation reports no episodes, and never leaves an environment that needs a reset.
         if kind == "row":
             _, _, self._needs_reset[0], self._to_collect = ROW_REPLY.unpack(reply)
 
     def _fetch(self, method: str, truncated_only: bool) -> list[Any]:
         conversation = self._conversation
-        # The worker has ended, and handed over with its last words what it had; nothing if it was killed.
+        # The worker has failed and sent its pending results after the exception; none if it was killed.
         if conversation.error is not None:
             found, conversation.pending_results = conversation.pending_results, None
             return [] if found is None else [found]
         self._check_idle(method)
-        # Said by the reply to each row, so that most collections need no request.
+        # Each row's reply tells whether there is anything, so most collections need no request.
         if not self._to_collect:
             return []
         self._to_collect = False
-        # Sorted out there: final observations that are not wanted are not pickled.
+        # Filtered in the worker: final observations that are not wanted are not pickled.
         return [conversation.call("collect", truncated_only)]
 
     def start_environment_states(self) -> None:
-        """Ask the worker; `environment_states` waits for the answer."""
-        # Apart from the wait, so that the workers of many cages answer at the same time.
+        """Request the state from the worker; `environment_states` waits for the answer."""
+        # Separate from the wait, so that the workers of many cages answer in parallel.
         self._check_idle("environment_states")
         number = self._conversation.ask("states")
         self._pending.begin("states", "environment_states", number)
 
     def environment_states(self) -> list[State]:
-        """Return what a checkpoint keeps of the environment."""
-        # A sampler asks all of its cages before it waits for the first; by itself, the cage asks now.
+        """Return the state of the environment for a checkpoint."""
+        # A sampler has called start_environment_states of all its cages; otherwise the request is sent now.
         if self._pending.kind != "states":
             self.start_environment_states()
         self._conversation.check_open()
         return by_column([self._conversation.value_of(self._pending.take())])
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `environment_states` returned."""
+        """Restore states returned by `environment_states`."""
         check_states(states, 1, self._name)
         self._check_idle("load_environment_states")
-        # The worker knows: the state may be that of an environment that waits.
+        # The worker returns the flag: the state may be that of an environment that waits for a reset.
         self._needs_reset[0] = self._conversation.call("load_states", list(states), salt)
 
     # ------------------------------------------------------------------ plain face
 
     def _start_plain(self, op: str, outs: dict[str, Any], *args: Any) -> None:
         self._check_idle(op)
-        # The worker would refuse it as well, but only where the result is awaited.
+        # The worker would refuse it too, but only when the result is awaited.
         if op != "reset" and self._needs_reset[0]:
             raise WrongStateError(f"{self._name}: stepped before a reset")
         given = check_outs(outs, self._name)
         for name, out in given.items():
-            # Other arrays would be pickled: the worker would write to a copy, which is lost.
+            # Other arrays would be pickled, and the worker would write to a copy.
             if not isinstance(out, (Array, NamedArrayTuple)):
                 raise TypeError(
                     f"{self._name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
@@ -270,8 +270,9 @@ class ProcessCage(RemoteCage, StepMethods):
         self._pending.expect(("plain",), "await_step() without a step_async()")
         reply = self._pending.take()
         stepped: StepResult
+        # The worker wrote the out arguments before it replied, so the caller may read them now.
         stepped, self._needs_reset[0] = self._conversation.value_of(reply)
-        self._to_collect = True  # perhaps: this reply does not say, so the next collection asks
+        self._to_collect = True  # unknown from this reply, so the next collection asks
         return stepped
 
     # ------------------------------------------------------------------ talking to the worker
@@ -285,21 +286,22 @@ class ProcessCage(RemoteCage, StepMethods):
     def _check_idle(self, method: str, *, bound: bool = False) -> None:
         self._conversation.check_open()
         if self._spaces is None:
-            _ = self.spaces  # waits, and raises what went wrong while the environment was made
+            _ = self.spaces  # waits, and raises an error from making the environment
         self._pending.refuse(method)
         if bound and not self._rows:
             raise WrongStateError(f"{self._name}: {method}: no samples buffer was set")
 
     def start_close(self) -> None:
-        """Ask the worker to close the environment; `close` waits for that."""
-        # A busy one would read the request too late: it is killed instead, as its row is not wanted.
+        """Ask the worker to close the environment; `close` waits for it."""
+        # A busy worker would read the request too late. `close` kills it, as its result is not needed.
         if self._pending.kind is None:
             self._conversation.begin_close()
 
     def close(self) -> None:
-        """Close the environment and end the process; may be called twice.
+        """Close the environment and end the process. Idempotent.
 
-        Raises what the environment's `close` raises, and WorkerError if it dies or hangs, afterwards.
+        Raises the exception of the environment's `close`, or WorkerError if it dies or hangs, after the
+        process has ended.
         """
-        self.start_close()  # nothing, if all cages of a sampler were asked before
+        self.start_close()  # does nothing if a sampler has already asked all its cages
         self._conversation.close()

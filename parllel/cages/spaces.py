@@ -1,4 +1,4 @@
-"""Make examples of spaces, and read actions from a buffer in the form that environments expect."""
+"""Examples of spaces, and readers that convert a buffer's actions to what environments expect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Spaces:
 
 
 def check_alike(came: Spaces, expected: Spaces, index: int, first: int) -> None:
-    """Raise ValueError unless the spaces of environment `index` are those of environment `first`."""
+    """Check that the spaces of environment `index` equal those of environment `first`. Raises ValueError."""
     if (came.observation, came.action) != (expected.observation, expected.action):
         raise ValueError(
             f"environment {index}: its spaces differ from those of environment {first}: expected "
@@ -41,7 +41,7 @@ def check_alike(came: Spaces, expected: Spaces, index: int, first: int) -> None:
 
 
 def check_side_by_side(of_cages: Sequence[Spaces]) -> None:
-    """Raise ValueError unless all cages of a sampler have the same spaces; names may differ."""
+    """Check that all cages of a sampler have equal spaces; names may differ. Raises ValueError."""
     for i, came in enumerate(of_cages):
         first = of_cages[0]
         if (came.observation, came.action) != (first.observation, first.action):
@@ -53,7 +53,7 @@ def check_side_by_side(of_cages: Sequence[Spaces]) -> None:
 
 
 def example_of(space: gym.Space[Any]) -> Tree:
-    """Return zeros of the space's shape: numpy values, nested in dicts and tuples as the space is.
+    """Return zeros in the shape of a space: numpy values, nested in dicts and tuples like the space.
 
     Raises:
         TypeError: for spaces whose elements have no fixed size (Text, Sequence, Graph).
@@ -72,11 +72,12 @@ def example_of(space: gym.Space[Any]) -> Tree:
 
 
 def stored_example(space: gym.Space[Any]) -> Tree:
-    """Return zeros of the space in the dtypes of a buffer: float32 for float64, int32 for int64.
+    """Return zeros of the space in a buffer's dtypes: float32 for float64, int32 for int64.
 
-    Integers of a space whose bounds exceed 32 bits stay int64, as they would wrap around.
+    Integers stay int64 if the space's bounds exceed 32 bits, where int32 would wrap around.
 
-    Raises: as `example_of` does.
+    Raises:
+        TypeError: as `example_of`.
     """
     if isinstance(space, spaces.Dict):
         return {name: stored_example(inner) for name, inner in space.spaces.items()}
@@ -98,7 +99,7 @@ def _fits(space: gym.Space[Any], limits: np.iinfo[Any]) -> bool:
 
 
 def integer_bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
-    """Return the bounds of a space of integers, both inclusive, as arrays or numbers."""
+    """Return the inclusive bounds of a space of integers, as arrays or numbers."""
     if isinstance(space, spaces.Discrete):
         return int(space.start), int(space.start) + int(space.n) - 1
     if isinstance(space, spaces.MultiDiscrete):
@@ -112,9 +113,9 @@ def integer_bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
 def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
     """Return a function that reads row t as a list of actions, one per environment.
 
-    Actions outside the bounds of a Box are clipped; the rows keep what the agent has drawn.
+    Actions outside the bounds of a Box are clipped; the rows keep the agent's values.
 
-    rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested as the space.
+    rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested like the space.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}
@@ -128,22 +129,22 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
 
         return read_dict
     if isinstance(space, spaces.Discrete):
-        # `tolist` of a memoryview is quicker than that of an array. Environments get Python ints.
+        # `tolist` is faster on a memoryview than on an array. Environments get Python ints.
         memories = [row.data for row in rows]
         return lambda t: memories[t].tolist()  # type: ignore[no-any-return]
     cast = caster(space, rows[0].shape)
-    # A list of a one-dimensional array has numpy scalars, but the space draws arrays without dimensions.
+    # `list` of a one-dimensional array gives numpy scalars, but such a space samples 0-d arrays.
     if not space.shape:
         return lambda t: [cell.reshape(()) for cell in cast(rows[t]).reshape(-1, 1)]
-    # A copy: an environment may keep its action, but the next batch overwrites the row.
+    # `cast` copies: an environment may keep its action, and the next batch overwrites the row.
     return lambda t: list(cast(rows[t]))
 
 
 def stack_reader(space: gym.Space[Any], n: int) -> StackReader:
-    """Return a function that reads actions of a buffer, [n, ...], as environments take them, stacked.
+    """Return a function that converts a buffer's actions, [n, ...], to a batch for a vector environment.
 
-    They are clipped to a Box and cast, in dicts and tuples as the space is, and in memory of their own: the
-    numbers that `action_reader` reads.
+    The values are those of `action_reader`: clipped to a Box, cast to its dtype, nested like the space, in
+    new memory.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}
@@ -163,7 +164,7 @@ def stack_reader(space: gym.Space[Any], n: int) -> StackReader:
 def stack_rows_reader(space: gym.Space[Any], rows: Tree) -> Callable[[int], Tree]:
     """Return a function that reads row t as `stack_reader` does.
 
-    rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested as the space.
+    rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested like the space.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}
@@ -176,20 +177,20 @@ def stack_rows_reader(space: gym.Space[Any], rows: Tree) -> Callable[[int], Tree
 
 
 def caster(space: gym.Space[Any], shape: tuple[int, ...]) -> Caster:
-    """Return a function that copies actions of a shape, clips them to the bounds of a Box, and casts them.
+    """Return a function that copies actions of this shape, clips them to the bounds of a Box and casts them.
 
-    A normal distribution, for example, draws actions outside the bounds of most Boxes. NaN stays NaN.
+    A normal distribution, for example, samples actions outside the bounds of most Boxes. NaN stays NaN.
     """
     dtype = space.dtype
     if not isinstance(space, spaces.Box):
         return lambda actions: actions.astype(dtype)
-    # Bounds of the shape of the actions, in two calls: a third of what np.clip takes for a row.
+    # minimum and maximum with bounds of the actions' shape take a third of the time of np.clip.
     low, high = (np.broadcast_to(bound, shape).copy() for bound in (space.low, space.high))
     minimum, maximum = np.minimum, np.maximum
     below, above = bool(space.bounded_below.any()), bool(space.bounded_above.any())
 
     def clip(actions: NDArray[Any]) -> NDArray[Any]:
-        # Before the cast, in which integers would wrap around.
+        # Clipped before the cast, in which integers would wrap around.
         inside: NDArray[Any] = minimum(actions, high)
         maximum(inside, low, out=inside)
         return inside.astype(dtype, copy=False)

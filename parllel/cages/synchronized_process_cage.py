@@ -1,6 +1,6 @@
-"""A cage of many environments over worker processes that start on one shared word.
+"""Cage of many environments in worker processes that wait for one shared word.
 
-    this process                    memory that all share                worker w
+    this process                    shared memory                        worker w
     agent: action[t]            --> batch, columns of w              --> read by step
     start_row: record, go = n   --> control lines, see control.py    --> may begin
     finish_row: steps its own   --> batch, columns of this process
@@ -8,7 +8,7 @@
     needs_reset                 <-- a flag for each column           <-- before done = n
     calls, long answers         <-> one pipe for each worker         <-> see synchronized_worker.py
 
-From `start_row` to the end of `finish_row` a group's rows belong to the processes that step it.
+From `start_row` to the end of `finish_row`, a group's rows belong to the processes that step it.
 """
 
 from __future__ import annotations
@@ -46,38 +46,38 @@ from parllel.types import State
 
 
 class SynchronizedProcessCage(RemoteCage):
-    """Many environments over worker processes; to start a row is to write one number.
+    """Many environments in worker processes; a row is started by writing a single number.
 
-    Workers own columns of the batch, which all processes share, and wait for the number of the next command:
-    they spin for a while and then sleep. The main process can step some environments itself instead of only
-    waiting, which pays where cores are few.
+    Workers own columns of the shared batch and wait for the number of the next command: they spin for a while
+    and then sleep. `participate=True` lets the main process step a share of the environments instead of only
+    waiting. This is faster on machines with few cores.
 
     Args:
         env_factories, n, traj_info, reset_automatically, seeds, index, check: as for `VectorizedCage`;
-            factories travel by cloudpickle. Each environment does the same whatever the number of workers.
-            A VectorEnvFactory makes one native vector environment for each group of each process; whether
-            their samples depend on the number of workers is up to them, see `VectorEnvFactory`.
-        n_workers: processes besides this one.
-        n_groups: parts of the columns that are stepped apart, 1 to 5; two for an AlternatingSampler.
-        participate: let this process step environments too, in `finish_row`. What they do wrong (a crash, a
-            hang) happens to this process then.
-        n_main: how many; default an equal share. Needs `participate`.
+            factories are pickled by cloudpickle. Each environment behaves the same for any number of workers.
+            A VectorEnvFactory makes one native vector environment for each group of each process; their
+            samples may depend on the number of workers, see `VectorEnvFactory`.
+        n_workers: number of processes besides this one.
+        n_groups: parts of the columns that are stepped separately, 1 to 5; two for an AlternatingSampler.
+        participate: let this process step environments too, in `finish_row`. If one of these crashes or
+            hangs, so does this process.
+        n_main: number of environments that this process steps, default an equal share. Needs `participate`.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
-        timeout_s: how long workers may take for one answer, or one row of a rollout, their start included;
-            then they are ended and WorkerTimeoutError raised.
-        buffers: tree of arrays in "shared" storage, which can be handed over at the start alone.
-        wait: kind of the waits, see `parllel.system.waits`; default the best that works here.
-        spin_us: the longest spin, in microseconds; default 1000, or 0 if there is no core for each process.
-        cores: core numbers to pin the workers to, one after the other; default no pinning.
+        timeout_s: time limit for one answer of the workers or one row of a rollout, including their start.
+            After that they are killed and WorkerTimeoutError raised.
+        buffers: tree of arrays in "shared" storage, which can only be passed when the processes start.
+        wait: kind of the waits, see `parllel.system.waits`; default the fastest available.
+        spin_us: longest spin in microseconds; default 1000, or 0 if there is no core for each process.
+        cores: core numbers to pin the workers to, in turn; default no pinning.
 
-    Attributes and methods of the environments are reached as through a VectorizedCage, by lists.
+    Attributes and methods of the environments are available as lists, as on a VectorizedCage.
 
     Raises:
-        ValueError: for numbers that do not fit each other.
-        WorkerError: when a worker died or hangs, some 10 ms after it did or at the time-out. What an
-            environment raises arrives as itself, the worker's traceback as its cause. After either all
-            workers have ended and the cage is closed. Ctrl-C does the same, except while a row waits for the
-            workers: `finish_row` can then be called again.
+        ValueError: for numbers that do not fit together.
+        WorkerError: if a worker died or hangs, some 10 ms after its death or at the time-out. An exception of
+            an environment is re-raised with its type, and the worker's traceback as its cause. After either,
+            all workers have ended and the cage is closed. Ctrl-C does the same, except while a row waits for
+            the workers: `finish_row` can then be called again.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SynchronizedProcessCage(RemoteCage):
         self._name = f"cage of environments {index} to {index + n - 1}"
         check_pool_options(timeout_s, participate, n_main, cores)
         if n_main is None:
-            # Rounded down, as this process also has the agent to run.
+            # Rounded down, as this process also runs the agent.
             n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
         self._groups, shares = divide(n, n_workers, n_groups, n_main)
         make = environments_of(env_factories, seeds, traj_info, reset_automatically, index, check)
@@ -136,19 +136,19 @@ class SynchronizedProcessCage(RemoteCage):
     # ------------------------------------------------------------------ what it is
 
     def _await_spaces(self) -> Spaces:
-        # Waited for when they are first needed, so several cages start side by side.
+        # Awaited only on first use, so that several cages start in parallel.
         spaces = self._pool.await_spaces(self._name)
         self._name = f"{self._name} ({spaces.name})"
         return spaces
 
     def check_open(self) -> None:
-        """Raise ClosedError if nothing can be asked of the workers any more, with the reason."""
+        """Check that the workers can be used. Raises ClosedError with the reason."""
         self._pool.check_open(self._name)
 
     @property
     def groups(self) -> list[slice]:
         """Columns of each group, relative to the cage's first."""
-        # A copy, so that a caller cannot change the cage's own.
+        # A copy, which the caller may change.
         return list(self._groups)
 
     @property
@@ -162,41 +162,41 @@ class SynchronizedProcessCage(RemoteCage):
         return self._policy
 
     def set_policy(self, policy: MakePolicy) -> None:
-        """Let a policy act in the processes that step the environments, see `start_rollout`.
+        """Set the policy that acts in the processes of the environments, see `start_rollout`.
 
-        policy: called without arguments, in each process once for each group; returns a `WorkerPolicy`. It
-            travels by cloudpickle; arrays in "managed" storage that it holds stay shared. What it raises is
-            raised here.
+        policy: called without arguments, once per group in each process; returns a `WorkerPolicy`. It is
+            pickled by cloudpickle; arrays in "managed" storage that it holds stay shared. Its exceptions are
+            re-raised here.
 
-        Call `set_samples_buffer` afterwards, also if that was done before. The whole buffer becomes known to
-        the workers then.
+        Call `set_samples_buffer` afterwards, even if it was called before. It then introduces the whole
+        buffer to the workers.
         """
         self._check_idle("set_policy")
-        # First: if a worker cannot make its policy, no row may run with some policies new and others old.
+        # First: if a worker cannot make its policy, no row may run with a mixture of old and new policies.
         self._rows.unbind()
         self._policy = None
         self._pool.call("set_policy", policy)
-        self._policy = policy  # only now: after an error some processes have none
+        self._policy = policy  # only after success: after an error some processes have none
 
     # ------------------------------------------------------------------ rows
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-        """Bind the cage to its columns; the buffer becomes known to the workers if it is not yet."""
+        """Bind the cage to its columns, and introduce the buffer to the workers."""
         self._check_idle("set_samples_buffer")
         action, fields = self._part_of(samples, columns)
-        # Only policies read the other fields, so without them these need not be shareable.
+        # Only policies read other fields, so without a policy these may be in local memory.
         for_policies = samples if self.has_policy else None
         args = for_policies, action, fields, columns.start
-        number = self._pool.begin_call("bind", args)  # what cannot be sent leaves all as it was
-        # From here on an error may leave some processes bound to this buffer, and others to the one before.
+        number = self._pool.begin_call("bind", args)  # if pickling fails, nothing has changed
+        # From here on an error may leave some processes bound to the new buffer and others to the old one.
         self._rows.unbind()
         bound = self._pool.end_call(number, "bind", args)
         names = [
             *(worker.child.name for worker in self._pool.workers),
             f"{self._name}: main process",
         ]
-        n = len(bound)  # main, which comes last, may have no share
-        # Before any row: a process that is bound elsewhere would write the columns of others.
+        n = len(bound)  # without main, which comes last, if it has no share
+        # Before any row: a process bound to a wrong place would overwrite columns of others.
         check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
         self._rows.bind(
@@ -204,7 +204,7 @@ class SynchronizedProcessCage(RemoteCage):
         )
 
     def use_batch(self, number: int) -> None:
-        """Change to batch `number`, of which the workers learn with their next command."""
+        """Switch to batch `number`, which the next command tells the workers."""
         rows = self._rows
         # One condition, as in `start_row`.
         if not rows.takes_batch(number) or self._pool.broken:
@@ -213,58 +213,58 @@ class SynchronizedProcessCage(RemoteCage):
         rows.use_batch(number)
 
     def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
-        """Let the workers reset a group into row `t`."""
+        """Start resetting a group into row `t`."""
         operation = RESET_ALL if all_envs else RESET_ENDED
         self._refuse(operation, t, group)
         self._rows.start(operation, t, group)
 
     def start_row(self, t: int, group: int = 0) -> None:
-        """Let the workers step a group with the actions of row `t`."""
+        """Start stepping a group with the actions of row `t`."""
         rows = self._rows
-        # One condition for all that may be wrong, as this runs for each row; `_refuse` finds out what it is.
+        # One condition for all errors, as this runs in every row; `_refuse` finds out which it is.
         if not 0 <= t < rows.ready.get(group, 0) or self._pool.broken is not None:
             self._refuse(STEP, t, group)
         rows.start(STEP, t, group)
 
     def start_random_row(self, t: int, group: int = 0) -> None:
-        """Let the workers step a group with random actions."""
-        # All that may be wrong is looked at one by one: random rows are few.
+        """Start stepping a group with random actions."""
+        # Random rows are few, so everything is checked one by one.
         self._refuse(RANDOM, t, group)
         self._rows.start(RANDOM, t, group)
 
     def start_rollout(self, T: int, group: int = 0) -> None:
-        """Let the policies act and the environments step for rows 0 to T - 1, without a signal between."""
+        """Start rows 0 to T - 1, in which policies act and environments step without further signals."""
         if not self.has_policy:
             self.check_open()
             super().start_rollout(T, group)  # raises
-        self._refuse(ROLLOUT, 0, group)  # of row 0, with which every rollout begins
+        self._refuse(ROLLOUT, 0, group)  # row 0, with which every rollout begins
         if not 1 <= T <= self._rows.T:
             raise ValueError(f"{self._name}: rollout: T: expected 1 to {self._rows.T}, got {T}")
         self._rows.start(ROLLOUT, T, group)
 
     def _refuse(self, operation: int, t: int, group: int) -> None:
-        """Raise what is wrong with starting a row, if anything is."""
+        """Check that a row can be started. Raises the error that applies."""
         what = operation_name(operation)
         self._check_idle(what, [group])
         if not self._rows.T:
             raise WrongStateError(f"{self._name}: {what}: no samples buffer was set")
         resets = operation in RESETS
-        # A reset may also write the row that follows the batch.
+        # A reset may also write row T, which follows the batch.
         check_row(t, self._rows.T + resets, self._name)
         if not resets and not self._rows.begun[group]:
             raise WrongStateError(f"{self._name}: stepped before a reset")
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
-        """Let the workers take random steps; `finish_row(0)` waits for all groups."""
+        """Start random steps; `finish_row(0)` waits for all groups."""
         self._check_idle("decorrelation")
         if not self._rows.T:
             raise WrongStateError(f"{self._name}: decorrelation: no samples buffer was set")
         check_row(t, self._rows.T + 1, self._name)
         check_counts(counts, self.n, self._name)
-        # Of every group, as random steps are taken by all environments of the cage.
+        # All groups must have been reset, as all environments take random steps.
         if not all(self._rows.begun):
             raise WrongStateError(f"{self._name}: stepped before a reset")
-        # Checked here for all of them: if a worker refused, the others would have taken their steps already.
+        # Checked here for all: if one worker refused, the others would already have taken their steps.
         for i in np.flatnonzero(self._needs_reset).tolist():
             if counts[i]:
                 raise WrongStateError(
@@ -273,13 +273,13 @@ class SynchronizedProcessCage(RemoteCage):
         self._rows.start_decorrelation(counts, t)
 
     def awaited(self, group: int = 0) -> PendingRow:
-        """Return the shares of the workers, of which none may have failed; main's is not awaited."""
+        """Return the workers' shares of the row in progress; main's own share is not included."""
         self._check_started("row_done", group)
         return self._rows.awaited(group)
 
     def finish_row(self, group: int = 0) -> None:
         """Step this process's own share, and wait for the workers."""
-        # Without a row in progress it is a decorrelation that is to be finished, or nothing was started.
+        # Without a row in progress, a decorrelation must be, or nothing was started.
         if self._pool.broken is not None or not self._rows.finish(group):
             self._check_started("finish_row", group)
             self._rows.finish_decorrelation()
@@ -294,7 +294,7 @@ class SynchronizedProcessCage(RemoteCage):
 
     def _fetch(self, method: str, truncated_only: bool) -> Sequence[Any]:
         pool = self._pool
-        # After a failure the cage refuses everything else, but what was rescued may still be fetched.
+        # After a failure the cage is closed, but results rescued from the workers can still be fetched.
         if pool.rescued is None:
             self._check_idle(method)
         if not self._rows.to_collect:
@@ -303,39 +303,39 @@ class SynchronizedProcessCage(RemoteCage):
         return pool.collect(truncated_only) if pool.rescued is None else pool.rescued
 
     def environment_states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment."""
+        """Return the state of each environment for a checkpoint."""
         self._check_idle("environment_states")
         return self._ask("states")
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `environment_states` returned."""
+        """Restore states returned by `environment_states`."""
         self._check_idle("load_environment_states")
-        # Here, as each process takes its part without knowing how many there are in all.
+        # Checked here, as each process takes its slice without knowing the total.
         check_states(states, self.n, self._name)
         self._pool.call("load_states", list(states), salt)
-        # The states bring episodes in progress, so rows may start without a reset.
+        # The states include episodes in progress, so rows may start without a reset.
         self._rows.reset_elsewhere()
 
     def _ask(self, op: str, *args: Any) -> list[Any]:
-        self._check_idle(args[0] if args else op)  # messages name the attribute rather than "get"
+        self._check_idle(args[0] if args else op)  # messages name the attribute, not "get"
         return by_column(self._pool.call(op, *args))
 
     def close(self) -> None:
-        """Close the environments and end the processes; may be called twice.
+        """Close the environments and end the processes. Idempotent.
 
-        Raises the first error that an environment's `close` raises, or WorkerError if a worker dies or
-        hangs, after everything has ended.
+        Raises the first exception of an environment's `close`, or WorkerError if a worker dies or hangs,
+        after everything has ended.
         """
         pool = self._pool
         if pool.broken is not None:
-            # Everything ended with the failure, which was raised then. From now on it counts as closed.
+            # Everything ended with the failure, which was raised then. From now on the cage is simply closed.
             pool.broken, pool.rescued = "used after close()", None
             return
         busy = any(self._rows.in_progress(group) for group in range(len(self._groups)))
         errors: list[Exception] = []
         try:
-            # Workers that are busy, or still making environments, would not read a request before the
-            # time is up: they are ended without one.
+            # Workers that are busy, or still making environments, may not read a request in time: they are
+            # killed without one.
             if not busy and self._spaces is not None:
                 errors = pool.close_environments()
         finally:
@@ -344,13 +344,17 @@ class SynchronizedProcessCage(RemoteCage):
             raise first_of(errors)
 
     def _check_idle(self, method: str, groups: Sequence[int] | None = None) -> None:
-        """Raise if the cage has ended or is doing something; waits until it is made."""
+        """Check that the cage is open and its groups idle; waits until the environments are made.
+
+        Raises:
+            ClosedError, WrongStateError: otherwise.
+        """
         self._pool.check_open(self._name)
-        # By default all groups: most calls concern environments of each.
+        # By default all groups, as most calls concern all environments.
         for group in range(len(self._groups)) if groups is None else groups:
             check_group(group, len(self._groups), self._name)
             doing = self._rows.in_progress(group)
             if doing is not None:
                 raise WrongStateError(f"{self._name}: {method}: {doing} is not finished")
         if self._spaces is None:
-            _ = self.spaces  # waits, and raises what went wrong while the environments were made
+            _ = self.spaces  # waits, and raises an error from making the environments

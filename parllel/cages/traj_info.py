@@ -1,4 +1,4 @@
-"""Record the statistics of an episode."""
+"""Statistics of an episode."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from parllel.types import State, Tree
 
 
 class TrajInfo:
-    """Statistics of one episode, from its first step to its end, over any number of batches.
+    """Statistics of one episode, which may span any number of batches.
 
-    Rewards are those of the environment, before any transform. Subclasses may add attributes, extend `step`,
-    and override `see_agent_info`. Numeric attributes without a leading underscore are logged.
+    Rewards are the environment's, before any transform. Subclasses may add attributes, extend `step`, and
+    override `see_agent_info`. Numeric attributes without a leading underscore are logged.
 
     Args:
         discount: discount per step, for `discounted_return`.
@@ -43,8 +43,8 @@ class TrajInfo:
     ) -> None:
         """Add one step.
 
-        observation: the observation that followed the action, before any reset.
-        action: the action as given to the environment, clipped to the bounds of a Box.
+        observation: the observation after the step, before any reset.
+        action: the action passed to the environment, clipped to the bounds of a Box.
         """
         self.length += 1
         self.return_ += reward
@@ -52,16 +52,16 @@ class TrajInfo:
         self._weight *= self._discount
 
     def see_agent_info(self, agent_info: Tree) -> None:
-        """Receive the agent's info for the step with which `step` is called next.
+        """Receive the agent's info for the step passed to the next call of `step`.
 
         agent_info: `samples.agent.agent_info` of that cell, a NamedTuple of copied numpy values.
 
-        Called only if a subclass overrides it, and only for steps of a batch: not for random steps, nor for
-        those of `step_async`.
+        Called only if a subclass overrides it, and only for steps of a batch, not for random steps or
+        `step_async`.
         """
 
     def state(self) -> State:
-        """Return what a checkpoint keeps of an episode in progress: all attributes.
+        """Return all attributes, for a checkpoint of an episode in progress.
 
         A subclass with attributes other than numbers, strings, arrays, and lists, tuples, deques and dicts of
         these must extend this method and `load_state`.
@@ -69,10 +69,10 @@ class TrajInfo:
         return dict(vars(self))
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
         for name, value in state.items():
             now = vars(self).get(name)
-            # A deque comes back as a list, without its `maxlen`, which the present one has.
+            # A deque is saved as a list, without `maxlen`; the existing deque still has it.
             if isinstance(now, deque):
                 now.clear()
                 now.extend(value)
@@ -81,7 +81,7 @@ class TrajInfo:
             setattr(self, name, value[()] if scalar else value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the statistics for the log: `length`, `return`, `discounted_return`, and a subclass's."""
+        """Return the statistics to log: `length`, `return`, `discounted_return`, and those of a subclass."""
         return {
             name.rstrip("_"): value
             for name, value in vars(self).items()

@@ -1,11 +1,11 @@
-"""A cage whose environments live in this process.
+"""Cage whose environments run in this process.
 
     sampler                  cage
     start_row(t)  -------->  steps all environments, and returns when row t is written
-    finish_row()             marks the row as finished: nothing is left to be done
+    finish_row()             marks the row as finished; there is no work left
 
-The order is that of cages with workers, and calls out of order are refused as those refuse them, so that what
-runs with this cage runs with any other.
+Calls out of order are refused just as in cages with workers, so code that runs with this cage runs with any
+other.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from parllel.types import State
 
 
 class VectorizedCage(CageInterface):
-    """Any number of environments in this process, stepped one after the other, or all by one call.
+    """Any number of environments in this process, stepped one by one or as one native vector environment.
 
     Args:
-        env_factories: make the environments: functions without arguments, classes, lambdas. Their
-            spaces must be equal. Or a `VectorEnvFactory`, for one native vector environment.
-        n: how many environments a VectorEnvFactory is to make; otherwise left out.
+        env_factories: make the environments: functions without arguments, classes, lambdas. All environments
+            must have equal spaces. Or a `VectorEnvFactory`, for one native vector environment.
+        n: number of environments of a VectorEnvFactory; omit it otherwise.
         traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
-        reset_automatically: reset an ended environment within the same step. Otherwise it stays still
-            until a reset (`needs_reset`).
-        seeds: for each environment an int, the seed of its first reset, or a SeedSequence from which that is
-            drawn; its random actions follow from it too. None draws them.
+        reset_automatically: reset an ended environment within the same step. Otherwise it is not stepped
+            until the next reset (see `needs_reset`).
+        seeds: for each environment an int that seeds its first reset, or a SeedSequence from which that seed
+            is drawn. It also seeds its random actions. None draws seeds.
         index: number of the first environment, for messages.
-        check: test what environments return, "first_episode" of each or "always".
+        check: when to check the values that environments return, "first_episode" of each or "always".
 
-    Attributes and methods of the environments are reached through the cage, as lists with one entry each:
+    Attributes and methods of the environments are available on the cage, as lists with one entry each:
     `cage.gravity`, `cage.env_method("get_state")`; `cage.gravity = 3` sets all.
 
     Raises:
-        ValueError: if there is no factory, or not one seed for each.
+        ValueError: if there is no factory, or not one seed per environment.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class VectorizedCage(CageInterface):
         index: int = 0,
         check: str = "first_episode",
     ) -> None:
-        # Before the first environment is made, so that there is nothing to close.
+        # Checked before the first environment is made, when there is nothing to close yet.
         self._env_factories, seeds = factories_by_column(env_factories, n, seeds, "VectorizedCage")
         self._envs = environments_for(
             env_factories,
@@ -91,7 +91,7 @@ class VectorizedCage(CageInterface):
 
     @property
     def n(self) -> int:
-        """How many environments there are."""
+        """Number of environments."""
         return self._n
 
     @property
@@ -101,7 +101,7 @@ class VectorizedCage(CageInterface):
 
     @property
     def environment_seeds(self) -> list[Any]:
-        """The argument `seeds`; None for each if they were drawn."""
+        """The argument `seeds`; a list of None if they were drawn."""
         return list(self._seeds)
 
     @property
@@ -111,13 +111,13 @@ class VectorizedCage(CageInterface):
 
     @property
     def reset_automatically(self) -> bool:
-        """The argument of that name."""
+        """The argument `reset_automatically`."""
         return self._reset_automatically
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its columns of `samples`."""
         self._order.check_idle("set_samples_buffer")
-        # Only the cage's part of the buffer, as workers get no more either.
+        # Only the fields that a cage reads or writes, which is also all that workers get.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         self._rows = self._envs.bind(action, NamedArrayTuple(**fields), columns)
 
@@ -125,43 +125,43 @@ class VectorizedCage(CageInterface):
         """Switch to batch `number` of the buffer."""
         self._order.check_idle("use_batch")
         check_batch(number, 0 if self._rows is None else self._rows.n_batches, self._name)
-        # The check has refused a number for a cage without a buffer.
+        # check_batch raises for a cage without a buffer.
         assert self._rows is not None
         self._rows.use_batch(number)
 
     def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
-        """Reset, now; `finish_row` completes the call."""
+        """Reset immediately; `finish_row` completes the call."""
         self._begin("start_reset", group)
-        # Nothing is prepared ahead in this process: there is no time in which only others work.
+        # No resets are prepared ahead in this process: it is never idle.
         self._envs.reset_rows(t, all_envs=all_envs)
-        # Set after the work: a start that raised has started nothing, and the next call may be another start.
+        # Set after the work: a start that raised leaves nothing in progress, so another start may follow.
         self._order.in_progress = "reset", t
 
     def start_row(self, t: int, group: int = 0) -> None:
-        """Step with the action of row `t`, now; `finish_row` completes the call."""
+        """Step immediately with the actions of row `t`; `finish_row` completes the call."""
         self._begin("start_row", group)
         self._envs.step_row(t)
         self._order.in_progress = "step", t
 
     def start_random_row(self, t: int, group: int = 0) -> None:
-        """Step with random actions, now; `finish_row` completes the call."""
+        """Step immediately with random actions; `finish_row` completes the call."""
         self._begin("start_random_row", group)
         self._envs.random_row(t)
         self._order.in_progress = "random step", t
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
-        """Take random steps, now; `finish_row` completes the call."""
+        """Take random steps immediately; `finish_row` completes the call."""
         self._begin("start_decorrelation")
         self._envs.decorrelate(counts, t)
         self._order.in_progress = "decorrelation", None
 
     def awaited(self, group: int = 0) -> PendingRow:
-        """Return nothing to wait for, as what was started is done at once."""
+        """Return a row that is already done."""
         self._order.check_started("row_done", group)
         return NOTHING
 
     def finish_row(self, group: int = 0) -> None:
-        """Complete what was started."""
+        """Complete the row in progress."""
         self._order.check_started("finish_row", group)
         self._order.in_progress = None
 
@@ -172,27 +172,27 @@ class VectorizedCage(CageInterface):
 
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
-        # Between rows, as a worker's list of them can only be read then.
+        # Only between rows, as in cages with workers.
         self._order.check_idle("collect_final_observations")
         return self._envs.take_final(truncated_only=truncated_only)
 
     def environment_states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment."""
+        """Return the state of each environment for a checkpoint."""
         self._order.check_idle("environment_states")
         return self._envs.states()
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `environment_states` returned."""
+        """Restore states returned by `environment_states`."""
         self._order.check_idle("load_environment_states")
-        # All or nothing: a state too few would leave some environments at another point of the run.
+        # All or nothing: with a state missing, some environments would be at another point of the run.
         check_states(states, self.n, self._name)
         self._envs.load_states(states, salt)
 
     # ------------------------------------------------------------------ the environments themselves
 
     def _of_each(self, values: list[Any]) -> Any:
-        """Return what a user gets for one value from each environment."""
-        # Overridden by `Cage`, whose users see one environment and not a list.
+        """Return the per-environment values as the user sees them."""
+        # Overridden by `Cage`, whose users see a single value.
         return values
 
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -201,16 +201,16 @@ class VectorizedCage(CageInterface):
         return self._of_each(self._envs.method(name, args, kwargs))
 
     def __getattr__(self, name: str) -> Any:
-        # Called only where ordinary lookup failed. A private name is never the environment's.
-        # Also while `__init__` has not set it yet: looking it up below would come back here, without end.
+        # Called only when ordinary lookup has failed. A private name never belongs to the environment. It may
+        # be one that `__init__` has not set yet: looking it up below would recurse without end.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        # Not while a row is started: with workers the answer could be of before the step or of after it.
+        # Not while a row is in progress: with workers the value could be from before or after the step.
         self._order.check_idle(name)
         return self._of_each(self._envs.get(name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # The cage's own attributes; everything else that a user sets is meant for the environments.
+        # Private names and names of the class are the cage's own; everything else goes to the environments.
         if name.startswith("_") or hasattr(type(self), name):
             object.__setattr__(self, name, value)
             return
@@ -218,27 +218,27 @@ class VectorizedCage(CageInterface):
         self._envs.set(name, value)
 
     def close(self) -> None:
-        """Close the environments; may be called twice."""
+        """Close the environments. Idempotent."""
         if self._order.closed:
             return
-        # Before closing, which may raise: a second call must not close environments twice.
+        # Before closing, which may raise: a second call must not close the environments again.
         self._order.closed, self._rows = True, None
         self._envs.close()
 
     def _begin(self, method: str, group: int = 0) -> None:
         self._order.check_idle(method)
-        # Asked only for what is not the usual group, as this runs in each row.
+        # Group 0 is the only valid one, and this runs in every row.
         if group:
             check_group(group, 1, self._name)
 
 
 class _CallOrder:
-    """Refuse calls out of order, as cages with workers do.
+    """Checks the order of calls, with the rules of cages with workers.
 
     idle --- begin ---> in progress --- end ---> idle, or closed from either
 
     Attributes:
-        in_progress: what was started and not finished, and at which row; None if nothing was.
+        in_progress: the operation in progress and its row; None while idle.
         closed: whether the cage was closed.
     """
 
@@ -250,13 +250,13 @@ class _CallOrder:
         self.in_progress: tuple[str, int | None] | None = None
 
     def check_open(self) -> None:
-        """Raise ClosedError after `close`."""
+        """Check that `close` was not called. Raises ClosedError."""
         if self.closed:
             raise ClosedError(f"{self._name}: used after close()")
 
     def check_idle(self, method: str) -> None:
-        """Raise unless a method may be called that nothing may be in progress for."""
-        # One condition in the usual case; which error it is matters only if there is one.
+        """Check that nothing is in progress. Raises WrongStateError, or ClosedError once closed."""
+        # One condition in the usual case; which error to raise is decided only if there is one.
         if self.closed or self.in_progress is not None:
             self.check_open()
             assert self.in_progress is not None
@@ -265,7 +265,7 @@ class _CallOrder:
             raise WrongStateError(f"{self._name}: {method}: {what}{where} is not finished")
 
     def check_started(self, method: str, group: int) -> None:
-        """Raise unless the only group has something in progress."""
+        """Check that the only group has an operation in progress. Raises WrongStateError, or ClosedError."""
         if group or self.in_progress is None or self.closed:
             self.check_open()
             check_group(group, 1, self._name)

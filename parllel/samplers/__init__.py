@@ -1,4 +1,4 @@
-"""Samplers: who steps when."""
+"""Samplers: the schedules that step environments and agent to fill batches."""
 
 from parllel.samplers.alternating_sampler import AlternatingSampler
 from parllel.samplers.asynchronous_sampler import AsynchronousSampler

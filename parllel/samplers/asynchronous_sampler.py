@@ -1,18 +1,18 @@
-"""Sampling in a process of its own, while this one learns.
+"""Sampling in a separate process while this one learns.
 
     this process     | optimise with batch k    | optimise with batch k+1  |
     sampling process |   batch k+1 | wait ...   |   batch k+2 | wait ...   |
                      ^ collect_batch returns k  ^ returns k+1
 
-    this process                    memory that both have            sampling process
+    this process                    shared memory                    sampling process
     publish          writes -->     weights, and their version       --> read before a batch begins
     the learner      reads <--      side of batch k
                                     the other side               <-- written: batch k + 1
     conversation     --> batch      pipe                             sampling_worker.py
                      <-- BEGUN      from here on the weights may be written again
-                     <-- ANSWER     the side is complete, and is this process's until the next but one
+                     <-- ANSWER     the side is complete, and this process's until the next batch but one
 
-Nothing is locked: the two messages say who may write what.
+There are no locks: these two messages pass the right to write.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from parllel.types import State
 
 
 class AsynchronousSampler(PublishingSampler):
-    """Let a sampler make the next batch in a process of its own while the caller learns from this one.
+    """Samples the next batch in a separate process while the caller learns from the current one.
 
-    `collect_batch` waits for the batch that is being made, begins the next, and returns. That next one is
-    made with the weights that were published last, so by the time it is learned from they are one update
-    old: its staleness is 1. The caller publishes its weights after each update::
+    `collect_batch` waits for the batch in progress, starts the next one, and returns. The next one uses the
+    weights published last, so when it is learned from they are one update old: its staleness is 1. The
+    caller publishes its weights after each update::
 
         with AsynchronousSampler(build, agent=agent) as sampler:
             samples, trajs = sampler.collect_batch(elapsed_steps)
@@ -50,30 +50,30 @@ class AsynchronousSampler(PublishingSampler):
             sampler.publish()
 
     Batches are in shared memory, alternately on two sides. A sampler whose buffer was allocated with
-    `switching=True` writes them there itself; those of any other are copied.
+    `switching=True` writes to the sides directly; the batches of any other are copied.
 
     Args:
-        build: makes the sampler in that process, with cages, handler and buffer of its own; it travels by
+        build: makes the sampler in that process, with its own cages, handler and buffer; pickled by
             cloudpickle. The cages may have processes too, which end with it.
-        agent: what is trained; those entries of its `state()` that its `models()` name are copied to the
-            agent of the sampler's handler, which has noise of its own. None: `build` says everything.
-        max_staleness: how many updates may be published between the beginning of a batch and its use. With 0
-            nothing overlaps; with 1 or more one batch is made ahead. A batch that is too old when it is asked
-            for is dropped, and made again.
+        agent: the agent being trained. The entries of its `state()` that its `models()` name are copied to
+            the agent of the sampler's handler, which draws its own noise. With None, no weights are copied.
+        max_staleness: how many updates may be published between the start of a batch and its use. With 0
+            nothing overlaps; with 1 or more one batch is made ahead. A batch that is too old when requested
+            is dropped and made again.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
-        timeout_s: how long building, or one batch, may take.
-        name: what messages call the process.
+        timeout_s: time limit for building, and for one batch.
+        name: name of the process, for messages.
 
     Attributes:
-        ledger: of batches, `begun = returned + dropped + ahead`; at most one is ahead. Only to be read.
+        ledger: counts of batches, `begun = returned + dropped + ahead`; at most one is ahead. Read-only.
 
     Raises:
         ValueError: for a negative max_staleness, a time-out that is not positive, or an agent that does not
-            say what it learns: `models()` returns {} if that is nothing.
-        WorkerError: later, when the process died or hangs. What is raised in it arrives as itself, with its
-            traceback as the cause. After either the sampler is closed.
+            declare what it learns: `models()` must return {} if it learns nothing.
+        WorkerError: later, if the process died or hangs. An exception raised in it is re-raised with its
+            type, and its traceback as the cause. After either the sampler is closed.
 
-    The agent in this process is not closed by `close`.
+    `close` does not close the agent in this process.
     """
 
     def __init__(
@@ -93,17 +93,17 @@ class AsynchronousSampler(PublishingSampler):
         self.max_staleness = max_staleness
         self._agent = agent
         self._name = name
-        # The answer to "build" is read when it is first needed, so this process can go on meanwhile.
+        # The answer to "build" is read on first use, so that this process can continue meanwhile.
         self._built = False
         self._steps = 0  # of the last batch
         self.ledger = Ledger("begun = returned + dropped + ahead")
         self._request = 0  # number of the last request
-        self._begun = False  # whether the batch ahead has read its weights
+        self._begun = False  # whether the batch ahead has read the weights
         self._episodes: list[TrajInfo] = []  # of batches that were dropped
         self._inner_stats: dict[str, Any] = {}
         self._inner_state: State = {}
         self._waited_s = 0.0
-        self._side = 0  # of the samples that were returned last
+        self._side = 0  # of the samples returned last
         self._version_of_batch = self._staleness = 0
         self._published = None if agent is None else PublishedWeights.of(agent)
         try:
@@ -116,7 +116,7 @@ class AsynchronousSampler(PublishingSampler):
                 start_timeout_s=timeout_s,
             )
         except BaseException:
-            self._close_weights()  # allocated before the process that did not start
+            self._close_weights()  # the process did not start, so nobody else frees them
             raise
         self._conversation = Conversation(child, timeout_s=timeout_s)
         self._ask("build", self._published, doing="before it was built")
@@ -124,16 +124,16 @@ class AsynchronousSampler(PublishingSampler):
     # ------------------------------------------------------------------ batches
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Return the batch that was made meanwhile, and begin the next.
+        """Return the batch that was made meanwhile, and start the next.
 
-        The samples stay as they are until the next call. Episodes of batches that were dropped come along.
-        The inner sampler gets `elapsed_steps`; for a batch made ahead, with the steps of this one added.
+        The samples are valid until the next call. The episodes include those of dropped batches. The inner
+        sampler receives `elapsed_steps`, plus the steps of this batch for a batch made ahead.
         """
         self._await_ready()
-        # After that, as waited_s is about batches, not about building.
+        # From here, as waited_s does not include the time of building.
         begin = time.perf_counter()
         batch = self._next_batch(elapsed_steps)
-        # Once is enough: the batch that follows is made with the weights of now.
+        # Once is enough: the replacement is made with the current weights.
         if self.version - batch.version > self.max_staleness:
             self._drop(batch)
             batch = self._next_batch(elapsed_steps)
@@ -142,9 +142,9 @@ class AsynchronousSampler(PublishingSampler):
         self._keep(batch)
         self._version_of_batch = batch.version
         self._staleness = self.version - batch.version
-        # Only now, when the batch before has been received: the sampling process writes the other side, so
-        # the samples that are returned stay as they are until the next call. With max_staleness=0 it would
-        # be too old as soon as anything is published.
+        # Only now that this batch has been received: the sampling process writes the other side, so the
+        # returned samples stay valid until the next call. With max_staleness=0 a batch made ahead would be
+        # too old as soon as anything is published.
         if self.max_staleness:
             self._begin(elapsed_steps + batch.steps)
         array: Any = buffer_arrays(batch.side.samples)[0]
@@ -154,40 +154,41 @@ class AsynchronousSampler(PublishingSampler):
         return batch.side.batch(), trajs
 
     def count_steps(self, samples: Samples) -> int:
-        """Return what the inner sampler counted of the last batch."""
+        """Return the inner sampler's count of the last batch."""
         return self._steps
 
     def publish(self) -> int:
-        """Let batches that are begun from now on be made with the agent's present weights.
+        """Publish the agent's current weights for batches that start from now on.
 
-        Returns their version, which is one more than before if the weights have changed.
+        Returns their version, which increases by one if the weights have changed.
 
         Raises:
-            WrongStateError: if the sampler was given no agent.
-            ValueError: if the weights are of other shapes than at first.
+            WrongStateError: if the sampler has no agent.
+            ValueError: if the weights' shapes differ from the first ones.
             WorkerError: as `collect_batch`.
         """
         self._conversation.check_open()
         if self._published is None or self._agent is None:
-            raise WrongStateError(f"{self._name}: publish: there is no agent; give agent=...")
-        # They must not be read while they change. They have been by now, unless this comes very soon.
+            raise WrongStateError(f"{self._name}: publish: there is no agent; pass agent=...")
+            # The weights must not change while the batch ahead reads them. Usually it has read them long ago.
         if self._ahead and not self._begun:
             self._receive(f"to begin batch {self._number}", until_begun=True)
+        # No batch is reading now: none is ahead, or the one ahead has sent BEGUN.
         return self._published.publish(self._agent)
 
     @property
     def version(self) -> int:
-        """Version of the weights that were published last; 0 is what the agent began with."""
+        """Version of the weights published last; 0 for the initial weights."""
         return 0 if self._published is None else self._published.version
 
     @property
     def version_of_batch(self) -> int:
-        """Version of the weights that the last batch was made with."""
+        """Version of the weights used for the last batch."""
         return self._version_of_batch
 
     @property
     def agent(self) -> Agent | None:
-        """The agent that is trained, whose weights `publish` copies."""
+        """The agent being trained, whose weights `publish` copies."""
         return self._agent
 
     @property
@@ -196,12 +197,13 @@ class AsynchronousSampler(PublishingSampler):
         return self._conversation.child.pid
 
     def _begin(self, elapsed_steps: int) -> None:
+        # Cleared before the request is sent: the weights must stay unchanged until its BEGUN arrives.
         self._begun = False
         self._ask("batch", elapsed_steps, doing=f"before batch {self._number + 1}")
         self.ledger.add("begun", "ahead")
 
     def _next_batch(self, elapsed_steps: int) -> Batch:
-        """Wait for the batch that is being made; begin it if there is none. It is ahead until it is used."""
+        """Wait for the batch ahead, starting one if there is none. It counts as ahead until it is used."""
         if not self._ahead:
             self._begin(elapsed_steps)
         return Batch(*self._answer(f"during batch {self._number}"))
@@ -212,12 +214,12 @@ class AsynchronousSampler(PublishingSampler):
 
     @property
     def _number(self) -> int:
-        """Number of the batch that was begun last."""
+        """Number of the last batch started."""
         return self.ledger.counts()["begun"]
 
     def _drop(self, batch: Batch) -> None:
         self.ledger.add("dropped", ahead=-1)
-        # The episodes were played, so they count in the statistics; only their samples are too old.
+        # The episodes count in the statistics all the same; only the samples are too old.
         self._episodes += batch.trajs
 
     def _keep(self, batch: Batch) -> None:
@@ -227,10 +229,10 @@ class AsynchronousSampler(PublishingSampler):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Return the inner sampler's stats as they were after the last batch, and of that batch:
+        """The inner sampler's stats after the last batch, and:
 
-        `staleness`, updates that were published since it was begun; `version_of_batch`; `waited_s`, how
-        long it was waited for; `dropped_batches`, how many were too old, in all.
+        `staleness`, the number of updates published since that batch was started; `version_of_batch`;
+        `waited_s`, the time spent waiting for it; `dropped_batches`, the total number of dropped batches.
         """
         if self._conversation.broken is None:
             self._await_ready()
@@ -243,28 +245,28 @@ class AsynchronousSampler(PublishingSampler):
         }
 
     def state(self, *, environments: bool = True) -> State:
-        """Return the states of the inner sampler and of its agent, as they were after the last batch.
+        """Return the states of the inner sampler and of its agent after the last batch.
 
-        The agent's weights are left out: they are those of the agent that is trained. So are the
-        environments: a batch was ahead of this one, and a run that goes on begins new episodes.
+        Without the weights, which are those of the agent being trained, and without the environments: they
+        are already a batch ahead, so a resumed run begins new episodes.
         """
         if self._conversation.broken is None:
             self._await_ready()
-        # From the last answer: the process is busy with the batch ahead, and its state has moved on.
+        # From the last answer: the process is working on the batch ahead, and its state has moved on.
         return self._inner_state
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned. A batch that was made ahead is dropped.
+        """Restore a state returned by `state`. A batch made ahead is dropped.
 
         Raises:
-            ValueError: as the inner sampler; it may go on then.
+            ValueError: as the inner sampler; the sampler remains usable.
         """
         self._await_ready()
-        # One request at a time: the batch ahead is finished first, and was made in the state before.
+        # One request at a time, so the batch ahead is finished first; it belongs to the old state.
         if self._ahead:
             batch = self._next_batch(0)
             self._drop(batch)
-            # Taking it in has changed the side of the samples that the caller holds.
+            # Receiving it has switched the side of the caller's samples, so switch back.
             buffer_set_attr(batch.side.samples, "side", self._side)
         self._ask("load_state", state, doing="before load_state")
         self._inner_stats, self._inner_state = self._answer("during load_state")
@@ -290,11 +292,12 @@ class AsynchronousSampler(PublishingSampler):
         return self._conversation.value_of(self._receive(doing))
 
     def _receive(self, doing: str, *, until_begun: bool = False) -> bytes:
-        """Return the reply to the last request, which for a batch says first that it has begun."""
+        """Return the reply to the last request. For a batch, BEGUN precedes the answer."""
         try:
             while True:
                 reply = self._conversation.receive(self._request, doing)
-                # Remembered, as it comes once for each batch, to whichever method waits first.
+                # Remembered: BEGUN arrives once per batch, and either `publish` or the answer's reader gets
+                # it.
                 self._begun = self._begun or reply[:1] == BEGUN
                 if until_begun or reply[:1] != BEGUN:
                     return reply
@@ -303,32 +306,31 @@ class AsynchronousSampler(PublishingSampler):
             raise
 
     def _after_error(self, error: BaseException) -> None:
-        """End everything, unless the process goes on after an error that it answered with."""
-        if not isinstance(error, Exception):  # Ctrl-C: the batch is not waited for again
+        """End everything, unless the error was an answer after which the process continues."""
+        if not isinstance(error, Exception):  # after Ctrl-C the batch is not awaited again
             self._conversation.break_off(error)
-        # The process has ended by now, and with it the other reader.
+        # The process has ended, so nobody else uses the weights.
         if self._conversation.broken is not None:
             self._close_weights()
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Let the process close its cages and end; may be called twice.
+        """Close the inner sampler and end the process. Idempotent.
 
-        A batch that is being made is finished, if that takes no longer than some seconds. What goes wrong in
-        it is not raised.
+        A batch in progress is finished if that takes only a few seconds; its errors are not raised.
 
         Raises:
-            Exception: what closing the inner sampler raised, once everything has ended.
+            Exception: an error from closing the inner sampler, after everything has ended.
         """
         try:
             self._conversation.begin_close()
-            # Replies of a batch that is being made come before the answer to this, and are dropped.
+            # Replies of a batch in progress arrive before the answer to "close", and are dropped.
             self._conversation.close(forgive=True)
         finally:
             self._close_weights()
 
     def _close_weights(self) -> None:
-        # Its mapping in the sampling process goes with that process.
+        # The sampling process's mapping ends with that process.
         if self._published is not None:
             self._published.shared.close()

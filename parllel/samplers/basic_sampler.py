@@ -1,4 +1,4 @@
-"""Sample with environments that reset within the step that ends their episode."""
+"""Sampling with environments that reset automatically."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from parllel.samplers.batch_sampler import BatchSampler
 
 
 class BasicSampler(BatchSampler):
-    """Step all environments `T` times; the agent acts for all of them at once.
+    """Steps all environments `T` times; the agent acts for all of them at once.
 
-    Row t holds the observation, the agent's action, and the reward and flags that followed. Row T of
+    Row t holds the observation, the agent's action, and the reward and flags of the step. Row T of
     `agent.agent_info.value` holds the value of the observation after the batch, and `agent.final_value` the
-    values of the true last observations of truncated episodes; both after the step transforms.
+    values of the true last observations of truncated episodes, both after the step transforms.
 
-    Args: those of `BatchSampler`; the cages must reset automatically.
+    Args: as for `BatchSampler`; the cages must reset automatically.
     """
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Fill the buffer with `T` further steps of every environment."""
+        """Fill the buffer with the next `T` steps of every environment."""
         all_envs = self.cages.all_envs
         columns = all_envs.columns
         with self.batch():
@@ -26,6 +26,6 @@ class BasicSampler(BatchSampler):
                 self.act(t, columns)
                 all_envs.start_row(t)
                 all_envs.finish_row()
-            # Before `finish`, which updates the statistics that row T is to be transformed with.
+            # Before `finish`, which updates the statistics with which row T must still be transformed.
             self.bootstrap(columns)
             return self.finish()

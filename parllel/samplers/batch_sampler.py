@@ -1,4 +1,4 @@
-"""What a batch goes through whatever the schedule, so that a sampler is little more than its loop."""
+"""Base class of samplers with everything but the schedule, so that a sampler is little more than its loop."""
 
 from __future__ import annotations
 
@@ -57,39 +57,39 @@ from parllel.types import BatchSpec, State
 
 
 class BatchSampler(Sampler):
-    """Cages, handler, transforms and buffer, and what they do to a batch; a subclass says when.
+    """Cages, handler, transforms and buffer of a batch; subclasses implement the schedule.
 
-    Within `batch()` it lets the agent `act` on each row of some columns and steps their environments;
-    after the last row it calls `bootstrap` for all columns and returns `finish()`.
+    Within `batch()`, a subclass lets the agent `act` on each row of some columns and steps their
+    environments. After the last row it calls `bootstrap` for all columns and returns `finish()`.
 
     Args:
         batch_spec: T and B.
-        cages: B environments together, that reset as `resets_automatically` says.
-        handler: of the agent; its buffer views are made here.
+        cages: cages with B environments in total, whose resets match `resets_automatically`.
+        handler: handler of the agent; bound to the buffer here.
         samples: the buffer to fill, [T, B].
         step_transforms: applied in order to each row before the agent sees it.
         batch_transforms: applied in order to the finished batch.
         decorrelation_steps: before the first batch each environment takes a random number of random
-            steps, up to this many, so that episodes do not end in step. They are no samples.
-        decorrelation_seed: for those numbers; needed if `decorrelation_steps` is not 0.
+            steps, at most this many, so that episodes do not end simultaneously. They are not recorded.
+        decorrelation_seed: seed for those numbers; required if `decorrelation_steps` is not 0.
 
     A buffer may hold several batches: the sides of switching arrays, or the windows of a replay. Each batch
-    goes to the next of them. Cages, handler and transforms stay bound, and are given its number by
-    `use_batch`; what does not override that is bound anew, so that no view stays at the batch before.
+    is written to the next of them. Cages, handler and transforms stay bound, and receive its number by
+    `use_batch`; a part that does not override `use_batch` is bound again.
 
     Attributes:
-        updates_statistics: whether step transforms learn from finished batches. In a rollout worker they do
-            not, as the trainer's do.
+        updates_statistics: whether step transforms update their statistics from finished batches. Rollout
+            workers set it to False, as the trainer's transforms do that.
 
-    The garbage collector rests during a batch. A sampler that an error stopped halfway through one can only
+    The garbage collector is off during a batch. After an error in the middle of a batch, the sampler can only
     be closed.
 
     Raises:
-        ValueError: if cages, agent, buffer and batch spec do not fit.
-        TypeError: if handler, buffer or a transform is something else.
+        ValueError: if cages, agent, buffer and batch spec do not fit together.
+        TypeError: if handler, buffer or a transform has the wrong type.
     """
 
-    # Whether environments reset within the step that ends their episode, or wait until a batch begins.
+    # Whether environments reset within the step that ends an episode, or wait for the next batch.
     resets_automatically: ClassVar[bool] = True
 
     def __init__(
@@ -111,7 +111,8 @@ class BatchSampler(Sampler):
         if decorrelation_steps and decorrelation_seed is None:
             raise ValueError("decorrelation_seed: expected a seed, as decorrelation_steps is not 0")
         name = type(self).__name__
-        # A state that is computed anew from row 0 on would run on over the ends of episodes within the batch.
+        # Recomputing the recurrent state from row 0 would carry it across the ends of episodes within the
+        # batch.
         if handler.agent.recurrent and self.resets_automatically:
             raise ValueError(
                 f"{name} cannot run a recurrent agent ({type(handler.agent).__name__}), because environments "
@@ -126,7 +127,7 @@ class BatchSampler(Sampler):
         self.step_transforms = list(step_transforms)
         self.batch_transforms = list(batch_transforms)
         check_transforms(self.step_transforms, self.batch_transforms)
-        # Now, and not with the first batch, which may be minutes later.
+        # Checked now rather than in the first batch, which may be minutes later.
         check_fields(samples, self.transforms)
         warn_of_discounts(self.transforms)
         self.final_chain = FinalChain(samples, self.step_transforms)
@@ -135,7 +136,7 @@ class BatchSampler(Sampler):
         self._started = self._within = False
         self._batches = 0
         self._timer: _BatchTimer | None = None
-        # Environments whose episodes were cut short because their state could not be saved.
+        # Environments that begin a new episode on resuming, because their state could not be saved.
         self._restarted = np.zeros(batch_spec.B, bool)
         self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
@@ -156,7 +157,7 @@ class BatchSampler(Sampler):
             raise
 
     def _rebinds(self) -> list[Callable[[int], None]]:
-        """Return what takes all that is bound to the buffer to the batch that its arrays show."""
+        """Return functions that switch all bound parts to a batch, given its number."""
         samples = self.samples
         parts = self.cages.rebinds(samples)
         if follows_batches(self.handler):
@@ -174,22 +175,24 @@ class BatchSampler(Sampler):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Begin a batch; the garbage collector waits until it is done.
+        """Context of one batch, with the garbage collector off.
 
         Raises:
-            WrongStateError: if an error cut the last one short: what follows it is not known.
-            ClosedError: if a cage was closed or has failed, and in a forked copy of the process.
+            WrongStateError: if an error ended the last batch halfway, so the next state is unknown.
+            ClosedError: if a cage was closed or has failed, and in a fork of the owning process.
         """
         if self._within:
             raise WrongStateError(
                 "sampler: an error ended the last batch halfway, so there is nothing to continue from; "
                 "close this sampler and build another"
             )
-        # Before anything is written: a forked copy of this process has the same batch, in shared memory.
+        # Before anything is written: a fork of this process has the same batch, in shared memory.
         self.cages.check_open()
         with _collector_off():
-            self._within = self._started  # what is carried to row 0 must not be carried twice
-            self.handler.sample_mode()  # first: resets are for the memory of sampling
+            self._within = (
+                self._started
+            )  # an error in `_begin` is fatal too: arrays must not rotate twice
+            self.handler.sample_mode()  # first: resets must clear the memory of sampling, not of evaluation
             self._begin()
             self._within = True
             self.handler.start_batch()
@@ -197,7 +200,7 @@ class BatchSampler(Sampler):
 
     def _begin(self) -> None:
         if self._started:
-            for array in self._arrays:  # the observation after the last batch becomes row 0
+            for array in self._arrays:  # moves the observation after the last batch to row 0
                 array.rotate()
             if self._moving:
                 number = shown_number(self._moving)
@@ -211,14 +214,15 @@ class BatchSampler(Sampler):
         self._forget_restarted()
         most, seed = self._decorrelation
         if most:
-            # Drawn here and not by cages, so that how environments are spread over them changes nothing.
+            # Drawn here rather than by cages, so that the division of environments into cages changes
+            # nothing.
             counts = np.random.default_rng(seed).integers(0, most + 1, self.batch_spec.B)
             self.cages.decorrelate(counts.tolist())
         self._started = True
 
     def _reset_ended(self) -> None:
-        """Reset the environments that wait for it into row 0."""
-        # Asked for before the reset, which clears it.
+        """Reset waiting environments into row 0."""
+        # Read before the reset, which clears it.
         ended = np.flatnonzero(self.cages.needs_reset)
         if len(ended):
             self.cages.reset(0, all_envs=False)
@@ -226,7 +230,7 @@ class BatchSampler(Sampler):
         self._forget_restarted()
 
     def _forget_restarted(self) -> None:
-        """Let the transforms know whose episodes were cut short."""
+        """Tell the transforms which environments began new episodes on resuming."""
         if self._restarted.any():
             for transform in self.transforms:
                 transform.forget(np.flatnonzero(self._restarted))
@@ -235,7 +239,7 @@ class BatchSampler(Sampler):
     def collect_timed_batch(
         self, elapsed_steps: int
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Return what `collect_batch` does, and the seconds of its parts; see `_BatchTimer.seconds`."""
+        """Like `collect_batch`, and also return the seconds of its parts; see `_BatchTimer.seconds`."""
         timer = self._timer = _BatchTimer()
         try:
             samples, trajs = self.collect_batch(elapsed_steps)
@@ -244,7 +248,7 @@ class BatchSampler(Sampler):
         return samples, trajs, timer.seconds()
 
     def act(self, t: int, columns: slice) -> None:
-        """Transform row `t` of `columns` and write the agent's answer to it."""
+        """Transform row `t` of `columns`, and write the agent's action and info for it."""
         timer = self._timer
         began = 0.0 if timer is None else perf_counter()
         if self.step_transforms:
@@ -263,7 +267,7 @@ class BatchSampler(Sampler):
                 raise
 
     def bootstrap(self, columns: slice) -> None:
-        """Write the value of the observation after the batch, as the agent would see it."""
+        """Write the agent's value of the observation after the batch."""
         began, T = perf_counter(), self.batch_spec.T
         self.transform_row(T, columns)
         self.handler.bootstrap_value(T, columns)
@@ -271,13 +275,13 @@ class BatchSampler(Sampler):
             self._timer.add_inference(began)
 
     def finish(self) -> tuple[Samples, list[TrajInfo]]:
-        """Write final values, update statistics, transform the batch; return what a sampler does."""
+        """Write final values, update statistics, transform the batch; return it with ended episodes."""
         began = perf_counter()
-        # All rows are there: what fails from here on leaves the environments where the next batch begins.
+        # All rows are complete: an error from here on does not prevent the next batch.
         self._within = False
         self._batches += 1
-        # Before `end_batch`: final observations are to be seen as the rows of this batch were, with the same
-        # statistics. Batch transforms come last, as estimates of advantages need these values.
+        # Before `end_batch`, so that final observations are transformed with the same statistics as the rows
+        # of this batch. Batch transforms come last, as advantage estimates need these values.
         self._write_final_values()
         if self.updates_statistics:
             end_batch(self.step_transforms, self.samples)
@@ -307,7 +311,7 @@ class BatchSampler(Sampler):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """The `stats` of the transforms, as `Class/name`."""
+        """The `stats` of all transforms, keyed as `Class/name`."""
         return {
             f"{type(transform).__name__}/{name}": value
             for transform in self.transforms
@@ -315,17 +319,17 @@ class BatchSampler(Sampler):
         }
 
     def state(self, *, environments: bool = True) -> State:
-        """Return the states of the transforms and environments, and the rows that the next batch begins with.
+        """Return the states of transforms and environments, and the rows with which the next batch begins.
 
-        Before the first batch the environments are asked as well, so that what goes wrong shows then.
+        Before the first batch the environments' states are read but not returned, so that errors show early.
 
         Raises:
             WrongStateError: if an error ended the last batch halfway.
-            TypeError: if an environment or TrajInfo says anything but arrays and JSON values.
+            TypeError: if the state of an environment or TrajInfo has anything but arrays and JSON values.
         """
         if self._within:
             raise WrongStateError(
-                "sampler: an error ended the last batch halfway: there is no state"
+                "sampler: an error ended the last batch halfway, so there is no state to save"
             )
         state: State = {
             "transforms": [transform.state() for transform in self.transforms],
@@ -344,44 +348,43 @@ class BatchSampler(Sampler):
         return [type(transform).__name__ for transform in self.transforms]
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
-            ValueError: if it is that of other transforms, environments or buffers.
+            ValueError: if it belongs to other transforms, environments or buffers.
         """
-        # Compared by class and order, as a list of states alone would be loaded into whatever stands there.
+        # Compared by class and order, or a state could be loaded into the wrong transform.
         classes = self._transform_classes()
-        came = state.get("transform_classes")
-        if came != classes:
-            raise ValueError(f"transforms: expected the states of {classes}, got those of {came}")
+        found = state.get("transform_classes")
+        if found != classes:
+            raise ValueError(f"transforms: expected the states of {classes}, got those of {found}")
         for transform, one in zip(self.transforms, state["transforms"], strict=True):
             transform.load_state(one)
         self._batches = int(state["batches"])
         if "environments" in state:
             self._load_environments(state["environments"], state["edges"])
         elif self._batches and not self._started:
-            # The number of batches salts the seeds: otherwise the first episodes of the run would be played
-            # again.
+            # The number of batches salts the seeds, so that the run does not repeat its first episodes.
             self.cages.load_states([NO_STATE] * self.batch_spec.B, self._batches)
             self._restarted[:] = True
 
     def _load_environments(self, states: list[State], edges: dict[str, Any]) -> None:
-        # Compared before any environment is touched.
+        # Checked before any environment is changed.
         check_edges(self.samples, edges)
         self.cages.load_states(states, self._batches)
         load_edges(self.samples, edges)
         self._unsaved = count_unsaved(states)
         self._restarted = np.array([one["env"] is None for one in states], bool)
-        # The environments stand in the middle of their episodes, so the next batch must not reset them.
+        # The environments are in the middle of episodes, so the next batch must not reset them.
         self._started, self._within = True, False
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """How many environments begin new episodes when a run goes on, by what does not offer its state."""
+        """Number of environments that begin new episodes when a run resumes, by class without a state."""
         return dict(self._unsaved)
 
     def close(self) -> None:
-        """Close the cages and the handler; may be called twice."""
+        """Close the cages and the handler. Idempotent."""
         release_parts(self)
         try:
             self.cages.close()
@@ -390,32 +393,31 @@ class BatchSampler(Sampler):
 
 
 class _BatchTimer:
-    """Count the seconds of one batch by what they were spent on.
+    """Seconds of one batch, by part.
 
-    A sampler has one only for the batch that `collect_timed_batch` makes, as reading the clock twice per
-    row costs time itself.
+    Used only by `collect_timed_batch`, as reading the clock twice per row takes time itself.
     """
 
     def __init__(self) -> None:
-        # Of all clocks this one has the finest resolution, and never goes back.
+        # The monotonic clock with the finest resolution.
         self._began = perf_counter()
         self._inference = self._transforms = 0.0
 
     def add_inference(self, began: float) -> None:
-        """Count the time since `began` for the agent and the step transforms."""
+        """Add the time since `began` to the agent and the step transforms."""
         self._inference += perf_counter() - began
 
     def add_transforms(self, began: float) -> None:
-        """Count the time since `began` for what is done to a finished batch."""
+        """Add the time since `began` to the work on the finished batch."""
         self._transforms += perf_counter() - began
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds since the timer was made, by part.
 
-        `inference` is the agent and the step transforms, `transforms` what is done to a finished batch.
-        `environments` is the rest: stepping environments in this process, or waiting for those in others.
+        `inference` is the agent and the step transforms, `transforms` the work on the finished batch.
+        `environments` is the rest: stepping environments in this process, or waiting for others.
         """
-        # The rest, not measured: that would be two more readings of the clock for every row.
+        # Computed as the rest: measuring it would read the clock twice more per row.
         total = perf_counter() - self._began
         return {
             "inference": self._inference,
@@ -426,11 +428,11 @@ class _BatchTimer:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Keep the garbage collector from running, if it is on; it makes up for it afterwards."""
+    """Switch the garbage collector off for the context, if it was on."""
     if not gc.isenabled():
         yield
         return
-    # It looks through whatever has been allocated, often in the middle of a row, while workers wait.
+    # A collection may run in the middle of a row, while workers wait.
     gc.disable()
     try:
         yield

@@ -1,13 +1,13 @@
-"""Keep the last batch of a sampler readable while the next one is made.
+"""Two sides for the batches of a sampler: one stays readable while the other is written.
 
-    in place   the sampler's own buffer switches: nothing is copied, its parts switch to the other side
-    Copies     any other sampler: each finished batch is copied into a side of a second buffer
+    in place      the sampler's own buffer switches sides; nothing is copied
+    BatchCopies   for any other sampler: each finished batch is copied to a side of a second buffer
 
     side         0         1         0         1
-    written      batch 0   batch 1   batch 2   batch 3      here, while the batch before is read
-    read                   batch 0   batch 1   batch 2      by the process that learns
+    written      batch 0   batch 1   batch 2   batch 3      here, while the previous batch is read
+    read                   batch 0   batch 1   batch 2      by the learning process
 
-A sampler needs arrays that switch, as `allocate_samples(switching=True)` makes them, to work in place.
+Working in place requires switching arrays, made by `allocate_samples(switching=True)`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from parllel.samplers.sampler import Sampler
 
 
 class BatchSide(NamedTuple):
-    """The place of a batch: the side of a switching buffer, and a number of rows.
+    """Location of a batch: a side of a switching buffer, and the number of rows.
 
     Attributes:
-        samples: switching arrays, which are on the side of the batch.
-        rows: number of their rows that the batch has; None for all.
+        samples: switching arrays, set to the side of the batch.
+        rows: number of rows of the batch; None for all.
     """
 
     samples: Samples
@@ -48,11 +48,11 @@ class BatchSide(NamedTuple):
 
 
 def sides_of(sampler: Sampler) -> Callable[[Samples], BatchSide]:
-    """Return a function that takes a finished batch and returns where it is kept.
+    """Return a function that takes a finished batch and returns its BatchSide.
 
     Raises:
-        ValueError: if some arrays of the sampler's buffer switch and others do not, or the buffer switches
-            but the sampler is not a BatchSampler, which binds its parts to the other side.
+        ValueError: if only some arrays of the sampler's buffer switch, or the buffer switches but the
+            sampler is not a BatchSampler, which would switch its parts to the other side.
     """
     samples = getattr(sampler, "samples", None)  # a Sampler need not have a buffer
     switching = [isinstance(array, SwitchingArray) for array in buffer_arrays(samples)]
@@ -68,18 +68,19 @@ def sides_of(sampler: Sampler) -> Callable[[Samples], BatchSide]:
             f"{name}: expected a subclass of BatchSampler for a buffer that switches; without "
             "switching=True its batches are copied"
         )
-    # The whole with a number of rows, not the rows: views travel leaf by leaf, a whole as its name and side.
+    # The whole buffer with a number of rows, not a slice: a slice is pickled leaf by leaf, a whole buffer as
+    # its name and side.
     return lambda batch: BatchSide(sampler.samples, _rows_left(batch, sampler.samples))
 
 
 def _rows_left(batch: Samples, whole: Samples) -> int | None:
-    """Return the number of rows of a batch, or None if it is as long as the whole buffer."""
+    """Return the number of rows of a batch, or None if it fills the whole buffer."""
     n = len(batch.env.done)
     return None if n == len(whole.env.done) else n
 
 
 class BatchCopies:
-    """Copy finished batches, padding included, alternately into the two sides of a second buffer."""
+    """Copies finished batches, including padding, alternately to the two sides of a second buffer."""
 
     def __init__(self) -> None:
         self._mirror: Any = None
@@ -88,22 +89,22 @@ class BatchCopies:
         self._side = 0
 
     def take(self, batch: Samples) -> BatchSide:
-        """Copy the batch to the side that does not hold the last one.
+        """Copy a batch to the side that does not hold the last one.
 
         Raises:
-            ValueError: if the batch has more rows than the first one, or other columns or fields.
+            ValueError: if the batch has more rows than the first one, or different columns or fields.
         """
         if self._mirror is None:
             self._mirror = mirror_of(batch)
-        # Samplers return the same object each time, so the arrays are usually paired only once.
+        # Samplers usually return the same object each time, so arrays are paired only once.
         if batch is not self._source:
             self._source, self._pairs = batch, _pairs_of(self._mirror, batch)
-        # The other one is the learner's until it asks for a batch again, which it gets from this one.
+        # The learner reads the previous side until it requests the next batch.
         self._side = 1 - self._side
         for mine, theirs in self._pairs:
             mine.side = self._side
             p, n = theirs.padding, len(theirs)
-            # With the padding, which holds what leads into the batch and what follows it.
+            # Including the padding, which holds the rows before and after the batch.
             rows = slice(-p, n + p) if p else slice(0, n)
             np.copyto(np.asarray(mine[rows]), np.asarray(theirs[rows]))
         return BatchSide(self._mirror, _rows_left(batch, self._mirror))
@@ -112,8 +113,8 @@ class BatchCopies:
 def mirror_of(samples: Samples) -> Samples:
     """Allocate a switching buffer in managed memory for batches like `samples`, in one arena.
 
-    Fields that share one array share one array in the copy. If `samples` are some rows of a buffer, the copy
-    has room for all rows of that buffer, as later batches may be longer.
+    Fields that share an array also share one in the copy. If `samples` is a slice of rows, the copy has room
+    for all rows of that buffer, as later batches may be longer.
     """
     n_rows = len(samples.env.done)
     sources = {_identity(leaf): leaf for _, leaf in buffer_leaves(samples)}
@@ -122,9 +123,9 @@ def mirror_of(samples: Samples) -> Samples:
     for identity, leaf in sources.items():
         rows, padding = sizes[identity]
         cells = int(np.prod(leaf.shape[1:], dtype=np.int64))
-        # Two sides, each with padding at both ends.
+        # Two sides, each padded at both ends.
         size += aligned(2 * (rows + 2 * padding) * cells * leaf.dtype.itemsize)
-    # Managed, as it is sent to a process that runs already; one arena costs that one descriptor.
+    # Managed storage can be sent to a running process; a single arena needs a single descriptor.
     arena = Arena(size, "managed")
     mirrors: dict[Any, Array] = {}
     for identity, leaf in sources.items():
@@ -137,14 +138,14 @@ def mirror_of(samples: Samples) -> Samples:
 
 
 def _rows_of(leaf: Any, n_rows: int) -> tuple[int, int]:
-    """Return the rows and padding of a leaf's copy: those of the whole array, if the leaf is part of one."""
+    """Return the rows and padding for a leaf's copy: those of the whole array if the leaf is a slice."""
     if isinstance(leaf, Array) and leaf.is_view and len(leaf) == n_rows:
         return max(leaf.block.length, n_rows), leaf.block.padding
     return len(leaf), getattr(leaf, "padding", 0)
 
 
 def _pairs_of(mirror: Samples, samples: Samples) -> list[tuple[Any, Any]]:
-    """Return pairs of an array to copy to and one to copy from, without duplicates."""
+    """Return pairs of destination and source array, without duplicates."""
     pairs = list(zip(buffer_leaves(mirror), buffer_leaves(samples), strict=True))
     for (path, mine), (_, theirs) in pairs:
         if len(theirs) > len(mine) or theirs.shape[1:] != mine.shape[1:]:
@@ -156,5 +157,5 @@ def _pairs_of(mirror: Samples, samples: Samples) -> list[tuple[Any, Any]]:
 
 
 def _identity(leaf: Any) -> Any:
-    """Return a key that is equal for leaves that share one array."""
+    """Return a key that is equal for leaves that share an array."""
     return leaf.block.key if isinstance(leaf, Array) and not leaf.is_view else (id(leaf),)

@@ -1,4 +1,4 @@
-"""What a sampler saves besides its transforms: environments without a state, and the edges of batches."""
+"""State of a sampler besides its transforms: unsaved environments, and the edge rows of batches."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.types import State
 
-# What stands for the state of an environment of which none was kept.
+# The record of an environment whose state was not saved.
 NO_STATE: State = {"env": None, "action_space": None}
 
 
 def count_unsaved(states: Sequence[State]) -> dict[str, int]:
-    """Return how many environments have no state, by the name of what does not offer its own."""
+    """Count the environments without a saved state, by the name of the class without one."""
     names = [str(one.get("missing")) for one in states if one["env"] is None]
     return {name: names.count(name) for name in sorted(set(names))}
 
 
 def edges_of(samples: Samples) -> dict[str, list[NDArray[Any]]]:
-    """Return what the next batch takes over from each array, by its path."""
+    """Return the rows of each array that the next batch begins with, by path."""
     edges = {path: array.edge() for path, array in _by_path(samples).items()}
     return {path: edge for path, edge in edges.items() if edge}
 
 
 def check_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
-    """Raise ValueError unless `edges` are of the same arrays."""
+    """Check that `edges` belong to the same arrays. Raises ValueError."""
     expected = edges_of(samples)
     if set(edges) != set(expected):
         raise ValueError(
@@ -38,7 +38,7 @@ def check_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
 
 
 def load_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
-    """Write what `edges_of` returned; raise ValueError, with the path, where shapes differ."""
+    """Write edges returned by `edges_of`. Raises ValueError with the path if shapes differ."""
     arrays = _by_path(samples)
     for path, edge in edges.items():
         try:
@@ -48,7 +48,7 @@ def load_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
 
 
 def _by_path(samples: Samples) -> dict[str, Array]:
-    """Return the arrays by the first path that leads to each."""
+    """Return the arrays, each by the first path that leads to it."""
     paths: dict[int, str] = {}
     for path, leaf in buffer_leaves(samples):
         if isinstance(leaf, Array):

@@ -1,4 +1,4 @@
-"""Put the cages of a sampler side by side: assign columns of the batch, and step all cages together.
+"""Cages of a sampler side by side: columns of the batch, and steps of all cages together.
 
 sampler     start_row(t) for every group of every cage, then finish_row() for every group
 processes   group 0 |--- step ---|
@@ -30,7 +30,7 @@ _SAMPLED = Owners()
 
 
 class EnvGroup(NamedTuple):
-    """A group of a cage's environments, the smallest part that can be stepped by itself, and its columns."""
+    """A group of a cage's environments, the smallest unit that can be stepped separately, and its columns."""
 
     cage: CageInterface
     number: int
@@ -38,23 +38,23 @@ class EnvGroup(NamedTuple):
 
 
 class EnvGroups:
-    """Groups with adjacent columns, which are stepped together.
+    """Groups with adjacent columns that are stepped together.
 
-    A step costs two calls per group, whatever the number of its environments.
+    A step costs two calls per group, for any number of environments.
 
     Args:
         groups: at least one, in the order of their columns.
 
     Attributes:
         columns: the columns of all groups together.
-        start_row: start to step all environments with the actions of row `t`.
-        finish_row: wait until what was started is done.
+        start_row: starts stepping all environments with the actions of row `t`.
+        finish_row: waits until all groups are done.
     """
 
     def __init__(self, groups: Sequence[EnvGroup]) -> None:
         self.groups = list(groups)
         self.columns = slice(groups[0].columns.start, groups[-1].columns.stop)
-        # Methods are looked up once, as this runs at every step and its cost adds to each.
+        # Methods are looked up once, as they are called in every step.
         self._starts = [(one.cage.start_row, one.number) for one in groups]
         self._finishes = [(one.cage.finish_row, one.number) for one in groups]
 
@@ -69,12 +69,12 @@ class EnvGroups:
             start_row(t, number)
 
     def start_rollout(self, T: int) -> None:
-        """Start to fill rows 0 to `T` - 1; the cages' policies act."""
+        """Start filling rows 0 to `T` - 1 with the cages' policies."""
         for one in self.groups:
             one.cage.start_rollout(T, one.number)
 
     def start_reset(self, t: int, *, all_envs: bool) -> None:
-        """Start to reset all environments, or those that have ended, into row `t`."""
+        """Start resetting all environments, or those that have ended, into row `t`."""
         for one in self.groups:
             one.cage.start_reset(t, all_envs=all_envs, group=one.number)
 
@@ -96,7 +96,7 @@ class EnvGroups:
                 "SynchronizedProcessCage(..., n_groups=2)"
             )
         first, last = self.columns.start, self.columns.stop
-        # Doubled distances to the middle, which may lie between two columns.
+        # Twice the distances to the middle, which may lie between two columns.
         distances = [abs(2 * end - first - last) for end in ends]
         at = distances.index(min(distances)) + 1
         return EnvGroups(self.groups[:at]), EnvGroups(self.groups[at:])
@@ -116,8 +116,8 @@ class CageColumns:
         all_envs: all groups of all cages.
 
     Raises:
-        ValueError: if there are no cages, the same cage twice, a number of environments other than `B`, cages
-            that reset otherwise, different spaces, or groups that do not follow each other.
+        ValueError: if there are no cages, a cage is given twice, the number of environments is not `B`,
+            `reset_automatically` or spaces differ, or groups are not adjacent.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class CageColumns:
     ) -> None:
         if not cages:
             raise ValueError("cages: expected at least one")
-        # Compared by identity: a cage has one buffer, and would step the same environments twice per row.
+        # By identity: a cage has one buffer, and given twice it would step its environments twice per row.
         if len({id(cage) for cage in cages}) != len(cages):
             raise ValueError("cages: expected different cages, got the same cage twice")
         total = sum(cage.n for cage in cages)
@@ -141,7 +141,7 @@ class CageColumns:
                     f"cage {i} ({cage.spaces.name}): expected reset_automatically="
                     f"{reset_automatically} for this sampler, got {cage.reset_automatically}"
                 )
-        # Now, as fields of the buffer were made for the first cage's spaces.
+        # The buffer's fields were made for the spaces of the first cage.
         check_side_by_side([cage.spaces for cage in cages])
         _warn_of_equal_seeds(cages)
         self.cages = list(cages)
@@ -154,23 +154,23 @@ class CageColumns:
         self.all_envs = EnvGroups([one for of_cage in self.groups for one in of_cage.groups])
 
     def check_open(self) -> None:
-        """Raise ClosedError unless all cages can be used, in this process."""
+        """Check that all cages can be used in this process. Raises ClosedError."""
         for cage in self.cages:
             cage.check_open()
 
     def bind(self, samples: Samples) -> None:
-        """Give each cage its columns of the buffer.
+        """Bind each cage to its columns of the buffer.
 
         Raises:
-            ValueError: if another sampler has one of the cages, and is not closed.
+            ValueError: if another open sampler uses one of the cages.
         """
         for i, cage in enumerate(self.cages):
-            # It would be bound to another buffer, and its environments stepped and reset by two samplers.
+            # A shared cage would be bound to the other buffer, and stepped and reset by two samplers.
             if _SAMPLED.owner_of(cage) not in (None, self):
                 raise ValueError(
                     f"cage {i} ({cage.spaces.name}): expected a cage of this sampler's own, got one that "
-                    "another sampler steps; build cages for each sampler, for evaluation too, or close the "
-                    "other sampler and its cages first"
+                    "another sampler steps; build separate cages for each sampler, for evaluation too, or "
+                    "close the other sampler and its cages first"
                 )
         for cage in self.cages:
             _SAMPLED.claim(cage, self)
@@ -182,7 +182,7 @@ class CageColumns:
             raise
 
     def rebinds(self, samples: Samples) -> list[Callable[[int], None]]:
-        """Return what takes each cage to a batch of the buffer that they are bound to, given its number."""
+        """Return functions that switch each cage to a batch of the bound buffer, given its number."""
         return [
             cage.use_batch
             if follows_batches(cage, "set_samples_buffer")
@@ -206,20 +206,21 @@ class CageColumns:
         self.all_envs.finish_row()
 
     def decorrelate(self, counts: Sequence[int], t: int = 0) -> None:
-        """Take `counts[b]` random steps in environment b, and write the observations to row `t`."""
+        """Take `counts[b]` random steps in environment b, and write the observations reached to row `t`."""
         for cage, columns in zip(self.cages, self.columns, strict=True):
             cage.start_decorrelation(counts[columns], t)
         for cage in self.cages:
             cage.finish_row()  # without a group: decorrelation is for whole cages
 
     def completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by column."""
+        """Return the episodes that ended since the last call, ordered by column."""
         return [traj for cage in self.cages for traj in cage.collect_completed_trajs()]
 
     def final_observations(self, *, truncated_only: bool = True) -> list[FinalObservation]:
-        """Return the last observations of truncated episodes, or of all that ended, by row, then column.
+        """Return the last observations of truncated episodes, or of all that ended.
 
-        So the order, and with it the rounding of their values, does not depend on the choice of cages.
+        Ordered by row, then column, so that the rounding of their values does not depend on the choice of
+        cages.
         """
         found = [
             final
@@ -229,14 +230,14 @@ class CageColumns:
         return sorted(found, key=lambda final: (final.row, final.column))
 
     def states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, [B].
+        """Return the state of each environment for a checkpoint, [B].
 
-        If cages fail, the first error is raised after all cages have answered.
+        If cages fail, the first error is raised after all have answered.
         """
         states: list[State] = []
         errors: list[Exception] = []
-        # Start all before waiting for any, so that workers copy their states at the same time. Wait for all,
-        # also after an error, so that no cage is left with an answer that was not read.
+        # All are started before any is awaited, so that workers copy their states in parallel. All are
+        # awaited even after an error, so that no cage is left with an unread answer.
         for cage in self.cages:
             try:
                 cage.start_environment_states()
@@ -252,7 +253,7 @@ class CageColumns:
         return states
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Restore what `states` returned; raise ValueError for another number of environments."""
+        """Restore states returned by `states`. Raises ValueError for a wrong number of environments."""
         B = self.all_envs.columns.stop
         if len(states) != B:
             raise ValueError(f"environments: expected the states of {B}, got {len(states)}")
@@ -260,11 +261,11 @@ class CageColumns:
             cage.load_environment_states(states[columns], salt)
 
     def close(self) -> None:
-        """Close every cage, also if some fail; raise an error once all are closed."""
+        """Close every cage even if some fail; errors are raised after all are closed."""
         _SAMPLED.release(self)
         # An ExitStack runs all callbacks, and raises afterwards.
         with contextlib.ExitStack() as stack:
-            for cage in self.cages:  # workers of all cages leave at the same time
+            for cage in self.cages:  # so that the workers of all cages exit in parallel
                 cage.start_close()
             for cage in self.cages:
                 stack.callback(cage.close)
@@ -273,7 +274,7 @@ class CageColumns:
 def _groups_of(cage: CageInterface, first: int) -> list[EnvGroup]:
     """Return the groups of a cage whose first column is `first`."""
     groups = cage.groups
-    # Each must begin where the one before ends, as EnvGroups describe several groups by one slice.
+    # Each must begin where the previous one ends, as EnvGroups cover several groups with one slice.
     ends = [0, *(group.stop for group in groups)]
     if [group.start for group in groups] != ends[:-1] or ends[-1] != cage.n:
         raise ValueError(
@@ -286,10 +287,10 @@ def _groups_of(cage: CageInterface, first: int) -> list[EnvGroup]:
 
 
 def seed_keys(cages: Sequence[CageInterface]) -> list[Any]:
-    """Return for each environment what its random numbers follow from; None where that is not known."""
+    """Return a key of each environment's seed, equal for equal seeds; None if unknown."""
     keys: list[Any] = []
     for cage in cages:
-        # Not every cage says, nor is every cage of a user a CageInterface of today.
+        # None for cages that do not know their seeds, such as users' cages without the property.
         for seed in cage.environment_seeds or [None] * cage.n:
             whole = seed is None or isinstance(seed, np.random.SeedSequence)
             sequence = seed if whole else np.random.SeedSequence(seed)
@@ -303,9 +304,9 @@ def _warn_of_equal_seeds(cages: Sequence[CageInterface]) -> None:
     for b, key in enumerate(seed_keys(cages)):
         if key is not None and first.setdefault(key, b) != b:
             warnings.warn(
-                f"cages: environments {first[key]} and {b} have the same seed, so that they begin with the "
+                f"cages: environments {first[key]} and {b} have the same seed, so they begin with the "
                 "same episodes; draw all seeds together, as build_cages(..., seeds=seeds) does, or give each "
-                "cage another name",
+                "cage a different name",
                 stacklevel=4,
             )
             return

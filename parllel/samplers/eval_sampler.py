@@ -1,4 +1,4 @@
-"""Evaluate an agent on whole episodes, the same number for each environment, without effect on training."""
+"""Evaluation of an agent on whole episodes, without effect on training."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ from parllel.types import BatchSpec, State
 
 
 class EvalSampler(Sampler):
-    """Play a fixed number of episodes with the agent in eval mode.
+    """Plays a fixed number of episodes with the agent in eval mode.
 
-    Each environment plays its share to the end, and only its first episodes count: to take the first N that
-    end in any environment would prefer short ones. Statistics of the step transforms are read, not updated.
+    Each environment plays its quota, and further episodes of it do not count: taking the first N episodes
+    that end in any environment would favour short ones. Statistics of the step transforms are used, but not
+    updated.
 
     Args:
-        cages: cages of the evaluation's own, with automatic resets.
-        handler: the handler of the agent that is trained.
-        samples: a buffer of the evaluation's own, [1, B].
+        cages: separate cages for the evaluation, with automatic resets.
+        handler: the handler of the agent being trained.
+        samples: a separate buffer for the evaluation, [1, B].
         n_episodes: total number of episodes; at least one per environment.
-        step_transforms: those of training, or at least those that make what the agent sees.
+        step_transforms: those of training, or at least those that make the agent's inputs.
         max_steps: limit for the steps of one environment in one evaluation.
 
     Attributes:
-        quotas: how many episodes of each environment count, [B] int; may be changed between evaluations.
-        watch: called before each step, when the environments show what the agent is about to act on; or None.
+        quotas: number of episodes that count, [B] int; may be changed between evaluations.
+        watch: called before each step, while the environments show what the agent acts on; or None.
 
     Raises:
-        ValueError: if there are fewer episodes than environments, sizes do not fit, or `max_steps` is less
-            than one; if `step_transforms` do not make the fields that the agent sees in training, which is
-            checked once the handler is bound to the samples of training.
-        TypeError: if a transform that writes what the agent sees has no `transform_final`.
+        ValueError: if there are fewer episodes than environments, sizes do not fit together, or `max_steps`
+            is less than one; if `step_transforms` do not make the fields that the agent sees in training,
+            which is checked once the handler is bound to the training samples.
+        TypeError: if a transform that makes the agent's inputs has no `transform_final`.
         EpisodeTooLongError: from `collect_batch`, after `max_steps` steps.
     """
 
@@ -69,13 +70,13 @@ class EvalSampler(Sampler):
         self._cages = CageColumns(cages, B, reset_automatically=True)
         if max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
-        # True would pass for 1.
+        # bool is refused, as True would count as 1.
         if isinstance(n_episodes, bool) or not isinstance(n_episodes, (int, np.integer)):
             raise ValueError(f"n_episodes: expected an int of at least {B}, got {n_episodes!r}")
         if n_episodes < B:
             raise ValueError(f"n_episodes: expected one per environment ({B}), got {n_episodes}")
         check_samples(samples, BatchSpec(1, B))
-        # Its cages stay at the first batch, and the agent would be shown rows without an observation.
+        # The cages would stay at the first batch, and the agent would see rows without observations.
         if moving(buffer_arrays(samples)):
             raise ValueError(
                 f"samples: expected a buffer of one batch for an evaluation, got "
@@ -93,11 +94,11 @@ class EvalSampler(Sampler):
         if handler.samples is not None:
             self.compare_with(handler.samples)
         self.quotas = np.full(B, n_episodes // B)
-        self.quotas[: n_episodes % B] += 1  # the first ones play the remainder
+        self.quotas[: n_episodes % B] += 1  # the first environments play the remainder
         self.watch: Callable[[], None] | None = None
         self._max_steps = max_steps
         self._evaluations = 0
-        # Whether the environments were reset, here or in the run that was loaded.
+        # Whether the environments were reset, here or in the loaded run.
         self._started = False
         self._unsaved: dict[str, int] = {}
         claim_parts(self, None, samples)
@@ -108,8 +109,8 @@ class EvalSampler(Sampler):
             raise
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Play the episodes and return them; the samples hold the last step only."""
-        # Before anything is written: a forked copy of this process has the same batch, in shared memory.
+        """Play the episodes and return them. The samples hold only the last step."""
+        # Before anything is written: a fork of this process has the same buffer, in shared memory.
         self._cages.check_open()
         if self.handler.samples is not None:
             self.compare_with(self.handler.samples)
@@ -119,7 +120,7 @@ class EvalSampler(Sampler):
         try:
             self.handler.reset()
             self._cages.reset(0, all_envs=True)
-            self._cages.completed_trajs()  # dropped: episodes of an evaluation that an error ended
+            self._cages.completed_trajs()  # drops episodes of an evaluation that failed
             played: list[list[TrajInfo]] = [[] for _ in self.quotas]
             for _ in range(self._max_steps):
                 if self.watch is not None:
@@ -132,19 +133,19 @@ class EvalSampler(Sampler):
                 f"episodes after {self._max_steps} steps; raise max_steps or limit the episodes"
             )
         finally:
-            # Also after an error, or the next batch of training would be played in eval mode.
+            # Also after an error, or training would continue in eval mode.
             self.handler.sample_mode()
 
     def compare_with(self, training: Samples) -> None:
-        """Find out which of the step transforms make what the agent sees in training.
+        """Select the step transforms that make the agent's inputs in training.
 
         training: the samples that the agent learns from. If the handler is bound to samples, `collect_batch`
             calls this with them.
 
         Raises:
-            ValueError: if `step_transforms` make something else.
+            ValueError: if `step_transforms` do not make these inputs.
         """
-        if training is self._training:  # compared before; this is called for every evaluation
+        if training is self._training:  # already compared; this is called in every evaluation
             return
         chain = FinalChain(training, self.step_transforms)
         chain.check_complete()
@@ -152,7 +153,7 @@ class EvalSampler(Sampler):
 
     @property
     def as_seen(self) -> FinalTransforms:
-        """What makes what the agent sees of observations, as it does in evaluations; holds no samples."""
+        """The transforms from observations to the agent's inputs in evaluations; holds no samples."""
         if self.handler.samples is not None:
             self.compare_with(self.handler.samples)
         return self._as_seen
@@ -161,32 +162,32 @@ class EvalSampler(Sampler):
         self, busy: list[tuple[CageInterface, EnvGroups]], played: list[list[TrajInfo]]
     ) -> None:
         observation = buffer_asarray(self.samples.env.observation[0])
-        # By `transform_final`: `transform_step` would write fields that these samples need not have.
+        # With `transform_final`, as `transform_step` would write fields that these samples may lack.
         action = self.handler.act(self._as_seen(observation), slice(0, len(played)))
-        # Row 0 is all there is: nothing of an evaluation is kept but its episodes.
+        # Row 0 is the only row: an evaluation keeps nothing but its episodes.
         self.samples.agent.action[0] = action
-        # Start all before finishing any, so that cages in other processes step at the same time.
+        # All are started before any is finished, so that cages in other processes step in parallel.
         for _, groups in busy:
             groups.start_row(0)
         for _, groups in busy:
             groups.finish_row()
         done = np.asarray(self.samples.env.done)[0]
         for cage, groups in busy:
-            # The episodes of one cage come in the order of its columns, at most one per column and step.
+            # A cage returns episodes in the order of its columns, at most one per column and step.
             columns = groups.columns
             ended = [b for b in range(columns.start, columns.stop) if done[b]]
             trajs = cage.collect_completed_trajs() if ended else []
             for b, traj in zip(ended, trajs, strict=True):
                 played[b].append(traj)
-            if ended:  # emptied, as the cage would keep them for ever
+            if ended:  # discarded, or they would accumulate in the cage
                 cage.collect_final_observations(truncated_only=True)
         if done.any():
             self.handler.reset_one(np.flatnonzero(done))
-        # What the step wrote to row 1 is the observation that the next step acts on.
+        # Moves the observation in row 1 to row 0, for the next step to act on.
         buffer_rotate(self.samples)
 
     def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, EnvGroups]]:
-        """Return the cages in which an environment has episodes left to play, each with all its groups."""
+        """Return the cages with episodes left to play, each with all its groups."""
         left = set(self._unfinished(played))
         pairs = zip(self._cages.cages, self._cages.groups, strict=True)
         return [
@@ -208,7 +209,7 @@ class EvalSampler(Sampler):
         return self._cages
 
     def state(self, *, environments: bool = True) -> State:
-        """Return the states of the environments, as their random numbers continue in the next evaluation."""
+        """Return the environments' states: their random numbers continue in the next evaluation."""
         state: State = {"evaluations": self._evaluations}
         if environments:
             states = self._cages.states()
@@ -217,22 +218,22 @@ class EvalSampler(Sampler):
         return state
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self._evaluations = int(state["evaluations"])
         if "environments" in state:
             self._cages.load_states(state["environments"], self._evaluations)
             self._unsaved = count_unsaved(state["environments"])
             self._started = True
-        # No states were saved: seed the environments anew, so that they do not repeat the first evaluation.
+        # No states were saved: new seeds, so that the environments do not repeat the first evaluation.
         elif self._evaluations and not self._started:
             self._cages.load_states([NO_STATE] * len(self.quotas), self._evaluations)
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """How many environments could not save their state, by the name of what has none."""
+        """Number of environments that could not save their state, by class without one."""
         return dict(self._unsaved)
 
     def close(self) -> None:
-        """Close the cages; the handler belongs to the training sampler."""
+        """Close the cages. The handler belongs to the training sampler."""
         release_parts(self)
         self._cages.close()

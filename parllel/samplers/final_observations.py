@@ -1,7 +1,7 @@
-"""Stack the true last observations of episodes for the agent, and write them into next observations.
+"""True last observations of episodes: stacked for the agent, and written to next observations.
 
-Where an episode ends, row t + 1 of `env.observation` already holds the observation after the reset. The true
-last one is kept apart, as a FinalObservation.
+If an episode ends in row t, row t + 1 of `env.observation` already holds the observation after the reset. The
+true last one is kept separately, as a FinalObservation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parllel.types import Tree
 
 
 def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
-    """Return the N observations of `final` as one tree of arrays [N, ...], with the dtypes of `like`."""
+    """Stack the N observations of `final` to a tree of arrays [N, ...], with the dtypes of `like`."""
     parts = [f.observation for f in final]
     return buffer_map(
         lambda array, *values: np.stack(values).astype(array.dtype, copy=False), like, *parts
@@ -27,7 +27,7 @@ def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
 
 def places_of(final: Sequence[FinalObservation]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows and columns of final observations, [N] intp each."""
-    # The shape is given for an empty list, of which numpy would make an array without columns.
+    # Reshaped for an empty list, from which numpy makes an array without columns.
     places = np.array([(f.row, f.column) for f in final], np.intp).reshape(-1, 2)
     return places[:, 0], places[:, 1]
 
@@ -38,15 +38,15 @@ def has_next_observations(samples: Samples) -> bool:
 
 
 def write_next_observations(samples: Samples, final: Sequence[FinalObservation]) -> None:
-    """Write to each row of `env.next_observation` the observation that its step led to.
+    """Write the observation after each step to `env.next_observation`.
 
-    This is the next row of `env.observation`, or, where an episode ended and the environment was reset, the
+    This is the next row of `env.observation` or, if the episode ended and the environment was reset, the
     entry of `final`.
     """
     observation, out = samples.env.observation, samples.env.next_observation
     pairs = list(zip(buffer_leaves(out), buffer_leaves(observation), strict=True))
     for (_, mine), (_, seen) in pairs:
-        # To row T, which is the first padding row: the observation after the batch.
+        # Up to row T, the first padding row, which holds the observation after the batch.
         np.copyto(np.asarray(mine), np.asarray(seen[1 : len(seen) + 1]))
     if final:
         rows, columns = places_of(final)

@@ -1,4 +1,4 @@
-"""Sample batches of whole episodes."""
+"""Sampling of whole episodes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from parllel.types import BatchSpec
 
 
 class FullEpisodeSampler(RecurrentSampler):
-    """Play one whole episode of every environment per batch: a RecurrentSampler with a T of that length.
+    """Plays one whole episode of every environment per batch.
 
     `env.valid` [T, B] is false after the end of an episode; the batch ends with the longest episode.
 
-    Args: those of `RecurrentSampler`, without decorrelation, as every batch begins with new episodes; T is at
-        least the length of the longest episode.
+    Args: as for `RecurrentSampler`, without decorrelation, as every batch begins with new episodes. T must be
+        at least the length of the longest episode.
 
     Raises:
-        ValueError: if cages, buffer and batch spec do not fit.
+        ValueError: if cages, buffer and batch spec do not fit together.
         EpisodeTooLongError: from `collect_batch`, if an episode has not ended after T steps.
     """
 
@@ -42,7 +42,7 @@ class FullEpisodeSampler(RecurrentSampler):
 
     def _run(self) -> NDArray[np.bool_]:
         live = super()._run()
-        # An episode that is cut off would pass for a whole one, so there is no batch at all.
+        # A truncated episode would look like a whole one, so no batch is returned.
         if live.any():
             raise EpisodeTooLongError(
                 f"environments {np.flatnonzero(live).tolist()}: expected episodes of at most T = "

@@ -1,4 +1,4 @@
-"""Check the handler, the agent's actions, the transforms and the buffer that a sampler is built from."""
+"""Checks of the parts that a sampler is built from: handler, actions, transforms and buffer."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _USED = Owners()
 
 
 def check_handler(handler: Any) -> None:
-    """Raise TypeError unless `handler` is a Handler."""
+    """Check that `handler` is a Handler. Raises TypeError."""
     if not isinstance(handler, Handler):
-        hint = "; give TorchHandler(agent) or NumpyHandler(agent)"
+        hint = "; pass TorchHandler(agent) or NumpyHandler(agent)"
         raise TypeError(
             f"handler: expected a Handler, got {handler!r}{hint if isinstance(handler, Agent) else ''}"
         )
 
 
 def check_actions(handler: Handler, cage: CageInterface) -> None:
-    """Raise ValueError unless the agent acts in the action space of the cage's environments."""
-    # One cage stands for all, as CageColumns has compared their spaces.
+    """Check that the agent acts in the action space of the environments. Raises ValueError."""
+    # One cage is enough, as CageColumns has compared their spaces.
     check_action_space(handler.agent, cage.spaces.action, cage.spaces.name)
 
 
 def check_transforms(step_transforms: Any, batch_transforms: Any = ()) -> None:
-    """Raise TypeError unless one list holds StepTransforms only, and the other BatchTransforms."""
+    """Check that the lists hold only StepTransforms and only BatchTransforms. Raises TypeError."""
     kinds = StepTransform, BatchTransform
     names = "step_transforms", "batch_transforms"
     for which, transforms in enumerate((step_transforms, batch_transforms)):
@@ -52,7 +52,7 @@ def check_transforms(step_transforms: Any, batch_transforms: Any = ()) -> None:
 
 
 def check_samples(samples: Samples, batch_spec: BatchSpec) -> None:
-    """Raise TypeError or ValueError unless `samples` is a buffer [T, B]."""
+    """Check that `samples` is a buffer [T, B]. Raises TypeError or ValueError."""
     if not isinstance(samples, Samples):
         raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
     reward = samples.env.reward
@@ -61,10 +61,10 @@ def check_samples(samples: Samples, batch_spec: BatchSpec) -> None:
 
 
 def moving_blocks(arrays: Sequence[Array]) -> list[Block]:
-    """Return the memory of those arrays of a buffer that hold several batches.
+    """Return the memory blocks of the arrays that hold several batches.
 
     Raises:
-        ValueError: if some arrays switch and others do not, or they hold different numbers of batches.
+        ValueError: if only some arrays switch, or they hold different numbers of batches.
     """
     switching = [isinstance(array, SwitchingArray) for array in arrays]
     if any(switching) and not all(switching):
@@ -79,16 +79,16 @@ def claim_parts(
     samples: Samples,
     transforms: Sequence[Transform] = (),
 ) -> None:
-    """Note that a sampler has these parts to itself, until `release_parts`.
+    """Claim parts for the exclusive use of a sampler, until `release_parts`.
 
-    handler: of a sampler of training; None for an evaluation, which shares handler and transforms with it.
+    handler: of a training sampler; None for an evaluation, which shares handler and transforms with training.
 
     Raises:
-        ValueError: if another sampler has one of them, and is not closed, or a transform is given twice.
+        ValueError: if another open sampler has claimed one of them, or a transform is given twice.
     """
     _check_given_once(transforms)
-    # What it holds is bound to one buffer; a memory, also that of another handler's agent, to one set of
-    # environments.
+    # A handler is bound to one buffer. The memory of a recurrent agent belongs to one set of environments,
+    # even if another handler has the same agent.
     parts: list[tuple[str, Any, str]] = [
         ("samples", samples.env.reward.block, "allocate a buffer for each sampler")
     ]
@@ -111,7 +111,7 @@ def claim_parts(
 
 
 def release_parts(sampler: Any) -> None:
-    """Note that a sampler is closed."""
+    """Release all parts of a sampler."""
     _USED.release(sampler)
 
 
@@ -129,9 +129,9 @@ def warn_of_discounts(transforms: Sequence[Transform]) -> None:
     discounts = {type(one).__name__: getattr(one, "discount", None) for one in transforms}
     found = {name: value for name, value in discounts.items() if isinstance(value, float)}
     if len(set(found.values())) > 1:
-        said = ", ".join(f"{name}({discount})" for name, discount in found.items())
+        listed = ", ".join(f"{name}({discount})" for name, discount in found.items())
         warnings.warn(
-            f"transforms: expected one discount for all, got {said}: rewards are scaled by returns of "
-            "another horizon than is learned for; give all the same",
+            f"transforms: expected one discount for all, got {listed}: rewards would be scaled by returns "
+            "of a different horizon than the agent learns; give all the same discount",
             stacklevel=4,
         )

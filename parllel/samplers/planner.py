@@ -1,20 +1,20 @@
-"""Choose how to spread environments over processes, from a short measurement and a model of the costs.
+"""Choice of how to spread environments over processes, from a short measurement and a cost model.
 
-The model gives the time of one step of all B environments. E(b) is that of b of them in one process: b e, or
-f + b e for a native vector environment, of which f does not depend on b. W workers step all but m, which the
-main process steps itself, so the one with the most has w = ceil((B - m) / W); the agent takes I(b) to act for
-b environments:
+The model predicts the time of one step of all B environments. E(b) is the time of b environments in one
+process: b e, or f + b e for a native vector environment with a fixed part f. W workers step all but m
+environments, which the main process steps itself, so the largest share is w = ceil((B - m) / W). The agent
+takes I(b) to act for b environments:
 
     in this process   E(B) + I(B)
     one group         I(B) + s + max(E(w), E(m), k A / cores)
     two groups        max(E(w), 2 I(B / 2) + 2 s + E(m), (k A + 2 I(B / 2)) / cores)
 
-With two groups the agent acts for one half while the other half steps, and f counts twice. A is what all
-processes take together. k is 1, or how many cores a native environment keeps busy with threads of its own:
-workers cannot use the same cores once more.
+With two groups the agent acts for one half while the other half steps, and f counts twice. A is the total
+time of all processes. k is 1, or the number of cores that a native environment keeps busy with its threads,
+which are not available to workers.
 
-s is the cost of starting the workers and waiting for them. Where there are fewer cores than busy processes,
-waits do not spin, so s includes waking a process.
+s is the cost of starting the workers and waiting for them. With fewer cores than busy processes waits do not
+spin, so s includes waking a process.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.samplers.step_cost import StepCost, measure_step_cost
 from parllel.system.processes.cores import usable_cores
 
-SIGNAL_S = 10e-6  # for a worker to see that it is to start, and for the main process to see that it is done
-WAKE_S = 60e-6  # for the system to wake a process that sleeps
+SIGNAL_S = 10e-6  # for a worker to see the start, and for the main process to see the end
+WAKE_S = 60e-6  # for the system to wake a sleeping process
 SPIN_US = 1000.0
-GAIN = 0.95  # a plan with more workers or groups must take less than this share of a simpler one's time
+GAIN = 0.95  # a plan with more workers or groups must take less than this share of a simpler plan's time
 
-# Seconds that an agent takes to act for a number of environments at once.
+# Seconds that an agent takes to act for a given number of environments at once.
 InferenceCost = Callable[[int], float]
 
 
@@ -47,12 +47,12 @@ class Plan:
     """How to spread environments over processes.
 
     Attributes:
-        n_workers: processes besides this one; 0 keeps all environments here.
-        n_main: how many environments this process steps; all if there are no workers.
+        n_workers: processes besides this one; 0 keeps all environments in this process.
+        n_main: number of environments that this process steps; all if there are no workers.
         n_groups: 1, or 2 to let the agent act for one half while the other half steps.
         spin_us: how long a wait spins before it sleeps, in microseconds.
         cores: core numbers to pin the workers to; None leaves the choice to the system.
-        why: the reason for the choice, as a sentence for people.
+        why: readable reason for the choice.
     """
 
     n_workers: int
@@ -80,16 +80,16 @@ def plan_sampling(
     step_s: float | None = None,
     n_cores: int | None = None,
 ) -> Plan:
-    """Return the plan that is fastest by the model above.
+    """Return the fastest plan according to the model of this module.
 
     Args:
-        env_factory: makes an environment, or a native vector environment, which is stepped for a tenth of a
-            second to measure it.
+        env_factory: makes an environment or a native vector environment, which is measured for a tenth of
+            a second.
         n_envs: number of environments to plan for.
         inference_cost: cost of the agent, see `measure_inference`. Without it the plan has one group, so that
             results do not depend on the machine: networks round differently for half as many rows.
-        step_s: seconds of one environment step, instead of a measurement.
-        n_cores: number of cores to plan for, instead of `usable_cores()`.
+        step_s: seconds per environment step, instead of a measurement.
+        n_cores: number of cores to plan for, default `usable_cores()`.
 
     Raises:
         ValueError: if a number is not positive.
@@ -105,10 +105,9 @@ def plan_sampling(
 def best_plan(
     n_envs: int, step: StepCost, n_cores: int, inference_cost: InferenceCost | None = None
 ) -> Plan:
-    """Return the plan that is fastest by the model above, see `plan_sampling`."""
+    """Return the fastest plan for a measured step, see `plan_sampling`."""
     act = inference_cost or (lambda b: 0.0)
-    # The simplest plan goes first, and each more complex one has to be clearly faster than the best before
-    # it.
+    # Starts with the simplest plan; a more complex one must be clearly faster than the best so far.
     best, predicted = Plan(0, n_envs), step.seconds(n_envs) + act(n_envs)
     here = predicted
     for plan in candidates(n_envs, n_cores, two_groups=inference_cost is not None):
@@ -123,30 +122,30 @@ def best_plan(
 
 
 def candidates(n_envs: int, n_cores: int, *, two_groups: bool) -> Iterator[Plan]:
-    """Yield the plans to compare, those with one group and few workers first."""
+    """Yield the plans to compare, with one group and few workers first."""
     for n_groups in (1, 2) if two_groups and n_envs > 1 else (1,):
         for n_workers in range(1, min(n_cores, n_envs) + 1):
-            # With a worker on every core, a main process that spins would take time from one of them.
+            # With a worker on every core, a spinning main process would take time from one of them.
             spin_us = SPIN_US if n_workers < n_cores else 0.0
-            # At most an equal share for the main process: with more it would be the slowest.
+            # At most an equal share for the main process, which would otherwise be the slowest.
             for n_main in range(min(n_envs - n_workers, -(-n_envs // (n_workers + 1))) + 1):
                 if n_workers < n_cores or not n_main:
                     yield Plan(n_workers, n_main, n_groups, spin_us)
 
 
 def plan_s(plan: Plan, n_envs: int, step: StepCost, n_cores: int, act: InferenceCost) -> float:
-    """Return the seconds that the model predicts for one step of all environments."""
+    """Return the predicted seconds for one step of all environments."""
     groups = plan.n_groups
-    # The worker with the most environments decides.
+    # The worker with the most environments is the slowest.
     workers_s = step.seconds(-(-(n_envs - plan.n_main) // plan.n_workers), groups)
     main_s = step.seconds(plan.n_main, groups)
     all_s = step.seconds(n_envs, groups * (plan.n_workers + bool(plan.n_main))) * step.busy_cores
     signal_s = SIGNAL_S + (WAKE_S if plan.n_workers >= n_cores else 0.0)
     if groups == 1:
         return act(n_envs) + signal_s + max(workers_s, main_s, all_s / n_cores)
-    # Not act(n_envs): most of the cost of a small network does not depend on the number of rows.
+    # Not act(n_envs): most of the cost of a small network is independent of the number of rows.
     acting_s = 2 * act(n_envs // 2)
-    # Whichever is busy the longest: the workers, this process, or all cores together.
+    # The bottleneck: the workers, this process, or all cores together.
     return max(
         workers_s + 2 * SIGNAL_S,
         acting_s + 2 * signal_s + main_s,
@@ -159,10 +158,10 @@ def _parts(plan: Plan) -> int:
 
 
 def measure_inference(handler: Handler, spaces: Spaces, repetitions: int = 30) -> InferenceCost:
-    """Return a function of n: the median seconds that the agent takes to act for n environments.
+    """Return a function that measures the agent's median seconds to act for n environments.
 
-    Each n is measured when it is first asked for. The agent acts in eval mode, which leaves its random state
-    unchanged, and is in sample mode afterwards.
+    Each n is measured once. The agent acts in eval mode, which leaves its random state unchanged, and is in
+    sample mode afterwards.
     """
     known: dict[int, float] = {}
 
@@ -188,5 +187,5 @@ def _time_acting(handler: Handler, spaces: Spaces, n: int, repetitions: int) -> 
             times.append(time.perf_counter() - began)
     finally:
         handler.sample_mode()
-    # The first call may compile or load code, and others may be interrupted, which a mean would count.
+    # Not the mean: the first call may compile or load code, and others may be interrupted.
     return statistics.median(times)

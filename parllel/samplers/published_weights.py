@@ -1,12 +1,12 @@
-"""Pass the weights of an agent to its copy in another process, through shared memory.
+"""Transfer of an agent's weights to its copy in another process, through shared memory.
 
-    process that trains                                          process that samples
-    Published.publish -- writes arrays, then the version ----->  WeightsReader.load reads the version; where
-                                                                 it is new, copies the arrays to its agent
+    training process                                             sampling process
+    PublishedWeights.publish -- arrays, then the version ----->  WeightsReader.load reads the version; if it
+                                                                 is new, copies the arrays to its agent
     AsynchronousSampler <--- BEGUN, over the pipe -------------  the weights have been read
-    Published.publish    only between BEGUN and the next request of a batch: nothing locks the arrays
+    PublishedWeights.publish    only between BEGUN and the next request of a batch, as there is no lock
 
-Weights are what `parllel.agents.weights_of` returns.
+Weights are those returned by `parllel.agents.weights_of`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from parllel.agents.weights import load_weights, weights_of
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.types import Tree
 
-# Leaves that an error writes out: a model may have hundreds.
+# Maximum number of leaves that an error lists: a model may have hundreds.
 _MAX_NAMED = 3
 
 
 class WeightLeaf(NamedTuple):
-    """The path of one array among the weights, its shape, and its dtype as numpy's `dtype.str`."""
+    """Path, shape and dtype (numpy's `dtype.str`) of one array of the weights."""
 
     path: str
     shape: tuple[int, ...]
@@ -36,12 +36,12 @@ class WeightLeaf(NamedTuple):
 
 
 class PublishedWeights(NamedTuple):
-    """Weights in shared memory. Sent over a pipe, it gives both processes the same memory.
+    """Weights in shared memory, which the receiver of a pickled copy shares.
 
     Attributes:
         shared: the arrays and their version.
         layout: path, shape and dtype of each array.
-        first: the version of `shared` when it was made, which counts as version 0.
+        first: the initial version of `shared`, which counts as version 0.
     """
 
     shared: SharedParameters
@@ -50,11 +50,11 @@ class PublishedWeights(NamedTuple):
 
     @classmethod
     def of(cls, agent: Agent) -> PublishedWeights:
-        """Publish the present weights of an agent as version 0.
+        """Publish the current weights of an agent as version 0.
 
         Raises:
             ValueError: if the agent does not implement `models()`, its weights are not arrays and numbers, or
-                it names none although its state has arrays of real numbers.
+                `models()` is empty although its state has arrays of real numbers.
         """
         try:
             weights = weights_of(agent)
@@ -64,42 +64,43 @@ class PublishedWeights(NamedTuple):
             _check_nothing_is_learned(agent)
         layout = layout_of(type(agent).__name__, weights)
         shared = SharedParameters(_arrays_of(weights))
-        # SharedParameters counts the values of the examples as a version, unless all of them are zero.
+        # SharedParameters counts the initial values as a version, unless all are zero.
         return cls(shared, layout, shared.version)
 
     @property
     def version(self) -> int:
-        """How many times new weights were published."""
+        """Number of times that new weights were published."""
         return self.shared.version - self.first
 
     def publish(self, agent: Agent) -> int:
         """Copy the weights if they have changed; return their version.
 
-        Must not run while a reader loads, which would then get some weights of either version.
+        Must not run while a reader loads, which would get a mixture of two versions.
 
         Raises:
-            ValueError: if the number, shapes or kinds of the weights differ from those of version 0.
+            ValueError: if the number, shapes or kinds of the weights differ from version 0.
         """
         weights = weights_of(agent)
-        # Before anything is written: the shared arrays must never hold half of an update.
+        # Before anything is written: the shared arrays must never hold half an update.
         self.check(agent, weights, "that it had at first")
+        # Arrays first, then the version, so that a reader never takes old arrays for the new version.
         self.shared.publish(_arrays_of(weights))
         return self.version
 
     def check(self, agent: Agent, weights: Tree, which: str) -> None:
-        """Raise ValueError unless an agent's weights match the published layout.
+        """Check an agent's weights against the published layout. Raises ValueError.
 
-        which: describes the expected weights in the message.
+        which: describes the expected weights, for the message.
         """
         check_layout(type(agent).__name__, self.layout, weights, f"the weights {which}")
 
 
 class WeightsReader:
-    """Load published weights into an agent.
+    """Loads published weights into an agent.
 
     Args:
-        agent: the copy, of the same class as the agent that publishes.
-        published: the weights, as received from the other process.
+        agent: the copy, of the same class as the publishing agent.
+        published: the weights received from the other process.
 
     Raises:
         ValueError: if the two agents have different weights.
@@ -107,23 +108,23 @@ class WeightsReader:
 
     def __init__(self, agent: Agent, published: PublishedWeights) -> None:
         weights = weights_of(agent)
-        # Here, so that building the sampler fails, and not its first batch.
+        # Checked here, so that building the sampler fails rather than its first batch.
         published.check(agent, weights, "of the agent that is trained")
         self._agent = agent
         self._published = published
         self._seen = (
-            NEVER  # so that the first call loads version 0: the copy began with weights of its own
+            NEVER  # the first call loads version 0, as the copy has different initial weights
         )
         self._kinds: Tree = buffer_map(type, weights)
-        # Private memory: an agent that keeps the arrays given to `load_state` must not see them change
-        # while it samples.
+        # Private memory: an agent may keep the arrays passed to `load_state`, which must not change while it
+        # samples.
         self._weights: Tree = buffer_map(np.array, weights)
-        # Views of `_weights`, so that the tree has what is copied to the list.
+        # Views of `_weights`, so that copying to the list fills the tree.
         self._arrays = _arrays_of(self._weights)
 
     def load(self) -> int:
         """Load the weights into the agent if they are new; return their version."""
-        # By version: `load_state` of an agent costs far more than the look at one number.
+        # Decided by the version: an agent's `load_state` is far more expensive than reading one number.
         seen, self._seen = self._seen, self._published.shared.load(self._arrays, self._seen)
         if self._seen != seen:
             weights = buffer_map(_in_original_type, self._weights, self._kinds)
@@ -132,13 +133,13 @@ class WeightsReader:
 
 
 def check_layout(owner: str, layout: Sequence[WeightLeaf], weights: Tree, which: str) -> None:
-    """Raise ValueError unless weights, or what else is published, fit a layout.
+    """Check weights, or other published arrays, against a layout. Raises ValueError.
 
-    owner: the class whose they are, for the message.
-    which: describes in it what is expected.
+    owner: class that owns them, for the message.
+    which: describes the expected weights in the message.
     """
     found = layout_of(owner, weights)
-    # Not strict: also if one has more arrays, the message below shows what differs.
+    # Not strict: a different number of arrays is reported by the message below.
     pairs = zip(found, layout, strict=False)
     if len(found) != len(layout) or not all(_fits(one, first) for one, first in pairs):
         raise ValueError(
@@ -147,7 +148,7 @@ def check_layout(owner: str, layout: Sequence[WeightLeaf], weights: Tree, which:
 
 
 def _others(leaves: Sequence[WeightLeaf], others: Sequence[WeightLeaf]) -> str:
-    """Return the first leaves that are not among the others; if all are, their order differs."""
+    """Return the first leaves that are not among the others, or all if only the order differs."""
     own = [tuple(leaf) for leaf in leaves if leaf not in others] or [tuple(leaf) for leaf in leaves]
     rest = f" and {len(own) - _MAX_NAMED} more" if len(own) > _MAX_NAMED else ""
     return f"{own[:_MAX_NAMED]}{rest}"
@@ -158,18 +159,18 @@ def _arrays_of(weights: Tree) -> list[NDArray[Any]]:
 
 
 def layout_of(owner: str, weights: Tree) -> list[WeightLeaf]:
-    """Return paths, shapes and dtypes of weights; raise ValueError unless they are arrays and numbers.
+    """Return paths, shapes and dtypes of weights. Raises ValueError unless they are arrays and numbers.
 
-    owner: the class whose they are, for the message.
+    owner: class that owns them, for the message.
     """
     leaves = []
     for path, leaf in buffer_leaves(weights):
         array = np.asarray(leaf)
-        # Strings and objects: an array of objects holds addresses, which mean nothing in another process.
+        # Refuses strings and objects: an object array holds addresses, meaningless in another process.
         if array.dtype.kind not in "biufc":
             raise ValueError(
                 f"{owner}: {path}: expected arrays and numbers, got {leaf!r}; nothing "
-                "else is copied to agents in other places"
+                "else is copied to agents in other processes"
             )
         leaves.append(WeightLeaf(path, array.shape, array.dtype.str))
     return leaves
@@ -177,18 +178,18 @@ def layout_of(owner: str, weights: Tree) -> list[WeightLeaf]:
 
 def _fits(leaf: WeightLeaf, first: WeightLeaf) -> bool:
     same_place = (leaf.path, leaf.shape) == (first.path, first.shape)
-    # Of one kind, not of one dtype: copying casts, so a float64 may follow a float32.
+    # The same kind is enough, as copying casts: a float64 may follow a float32.
     return same_place and np.can_cast(leaf.dtype, first.dtype, "same_kind")
 
 
 def _in_original_type(array: NDArray[Any], kind: type) -> Any:
-    """Return a Python number instead of an array where the agent's own state has a number."""
+    """Convert an array to a Python number if the agent's state has a number there."""
     return array.item() if issubclass(kind, (bool, int, float, complex)) else array
 
 
 def _check_nothing_is_learned(agent: Agent) -> None:
-    """Raise ValueError for an agent that names no weights, and has what looks like some."""
-    # Random generators have integers alone.
+    """Check that an agent without named weights has none. Raises ValueError."""
+    # Real numbers in the state look like weights; random generators have only integers.
     found = [
         path
         for path, leaf in _leaves_of(agent.state())
@@ -196,9 +197,9 @@ def _check_nothing_is_learned(agent: Agent) -> None:
     ]
     if found:
         raise ValueError(
-            f"agent: {type(agent).__name__}.models(): expected the names of what it learns, got {{}}, but "
-            f"its state() has real numbers in {', '.join(found[:_MAX_NAMED])}, which would never change "
-            "where it samples; name them, or give agent=None if nothing is learned"
+            f"agent: {type(agent).__name__}.models(): expected the names of its weights, got {{}}, but its "
+            f"state() has real numbers in {', '.join(found[:_MAX_NAMED])}, which would never change where it "
+            "samples; name them, or pass agent=None if nothing is learned"
         )
 
 

@@ -1,4 +1,4 @@
-"""The interface of samplers whose policies have copies of the weights."""
+"""Interface of samplers whose policies use published copies of the weights."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from parllel.samplers.sampler import Sampler
 
 
 class PublishingSampler(Sampler):
-    """Fill batches by policies in other places, which act with the weights that were published last.
+    """Sampler with policies in other processes, which act with the weights published last.
 
-    Weights have a version. `stats` of the last batch say at least `staleness`, how many versions have been
-    published since those of its oldest step, and `waited_s`, how many seconds the batch was waited for.
+    Weights have a version. After each batch, `stats` has at least `staleness`, the number of versions
+    published since that of its oldest step, and `waited_s`, the seconds spent waiting for the batch.
     """
 
     @abstractmethod
     def publish(self) -> int:
-        """Hand out the agent's present weights; return their version."""
+        """Publish the agent's current weights; return their version."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """Version of the weights that were published last; 0 is what the policies began with."""
+        """Version of the weights published last; 0 for the initial weights."""
 
     @property
     @abstractmethod
     def version_of_batch(self) -> int:
-        """Version of the weights that chose the oldest step of the last batch."""
+        """Version of the weights used for the oldest step of the last batch."""
 
     @property
     @abstractmethod
     def agent(self) -> Agent | None:
-        """The agent that is trained, whose weights are published."""
+        """The agent being trained, whose weights are published."""

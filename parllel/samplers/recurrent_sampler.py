@@ -1,4 +1,4 @@
-"""Sample for agents with recurrent state: environments are reset between batches only."""
+"""Sampling for recurrent agents: environments are reset only between batches."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from parllel.samplers.final_observations import has_next_observations, write_nex
 
 
 class RecurrentSampler(BatchSampler):
-    """Step environments up to `T` times; one whose episode ends within the batch waits for the next batch.
+    """Steps environments up to `T` times; one whose episode ends within the batch waits for the next batch.
 
-    Each column is thus a piece of one episode, and the recurrent state at the start of the batch is enough to
-    compute all later states again. A batch ends early when all environments wait.
+    Each column is therefore a piece of one episode, and the recurrent state at the start of the batch is
+    enough to recompute all later states. A batch ends early when all environments wait.
 
     Row t of `env.valid` [T, B] is true for the environments that were stepped; the number of true entries is
     the number of steps of the batch. Where it is false, the fields of the agent, the transforms and the
     environments are zero, except `env.observation`, whose first such row holds the episode's last
-    observation. If the episode was truncated, the value of that observation, by the agent's state at that
-    step, is in `agent.final_value`.
+    observation. If the episode was truncated, `agent.final_value` holds the value of that observation,
+    computed with the agent's state at that step.
 
-    Step transforms are called for slices of environments that do not wait, which may be several per row.
+    Step transforms are called for slices of environments that do not wait, possibly several per row.
 
-    Args: those of `BatchSampler`. The cages must have `reset_automatically=False`; they reset their
+    Args: as for `BatchSampler`. The cages must have `reset_automatically=False`; they reset their
         environments in the background as soon as an episode ends. The samples need a field `env.valid`.
 
     Raises:
-        ValueError: if cages, buffer and batch spec do not fit.
+        ValueError: if cages, buffer and batch spec do not fit together.
     """
 
     resets_automatically = False
@@ -47,7 +47,7 @@ class RecurrentSampler(BatchSampler):
                 f"an environment was stepped, got {valid!r}; allocate_samples makes it for cages with "
                 "reset_automatically=False"
             )
-        # Observations are not zeroed with the rest: after the end of an episode they hold its last one.
+        # Observations are not zeroed with the other fields: the row after an episode holds its last one.
         self._observed = [leaf for _, leaf in buffer_leaves(self.samples.env.observation)]
         self._written = [
             leaf
@@ -57,7 +57,7 @@ class RecurrentSampler(BatchSampler):
         ]
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Fill the buffer with up to `T` further steps of every environment."""
+        """Fill the buffer with up to `T` more steps of every environment."""
         with self.batch():
             live = self._run()
             if not live.all():
@@ -71,17 +71,17 @@ class RecurrentSampler(BatchSampler):
         valid, done = np.asarray(samples.env.valid), np.asarray(samples.env.done)
         truncated = np.asarray(samples.env.truncated)
         live = np.ones(self.batch_spec.B, bool)
-        # All columns again, since the batch before may have ended with some of them waiting.
+        # All columns again, as the previous batch may have ended with some of them waiting.
         self._played = [columns]
-        valid[:] = False  # a batch that ends early leaves the rest of the rows as they are
+        valid[:] = False  # a batch that ends early does not write the remaining rows
         for t in range(T):
-            # Before the step, in which `live` changes for those that end.
+            # Before the step, after which `live` changes for episodes that end.
             valid[t] = live
             self.act(t, columns)
             all_envs.start_row(t)
             all_envs.finish_row()
             if done[t].any():
-                # Only in the row of the end: the rows of an environment that waits may repeat its flags.
+                # Only in the row of the end: later rows of a waiting environment may repeat its flags.
                 cut = truncated[t] & live
                 if cut.any():
                     self._write_values_of_ends(t, np.flatnonzero(cut))
@@ -95,12 +95,12 @@ class RecurrentSampler(BatchSampler):
 
     def transform_row(self, t: int, columns: slice) -> None:
         """Apply the step transforms to row `t` of the columns that do not wait."""
-        # Slice by slice, as indexing by a mask would give each transform a copy to write to.
+        # By slices, as indexing with a mask would give each transform a copy.
         for played in self._played:
             super().transform_row(t, played)
 
     def _write_values_of_ends(self, t: int, columns: NDArray[np.intp]) -> None:
-        """Write the values of the observations after row `t`; the agent's state must be that of row `t`."""
+        """Write the values of the observations after row `t`. The agent's state must be that of row `t`."""
         observation = buffer_map(
             lambda leaf: np.asarray(leaf[t + 1])[columns], self.samples.env.observation
         )
@@ -108,13 +108,13 @@ class RecurrentSampler(BatchSampler):
         self.handler.final_value(np.full(len(columns), t, np.intp), columns, seen)
 
     def _clear(self, valid: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:
-        """Zero what earlier batches and waiting environments have written after the ends of episodes."""
+        """Zero the cells after the ends of episodes, which hold values of earlier batches."""
         waiting = ~valid
         for leaf in self._written:
             np.asarray(leaf)[waiting] = 0
             if leaf.padding:
                 np.asarray(leaf[leaf.last + 1])[~live] = 0
-        # Environments never start again within a batch, so the rows in which any was stepped come first.
+        # Environments never restart within a batch, so rows in which any was stepped come first.
         stop = int(valid.any(axis=1).sum())
         if stop < len(valid):
             for leaf in self._observed:
@@ -122,13 +122,12 @@ class RecurrentSampler(BatchSampler):
                 leaf[leaf.last + 1] = 0
 
     def _write_final_values(self) -> None:
-        # `_run` has written them. The cages' record of final observations is emptied all the same, as it
-        # would grow with each batch.
+        # `_run` has written them. The cages' final observations are discarded, or they would accumulate.
         self.cages.final_observations()
         if has_next_observations(self.samples):
             write_next_observations(
                 self.samples, ()
-            )  # no reset has replaced an observation in this batch
+            )  # no final observations: no reset has replaced an observation in this batch
 
 
 def slices_of(mask: NDArray[np.bool_]) -> list[slice]:

@@ -1,4 +1,4 @@
-"""Sample with policies that act in the workers: one signal per batch instead of one per step."""
+"""Sampling with policies in the workers: one signal per batch instead of one per step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from parllel.types import BatchSpec
 
 
 class RolloutSampler(BatchSampler):
-    """Let every process act and step through a whole batch by itself.
+    """Lets every process act and step through a whole batch by itself.
 
-    Samples are those of `BasicSampler` with the same handler, if the policies compute the same actions.
-    Processes wait for the slowest one once per batch instead of once per row, and the policy's arithmetic is
+    Samples equal those of `BasicSampler` with the same handler, if the policies compute the same actions.
+    Processes wait for the slowest one once per batch instead of once per row, and the policy's computation is
     spread over the cores::
 
         main       start_batch: parameters, noise | its share of all T rows | values, transforms
@@ -32,8 +32,8 @@ class RolloutSampler(BatchSampler):
         step_transforms: must be empty.
 
     Raises:
-        ValueError: if cages, buffer and batch spec do not fit, a cage has no policy, or there are step
-            transforms.
+        ValueError: if cages, buffer and batch spec do not fit together, a cage has no policy, or there are
+            step transforms.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class RolloutSampler(BatchSampler):
                 raise ValueError(
                     f"cage {i} ({cage.spaces.name}): expected the policy of this sampler's "
                     f"{type(handler).__name__}, got that of another handler, whose parameters would never "
-                    "change; give cage.set_policy(handler.worker_policy()) the handler of the sampler"
+                    "change; call cage.set_policy(handler.worker_policy()) with the handler of the sampler"
                 )
         super().__init__(batch_spec, cages, handler, samples, (), batch_transforms, **decorrelation)
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Fill the buffer with `T` further steps of every environment."""
+        """Fill the buffer with the next `T` steps of every environment."""
         all_envs = self.cages.all_envs
         with self.batch():
             all_envs.start_rollout(self.batch_spec.T)
             all_envs.finish_row()
-            # In this process, which alone has the handler; policies only ever see rows 0 to T - 1.
+            # In this process, as only it has the handler; policies see only rows 0 to T - 1.
             self.bootstrap(all_envs.columns)
             return self.finish()

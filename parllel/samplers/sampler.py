@@ -1,4 +1,4 @@
-"""The interface of samplers, as runners use it."""
+"""Interface of samplers, used by runners."""
 
 from __future__ import annotations
 
@@ -14,77 +14,74 @@ from parllel.types import Closeable, State
 
 
 class Sampler(Closeable, ABC):
-    """Fill batches with experience."""
+    """Fills batches with experience."""
 
     @abstractmethod
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Fill the buffer; return it and the episodes that ended meanwhile.
+        """Fill the buffer; return it and the episodes that ended in this batch.
 
         elapsed_steps: number of environment steps before this batch.
 
-        The samples are the sampler's own buffer, which the next call overwrites.
+        The returned samples are the sampler's own buffer, which the next call overwrites.
         """
 
     def collect_timed_batch(
         self, elapsed_steps: int
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Return what `collect_batch` does, and the seconds that parts of it took, by name.
-
-        A sampler that does not know its parts returns none.
-        """
+        """Like `collect_batch`, and also return the seconds of its parts by name; {} if unknown."""
         return *self.collect_batch(elapsed_steps), {}
 
     def count_steps(self, samples: Samples) -> int:
-        """Return the number of environment steps in a batch, as runners count them.
+        """Return the number of environment steps in a batch.
 
-        This is rows times columns or, if there is a field `env.valid`, the number of its true entries.
-        A sampler that fills fewer rows must return only those, `samples[:n]`, or write `env.valid`, so that
-        nothing is learned from rows of an earlier batch. Override this method for any other rule.
+        This is rows times columns or, with a field `env.valid`, the number of its true entries. A sampler
+        that fills fewer rows must return only those, `samples[:n]`, or write `env.valid`, so that nothing is
+        learned from rows of an earlier batch. Override this method for any other rule.
 
         Raises:
-            TypeError: if the batch is not made of Samples.
+            TypeError: if the batch is not a Samples.
         """
         if not isinstance(samples, Samples):
             raise TypeError(
                 f"{type(self).__name__}: expected Samples, got {type(samples).__name__}; override count_steps"
             )
-        # Rows that no environment was stepped in are no experience, and must not move schedules on.
+        # Cells without a step are not experience, and must not advance schedules.
         valid = getattr(samples.env, "valid", None)
         if valid is not None:
             return int(np.count_nonzero(np.asarray(valid)))
-        # The samples' own shape, as a sampler may return fewer rows than its batch spec says.
+        # The actual shape, as a sampler may return fewer rows than its batch spec has.
         _, done = next(buffer_leaves(samples.env.done))
         T, B = done.shape[:2]
         return int(T * B)
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Return the statistics of the transforms for the log, by name."""
+        """The statistics of the transforms to log, by name."""
         return {}
 
     def overview(self) -> str:
-        """Return some lines for people about what fills the batches, shown below the progress bar; or ""."""
+        """Return a summary of the processes that fill batches, shown below the progress bar; or ""."""
         return ""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the cages and the handler; may be called twice."""
+        """Close the cages and the handler. Idempotent."""
 
     def state(self, *, environments: bool = True) -> State:
-        """Return what a checkpoint needs to continue after the last batch.
+        """Return the state after the last batch, for a checkpoint.
 
         environments: whether to include the states of the environments and their episodes in progress.
         """
         return {}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned.
+        """Restore a state returned by `state`.
 
-        Without the states of environments, environments that have started stay as they are. Others are
-        seeded so that they do not repeat the first episodes of the run that was saved.
+        Without the states of environments, environments that have already started are left as they are.
+        Others get new seeds, so that they do not repeat the first episodes of the saved run.
         """
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """How many environments could not save their state in the last `state`, by what has none."""
+        """Number of environments that could not save their state in the last `state`, by class."""
         return {}

@@ -1,7 +1,7 @@
-"""What runs in the process of an AsynchronousSampler.
+"""Worker process of an AsynchronousSampler.
 
     parent -> child   CALL, number, (op, arguments)
-                        build(published or None)      first of all
+                        build(published or None)      the first request
                         batch(elapsed steps)
                         load_state(state)
                         close()
@@ -10,12 +10,12 @@
                       ANSWER, number, value           of a batch, in a side that is not written until the next
                                                       but one is made
                       ERROR, number, exception        of load_state, which changes nothing, and of close
-                      EXCEPTION, exception            of all else: the child ends
+                      EXCEPTION, exception            of all others: the child ends
 
-BEGUN is sent after the weights were read and before the first step: the parent may write them from then on.
-The ANSWER is sent after the last write to the side; the pipe's system calls put the memory in that order.
+BEGUN is sent after the weights were read and before the first step; from then on the parent may write them.
+The ANSWER is sent after the last write to the side; the pipe's system calls order the memory accordingly.
 
-At most one request waits for its answer, except close, which may come at any time and is answered last.
+At most one request is unanswered, except for close, which may arrive at any time and is answered last.
 
     weights   written by the parent, between BEGUN and the next batch       read here, before BEGUN
     sides     written here, one and the other alternately                   read by the parent, after ANSWER
@@ -41,7 +41,7 @@ from parllel.types import State
 
 BEGUN = b"B"
 
-# The fork server imports this once, instead of each sampling process.
+# Imported once by the fork server, instead of by each sampling process.
 preload_in_forkserver(__name__)
 
 
@@ -49,10 +49,10 @@ class Batch(NamedTuple):
     """A finished batch.
 
     Attributes:
-        version: of the weights that it was made with.
-        side: where it is.
-        steps: of environments, that it holds.
-        stats, state: as they were after it.
+        version: version of the weights used.
+        side: its location.
+        steps: number of environment steps.
+        stats, state: of the sampler, after the batch.
     """
 
     version: int
@@ -64,33 +64,33 @@ class Batch(NamedTuple):
 
 
 class SamplingWorker:
-    """Build a sampler and let it make batches, until it is asked to close or the pipe hangs up."""
+    """Builds a sampler and makes batches with it, until it is asked to close or the pipe hangs up."""
 
     def __init__(self, connection: Connection, build: Callable[[], Sampler]) -> None:
         self._conversation = ChildConversation(connection)
-        # Called by the first request, which also brings the published weights.
+        # Called on the first request, which brings the published weights.
         self._build = build
         self._sampler: Sampler | None = None
 
     def run(self) -> None:
-        """Answer requests."""
+        """Answer requests until "close"."""
         conversation = self._conversation
         try:
             more = True
-            # None: the parent is gone or has closed its end, so there is nothing left to answer.
+            # None: the parent has ended or closed the pipe.
             while more and (request := conversation.next_request()) is not None:
                 more = self._call(*conversation.read_call(request))
-        # SystemExit too. Reported before anything is closed, as that may fail too, or hang.
+        # SystemExit too. Reported before anything is closed, as closing may also fail or hang.
         except BaseException as error:
             conversation.fail(error)
         with contextlib.suppress(Exception):
             self._close()
 
     def _call(self, number: int, op: str, args: tuple[Any, ...]) -> bool:
-        """Answer a call; return whether there will be more."""
+        """Answer a call; return False after "close", the last one."""
         conversation = self._conversation
-        # After an error in a batch environments and agent are in the midst of a row: the process ends. A
-        # state that does not fit is refused before anything is changed, so after that it goes on.
+        # An error in a batch leaves environments and agent in the middle of a row, so the process ends. A
+        # state that does not fit is refused before anything has changed, so the process continues.
         if op == "build":
             reply = conversation.reply_to(number, (), self._make_sampler, *args)
         elif op == "batch":
@@ -107,7 +107,7 @@ class SamplingWorker:
         sampler = self._build()
         if not isinstance(sampler, Sampler):
             raise TypeError(f"build: expected it to return a Sampler, got {type(sampler).__name__}")
-        # First, so that it is closed whatever goes wrong with the rest.
+        # First, so that it is closed if anything below fails.
         self._sampler = sampler
         self._agent = _agent_of(sampler)
         self._reader = _reader_of(sampler, self._agent, published)
@@ -117,30 +117,31 @@ class SamplingWorker:
     def _make_batch(self, number: int, elapsed_steps: int) -> tuple[Any, ...]:
         sampler = self._sampler
         assert sampler is not None
+        # The parent does not write the weights between its request and our BEGUN, so this needs no lock.
         version = 0 if self._reader is None else self._reader.load()
-        # After the weights were copied and before the first step: the parent may publish from here on, and
-        # need not wait for the batch.
+        # After the weights were copied and before the first step, so that the parent can publish without
+        # waiting for the whole batch.
         self._conversation.send(HEAD.pack(BEGUN, number))
         samples, trajs = sampler.collect_batch(elapsed_steps)
         steps = sampler.count_steps(samples)
-        # Before the answer is sent: this may still copy the batch.
+        # Before the answer, as this may copy the batch.
         side = self._side_of(samples)
         state = _state_of(sampler, self._agent)
         return tuple(Batch(version, side, steps, trajs, sampler.stats, state))
 
     def _load_state(self, state: State) -> tuple[dict[str, Any], State]:
-        """Load, and return what the parent is to know from now on."""
+        """Restore a state; return the sampler's stats and state for the parent."""
         sampler, agent = self._sampler, self._agent
         assert sampler is not None
-        # The sampler first: it refuses a state that does not fit, and the agent is as it was.
+        # The sampler first: if it refuses the state, the agent is unchanged.
         sampler.load_state(state["sampler"])
         if agent is not None:
-            # Completed by its own weights, which the state leaves out.
+            # Completed with the agent's current weights, which the state does not include.
             agent.load_state({**agent.state(), **state["agent"]})
         return sampler.stats, _state_of(sampler, agent)
 
     def _close(self) -> None:
-        # Taken off first, so that it is not closed twice: after "close" `run` ends here as well.
+        # Cleared first, as `run` calls this again after "close".
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.close()
@@ -164,8 +165,8 @@ def _reader_of(
 
 
 def _state_of(sampler: Sampler, agent: Agent | None) -> State:
-    """Return the states of the sampler and, but for its weights, of the agent."""
-    # With those of the environments it would be the most of what a batch sends.
+    """Return the states of the sampler and of the agent without weights."""
+    # Without environments, whose states would be the largest part of each answer.
     return {
         "sampler": sampler.state(environments=False),
         "agent": {} if agent is None else state_without_weights(agent),

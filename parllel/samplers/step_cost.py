@@ -1,4 +1,4 @@
-"""Measure how long environments take for a step."""
+"""Measurement of the time of environment steps."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gymnasium.vector.utils import batch_space
 from parllel.cages.cage import Cage
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 
-MAX_ACTIONS = 32  # rows of actions that are drawn before the steps of a native vector environment
+MAX_ACTIONS = 32  # rows of actions sampled before a native vector environment is measured
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step of some environments costs in one process.
+    """Cost of a step of environments in one process.
 
     Attributes:
-        each_s: seconds of each environment.
-        fixed_s: seconds of a step of all, however many they are: those of a native vector environment.
-        busy_cores: how many cores such a step keeps busy; more than 1 with threads of its own.
-        native: whether it is that of a native vector environment.
+        each_s: seconds per environment.
+        fixed_s: seconds per step for any number of environments, in a native vector environment.
+        busy_cores: number of cores that a step keeps busy; more than 1 for an environment with threads.
+        native: whether it is the cost of a native vector environment.
     """
 
     each_s: float
@@ -35,7 +35,7 @@ class StepCost:
     native: bool = False
 
     def seconds(self, n: int, parts: int = 1) -> float:
-        """Return the seconds of a step of n environments, made in so many parts."""
+        """Return the seconds of a step of n environments, divided into `parts`."""
         return parts * self.fixed_s + n * self.each_s if n else 0.0
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class StepCost:
 def measure_step_cost(
     env_factory: EnvFactory | VectorEnvFactory, n_envs: int, seconds: float = 0.1
 ) -> StepCost:
-    """Return what steps cost, from random ones that take about `seconds`, resets included."""
+    """Measure the cost of random steps for about `seconds`, including resets."""
     if not isinstance(env_factory, VectorEnvFactory):
         return StepCost(measure_step(env_factory, seconds))
     whole_s, busy = _measure_native(env_factory, n_envs, seconds / 2)
@@ -57,17 +57,17 @@ def measure_step_cost(
     if half == n_envs:
         return StepCost(whole_s, busy_cores=busy, native=True)
     half_s, _ = _measure_native(env_factory, half, seconds / 2)
-    # Two points of a line. Noise may tilt it, but more environments are never faster, nor is a row free.
+    # A line through two points, limited against noise: neither part of the cost may be negative.
     each_s = min(max(whole_s - half_s, 0.0) / (n_envs - half), whole_s / n_envs)
     return StepCost(each_s, whole_s - n_envs * each_s, busy, native=True)
 
 
 def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
-    """Return the mean seconds of one random step of an environment, resets included."""
+    """Measure the mean seconds of one random step of an environment, including resets."""
     try:
         return _measure(env_factory, seconds)
     except (AttributeError, TypeError, ValueError):
-        # A cage checks what environments return, and names the one that is at fault.
+        # Repeats a few steps in a cage, whose checks explain what the environment does wrong.
         with Cage(env_factory, seed=0) as cage:
             cage.reset_async()
             cage.await_step()
@@ -79,7 +79,7 @@ def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
 def _measure(env_factory: EnvFactory, seconds: float) -> float:
     env = env_factory()
     try:
-        # So that two measurements take the same actions, and episodes of the same length.
+        # Seeded, so that repeated measurements have the same actions and episodes.
         env.action_space.seed(0)
         env.reset(seed=0)
         _steps(env, 3)  # the first steps may load or compile code
@@ -97,20 +97,20 @@ def _steps(env: gym.Env[Any, Any], n: int) -> int:
 
 
 def _mean_s(steps: Callable[[int], int], seconds: float) -> float:
-    """Return the mean seconds of what `steps(n)` does n times."""
+    """Return the mean seconds per step of `steps(n)`, which takes n steps."""
     n_steps, began = 0, time.perf_counter()
     while (passed := time.perf_counter() - began) < seconds:
-        # Ten steps at once if they take less than a tenth of the time: reading the clock after each
-        # would add to the time of a fast environment.
+        # Ten steps at once if they take less than a tenth of the time, as reading the clock after each would
+        # slow down a fast environment.
         n_steps += steps(10 if 100 * passed < n_steps * seconds else 1)
     return (time.perf_counter() - began) / n_steps
 
 
 def _measure_native(factory: VectorEnvFactory, n: int, seconds: float) -> tuple[float, float]:
-    """Return the mean seconds of a random step of n environments, and the cores that it keeps busy."""
+    """Measure the mean seconds of a random step of n environments, and the number of busy cores."""
     env = factory.make(n, list(range(n)))
     try:
-        # Of single spaces, as EnvPool's own `action_space` is that of one environment.
+        # Batched from the single space, as EnvPool's `action_space` is that of one environment.
         space = batch_space(env.single_action_space, n)
         space.seed(0)
         actions = [space.sample() for _ in range(MAX_ACTIONS)]
@@ -126,7 +126,7 @@ def _measure_native(factory: VectorEnvFactory, n: int, seconds: float) -> tuple[
 
         env.reset()
         steps(3)  # the first steps may load or compile code
-        # All threads of this process, those of the environment among them.
+        # Processor time of all threads of this process, including the environment's.
         cpu = time.process_time()
         began = time.perf_counter()
         mean_s = _mean_s(steps, seconds)

@@ -1,3 +1,3 @@
-"""The machine: processes, waiting, compilation, limits, time."""
+"""Operating-system services: processes, waits, compilation, limits and time."""
 
 __all__: list[str] = []

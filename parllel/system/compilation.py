@@ -1,4 +1,4 @@
-"""Compile functions with numba, which is imported with the first one."""
+"""Compilation of functions with numba, which is imported for the first one."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiles() -> bool:
-    """Return whether numba compiles; with `NUMBA_DISABLE_JIT=1` it leaves functions as they are."""
-    # Without importing numba just to ask it.
+    """Return whether numba compiles; it does not with `NUMBA_DISABLE_JIT=1`."""
+    # Without importing numba only for this.
     if "numba" in sys.modules:
         return not sys.modules["numba"].config.DISABLE_JIT
     return os.environ.get("NUMBA_DISABLE_JIT", "").strip() in ("", "0")
 
 
 def compiled(*signatures: str, **options: Any) -> Callable[[Function], Function]:
-    """Return a decorator that compiles a function, and caches the result on disk if possible.
+    """Return a decorator that compiles a function and caches the result on disk if possible.
 
-    signatures: argument types to compile for at once, and no others; without any, numba compiles at the first
-        call with each combination of types.
+    signatures: argument types to compile for immediately; others are refused. Without signatures, numba
+        compiles at the first call with each combination of types.
     options: options of `numba.njit`, such as `nogil=True`.
 
     With `NUMBA_DISABLE_JIT=1` the function is returned unchanged.
     """
 
     def decorate(function: Function) -> Function:
-        # Importing numba takes a third of a second, which processes that compile nothing should not spend.
+        # Importing numba takes a third of a second; processes that compile nothing should not pay for it.
         import numba
 
         fast: Any = numba.njit(**options)(function)
         if fast is function:
             return function
-        # Raised where no folder for the cache can be written, as on a read-only file system.
+        # Raised if no folder for the cache is writable, as on a read-only file system.
         with contextlib.suppress(RuntimeError, OSError):
             fast.enable_caching()
             _tolerate_broken_files(fast._cache)
         for signature in signatures:
             fast.compile(signature)
-        # Other types raise an error instead of being compiled, slowly and unnoticed, in the middle of a run.
+        # Other types raise an error, instead of a slow and unnoticed compilation in the middle of a run.
         if signatures:
             fast.disable_compile()
         return cast(Function, fast)
@@ -51,9 +51,9 @@ def compiled(*signatures: str, **options: Any) -> Callable[[Function], Function]
 
 
 def _tolerate_broken_files(cache: Any) -> None:
-    """Make a cache ignore files that are empty or cut short, as after a power failure.
+    """Make a cache ignore empty or truncated files, as after a power failure.
 
-    numba would raise the error of unpickling, at every start from then on.
+    Otherwise numba would raise an unpickling error at every start from then on.
     """
     load, save = cache.load_overload, cache.save_overload
 
@@ -63,7 +63,7 @@ def _tolerate_broken_files(cache: Any) -> None:
         except Exception:  # unpickling damaged data may raise almost anything
             with contextlib.suppress(OSError):
                 cache.flush()
-            return None  # numba then compiles, as for a function that is not in the cache
+            return None  # numba then compiles the function, as if it were not cached
 
     def save_if_possible(signature: Any, data: Any) -> None:
         with contextlib.suppress(Exception):  # the disk is full, or a file cannot be replaced

@@ -1,6 +1,6 @@
-"""Find the limits of this process, and describe how much of each is used, for error messages.
+"""Limits of this process and their use, for error messages.
 
-The kernel's own words ("Too many open files") say neither.
+The kernel's own message ("Too many open files") contains neither.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _LIMIT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 def cgroup_folders(controller: str, root: Path = CGROUPS, process: Path = OWN_CGROUP) -> set[Path]:
-    """Return where the files of this process's control group, and of those above it, may be.
+    """Return the possible folders of this process's control group and its ancestors.
 
-    controller: such as "cpu"; of version 1, below `root / controller`. Version 2 has one tree for all.
+    controller: such as "cpu"; version 1 has one tree each, in `root / controller`, version 2 one for all.
     """
-    # In a container the path of the group may be that of the host, which does not exist here, while the files
-    # at the root are those of the container.
+    # In a container the path may be the host's, which does not exist here; the files at the root are then the
+    # container's.
     folders = {root, root / controller}
     with contextlib.suppress(OSError, ValueError):
         for line in process.read_text().splitlines():
             _, controllers, group = line.split(":", 2)
             if not controllers or controller in controllers.split(","):
                 folder = (root / controller if controllers else root) / group.lstrip("/")
-                # A limit of any group above this one holds as well.
+                # Limits of ancestors apply too.
                 folders.update([folder, *folder.parents])
     return folders
 
 
 def limits_text() -> str:
-    """Return a description of the limits that are set: how much is used, and the command to raise each."""
+    """Describe the limits that are set: how much is used, and the command to raise each."""
     if sys.platform == "win32":
         return "perhaps a limit of the system was reached"
     import resource
@@ -63,9 +63,9 @@ def limits_text() -> str:
 
 @contextlib.contextmanager
 def limits_explained(doing: str) -> Iterator[None]:
-    """Raise an OSError about a limit again, with what was needed and what the limits are.
+    """Re-raise an OSError about a limit with a description of the limits.
 
-    doing: what could not be done, with its size or number.
+    doing: the operation that failed, with its size or number.
     """
     try:
         yield
@@ -81,8 +81,8 @@ def _count(number: int | None) -> str:
 
 def _open_files() -> int | None:
     with contextlib.suppress(OSError):
-        return len(os.listdir("/dev/fd")) - 1  # without the descriptor of the listing itself
-    # To list a folder takes a descriptor, which may be the very one that is missing.
+        return len(os.listdir("/dev/fd")) - 1  # without the listing's own descriptor
+        # Listing a folder needs a descriptor, which may be the very one that is missing.
     return _probed_files()
 
 
@@ -103,7 +103,7 @@ def _address_space() -> int | None:
 
 
 def _threads_of_user() -> int | None:
-    """Return the number of threads of all processes of this user, which is what RLIMIT_NPROC counts."""
+    """Return the number of threads of all processes of this user, which RLIMIT_NPROC limits."""
     count, mine = 0, str(os.getuid())
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a process that is a program of this package does first."""
+"""Start-up of command-line programs of this package."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import gc
 
 
 def start_program() -> None:
-    """Have the garbage collector look at this process seldom, and not at its end.
+    """Make garbage collections rare, and skip the one at exit.
 
-    Most commands and workers end soon after they have imported what they need. Python would search all of it
-    for cycles, again and again while it is imported, and once more at the end.
+    Most commands and workers end soon after their imports. Python would otherwise search all imported objects
+    for cycles, repeatedly during the imports and once more at exit.
     """
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)

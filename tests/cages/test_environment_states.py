@@ -209,7 +209,7 @@ def test_states_of_another_number_are_refused(kind):
     with Together(kind, 10) as cages:
         states = cages.states()
         cage = cages.cages[0]
-        with pytest.raises(ValueError, match=f"expected those of {cage.n} environments, got 4"):
+        with pytest.raises(ValueError, match=f"expected {cage.n}, one per environment, got 4"):
             cage.load_environment_states([states[0]] * 4, 0)
         cage.load_environment_states(states[: cage.n], 0)  # it is well
 

@@ -178,7 +178,7 @@ def test_a_stopped_worker_does_not_hold_up_a_long_request() -> None:
         os.kill(cage.pids[0], signal.SIGSTOP)
         with (
             within(0.3 + WITHIN_S),
-            pytest.raises(WorkerTimeoutError, match=r"worker 0 .*: process \d+ did not take"),
+            pytest.raises(WorkerTimeoutError, match=r"worker 0 .*: process \d+ did not accept"),
         ):
             cage.env_method("unknown", bytes(10_000_000))  # more than a pipe holds
     assert wait_until_gone(cage.pids[0])

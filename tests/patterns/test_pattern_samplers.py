@@ -126,7 +126,7 @@ def test_rollouts_need_one_call(stack, parallel):
     [
         ({"batch_spec": (8, 4)}, r"batch_spec: expected a BatchSpec, got a tuple"),
         ({"cages": CountingEnv}, r"cages: expected a list of cages, as build_cages returns, got"),
-        ({"handler": CountingAgent(4)}, r"handler: expected a Handler.*give TorchHandler\(agent\)"),
+        ({"handler": CountingAgent(4)}, r"handler: expected a Handler.*pass TorchHandler\(agent\)"),
         (
             {"step_transforms": None},
             "step_transforms: expected a list of transforms, got a NoneType",

@@ -450,7 +450,7 @@ def build_nothing():
 
 
 @row(
-    r"Weights.models\(\): expected the names of what it learns, got {}, but .* numbers in table",
+    r"Weights.models\(\): expected the names of its weights, got {}, but .* numbers in table",
     lambda p: AsynchronousSampler(build_nothing, agent=None).close(),
 )
 def weights_not_named(p):

@@ -239,7 +239,7 @@ def test_noise_is_that_of_the_agent_that_samples():
 def test_there_must_be_an_agent_to_publish():
     with (
         asynchronous(SamplerSetup(2, FOUR)) as sampler,
-        pytest.raises(WrongStateError, match="publish: there is no agent; give agent="),
+        pytest.raises(WrongStateError, match="publish: there is no agent; pass agent="),
     ):
         sampler.publish()
 

@@ -88,7 +88,9 @@ def thread_with_lock() -> Iterator[None]:
 
 @pytest.mark.usefixtures("thread_with_lock")
 def test_the_time_out_of_a_fork_says_what_it_may_wait_for() -> None:
-    text = r'did not answer within 0\.2 s .*; it was forked beside \d+ other threads.*="forkserver"'
+    text = (
+        r'did not answer within 0\.2 s .*; it was forked while \d+ other threads ran.*="forkserver"'
+    )
     child = Child(lock_up, start_method="fork")
     with pytest.raises(WorkerTimeoutError, match=text):
         child.receive(0.2, "waiting")

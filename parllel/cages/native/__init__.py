@@ -1,3 +1,3 @@
-"""Native vector environments: batches that an environment steps itself."""
+"""Native vector environments, which step a whole batch by themselves."""
 
 __all__: list[str] = []

@@ -1,11 +1,11 @@
-"""EnvPool's environments, stepped past the Python that its own `step` runs for each call.
+"""Direct calls into EnvPool's compiled part, without the Python of its own `step`.
 
-    EnvPool's step     names and trees of what goes in and comes out, found anew in each call: some 10 us, a
-                       quarter of a step of 128 CartPoles
-    here               the same two calls of its compiled part, with what was found out once
+    EnvPool's step     looks up names and rebuilds trees in each call: some 10 us, a quarter of a step of
+                       128 CartPoles
+    here               the same two compiled calls, with names and positions looked up once
 
-Used where the environment is of the kind for which these calls are known, see `envpool_steps`; all others are
-stepped by their own methods.
+Used for environments whose compiled interface is known, see `envpool_steps`; all others are stepped by their
+own methods.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class EnvPoolSteps:
     """Step and reset one EnvPool.
 
     Args:
-        env: not wrapped; one player in each environment, and observations that are one array.
+        env: unwrapped, with one player per environment, and observations in one array.
     """
 
     def __init__(self, env: Any) -> None:
         self._send, self._reset, self._recv = env._send, env._reset, env._recv
-        self._resetting = False  # whether a reset was sent whose answer has not been received
+        self._resetting = False  # whether a reset was sent and its answer not yet received
         self._dtype = env._spec._action_spec[-1][0]
         self._ids = env.all_env_ids
         keys = list(env._state_keys)
         self._obs, self._reward, self._done, self._trunc, self._elapsed = (
             keys.index(name) for name in ("obs", "reward", "done", "trunc", "elapsed_step")
         )
-        # Those of one name; of players there is one, whose number is that of the environment.
+        # Not the infos by player: there is one, whose number is that of the environment.
         self._infos = [
             (key[5:], at)
             for at, key in enumerate(keys)
@@ -45,9 +45,9 @@ class EnvPoolSteps:
         ]
 
     def step(self, actions: NDArray[Any]) -> tuple[Any, ...]:
-        """Step all; return what EnvPool's `step` returns."""
+        """Step all environments; returns the five values of EnvPool's `step`."""
         self.forget_reset()
-        # Waits in `_recv` without holding the interpreter, as EnvPool's own step does.
+        # `_recv` waits without the GIL, as in EnvPool's own step.
         self._send([self._ids, self._ids, actions.astype(self._dtype, order="C")])
         values = self._recv()
         done, truncated = values[self._done], values[self._trunc]
@@ -56,26 +56,26 @@ class EnvPoolSteps:
         return values[self._obs], values[self._reward], done & ~truncated, truncated, info
 
     def start_reset(self, which: NDArray[np.intp]) -> None:
-        """Let the threads begin to reset those of these numbers; `reset` of the same is to follow."""
+        """Start resetting environments in EnvPool's threads; call `reset` with the same numbers next."""
         self._reset(which.astype(np.int32))
         self._resetting = True
 
     def reset(self, which: NDArray[np.intp]) -> Tree:
-        """Reset those of these numbers, unless that was started; return their observations alone."""
+        """Reset these environments, unless that was started; return only their observations."""
         if not self._resetting:
             self.start_reset(which)
         self._resetting = False
         return self._recv()[self._obs]
 
     def forget_reset(self) -> None:
-        """Take out of the way what a reset returned that was started and, after an error, not asked for."""
+        """Discard the answer of a reset that was started but, after an error, never received."""
         if self._resetting:
             self._resetting = False
             self._recv()
 
 
 def envpool_steps(env: Any) -> EnvPoolSteps | None:
-    """Return what steps an environment, None if it is none of EnvPool's, or not of the known kind."""
+    """Return an EnvPoolSteps, or None for an environment of another library or with another interface."""
     calls = ("_send", "_recv", "_reset", "_spec", "_state_keys", "_action_keys", "all_env_ids")
     if not all(hasattr(env, name) for name in calls):
         return None

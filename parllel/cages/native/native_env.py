@@ -1,18 +1,18 @@
-"""One native vector environment, whatever its autoreset mode and the form of its seeds.
+"""One native vector environment for all autoreset modes and forms of seeds.
 
-    mode       at the end of an episode the environment                     a reset in the same row is then
-    SameStep   has begun the next one; the last observation is in the info  done
+    mode       at the end of an episode the environment                     a reset in the same row is
+    SameStep   has begun the next one; the last observation is in the info  already done
     NextStep   would ignore the next action, and begin then                 a partial reset, ahead of that
     Disabled   must be reset before it is stepped                           a partial reset
 
-A partial reset is `reset(options={"reset_mask": mask})`, as gymnasium defines it. Without it, a step in which
-some environments ignore their actions would be part of the batch, as what never was. CartPoleVectorEnv
-ignores the mask and resets all, without a word: it is taught to follow it.
+A partial reset is `reset(options={"reset_mask": mask})`, as gymnasium defines it. Without it, steps in which
+some environments ignore their actions would be recorded. CartPoleVectorEnv silently ignores the mask and
+resets all, so its `reset` is replaced here.
 
-    attributes         are those of
+    attributes         belong to
     SyncVectorEnv      each of its environments, through their wrappers
     AsyncVectorEnv     the same, by its own `get_attr`, `set_attr` and `call`
-    others             the vector environment: what has n parts is one for each, all else is of all
+    others             the vector environment: a value with n parts is split, any other shared by all
 """
 
 from __future__ import annotations
@@ -39,36 +39,35 @@ _MODES = (SAME_STEP, NEXT_STEP, DISABLED)
 _SYNC = "gymnasium.vector.sync_vector_env.SyncVectorEnv"
 _ASYNC = "gymnasium.vector.async_vector_env.AsyncVectorEnv"
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole.CartPoleVectorEnv"
-# Those known to reset only the environments of a mask. By name, so that no library is imported for the sake
-# of knowing its classes.
+# Classes known to honour the mask. By name, so that no library is imported only to compare classes.
 _HONOURING = {
     _SYNC,
     _ASYNC,
-    _CARTPOLE,  # once it has been taught
+    _CARTPOLE,  # with our `reset`
     "ale_py.vector_env.AtariVectorEnv",
     "parllel.distributed.messaging.vectorized_kafka_env.KafkaVectorEnv",
 }
-# What environments raise for seeds of a form that they do not take.
+# Errors that environments raise for a form of seeds that they do not accept.
 _REFUSALS = (TypeError, ValueError, AttributeError, AssertionError, gym.error.Error)
 
 
 class NativeEnv:
-    """A vector environment of n, made and asked alike.
+    """A vector environment of n environments, with one interface for all kinds.
 
     Args:
         factory: makes it.
-        seeds: an int of 32 bits for each environment, None for none.
-        name: what messages call all of them, until their own name is known.
+        seeds: a 32-bit int for each environment, or None.
+        name: name for messages until the environment's own is known.
 
     Attributes:
-        env, core: the environment, and the same without its wrappers.
-        can_rest: whether single environments can stay as they are while the others are stepped.
-        n: how many environments it holds.
+        env, core: the environment with and without its wrappers.
+        can_rest: whether single environments can be left alone while the others are stepped.
+        n: number of environments.
         mode: one of SAME_STEP, NEXT_STEP, DISABLED.
         spaces: of each environment.
 
     Raises:
-        TypeError, ValueError: if it is no vector environment, or one of another size or of an unknown mode.
+        TypeError, ValueError: if it is not a vector environment, or has another size or an unknown mode.
     """
 
     def __init__(self, factory: VectorEnvFactory, seeds: Sequence[int | None], name: str) -> None:
@@ -84,7 +83,7 @@ class NativeEnv:
         try:
             self._look_at(name, given is not None)
         except BaseException:
-            with suppress(Exception):  # what was raised first is what matters
+            with suppress(Exception):  # the first error is the one to report
                 self.close()
             raise
 
@@ -97,7 +96,7 @@ class NativeEnv:
                 )
         core = env.unwrapped if hasattr(env, "unwrapped") else env
         size = getattr(core, "batch_size", env.num_envs)
-        if getattr(core, "is_async", False):  # as EnvPool says it
+        if getattr(core, "is_async", False):  # EnvPool's attribute
             size = core.config["batch_size"]
         if (env.num_envs, size) != (self.n, self.n):
             raise ValueError(
@@ -112,7 +111,7 @@ class NativeEnv:
         self.spaces = Spaces(env.single_observation_space, env.single_action_space, _name_of(core))
         self.mode = _mode_of(env, core, name)
         self._seeds_on_reset = not self._factory.takes_seed
-        # As of gymnasium 1.4: its workers note a reset only where they write to shared memory.
+        # As of gymnasium 1.4, workers remember a reset only if they write to shared memory.
         forgets = _class_of(core) == _ASYNC and not core.shared_memory
         if self.mode == NEXT_STEP and forgets:
             raise ValueError(
@@ -120,35 +119,35 @@ class NativeEnv:
                 "after its reset; give it shared_memory=True, or autoreset_mode=AutoresetMode.SAME_STEP"
             )
         self.core = core
-        # Others cannot leave some environments as they are while the rest are stepped.
+        # Other classes always step all of their environments.
         self.can_rest = isinstance(core, gym.vector.SyncVectorEnv)
         if _class_of(core) == _CARTPOLE:
-            # On the object, so that resets reach it through wrappers as before.
+            # Set on the object, so that resets through wrappers reach it too.
             core.reset = MethodType(partial(_reset_carts, core.reset), core)
-        # Whether a partial reset leaves the others alone is looked at where it is not known. EnvPool makes a
-        # class for each game; all of them share this attribute.
+        # For unknown classes each partial reset is checked. EnvPool makes a class per game; all of them have
+        # this attribute.
         self._trusted = _class_of(core) in _HONOURING or hasattr(core, "all_env_ids")
         self._pool = envpool_steps(env)
         self.step = env.step if self._pool is None else self._pool.step
 
     def reset_all(self, seeds: Sequence[int | None]) -> Any:
-        """Reset all environments; return what `reset` returns.
+        """Reset all environments; returns the result of `reset`.
 
-        seeds: None for one whose own generator goes on.
+        seeds: None for an environment whose own generator continues.
         """
         if self._pool is not None:
             self._pool.forget_reset()
         if not self._seeds_on_reset or all(seed is None for seed in seeds):
             return self.env.reset()
         forms = _forms_of(seeds)
-        # One after the other, as environments do not say which of them they take.
+        # Tried in turn: environments do not declare which form they accept.
         for seed in forms[:-1]:
             with suppress(*_REFUSALS):
                 return self.env.reset(seed=seed)
         return self.env.reset(seed=forms[-1])
 
     def start_reset(self, which: NDArray[np.intp]) -> None:
-        """Begin what `reset_some` does with the same numbers, where the environment has threads for it."""
+        """Start `reset_some` with the same numbers, if the environment has threads for it."""
         if self._pool is not None:
             self._pool.start_reset(which)
 
@@ -157,17 +156,17 @@ class NativeEnv:
     ) -> Tree:
         """Reset some environments; return their observations, [len(which), ...].
 
-        which: their numbers, in order.  observation: the last one of all, [n, ...], if there is one.
-        seeds: of all, if they are to be seeded; an environment that takes a single seed for all is not.
+        which: their numbers, in order.  observation: the last observations of all, [n, ...], if any.
+        seeds: of all environments, to seed the reset. Ignored by environments that share a single seed.
 
         Raises:
-            ValueError: if the others were reset as well, or the observations are not those of either.
+            ValueError: if the other environments were reset too, or the number of observations is wrong.
         """
         if self._pool is not None:
             return self._pool.reset(which)
         mask = np.zeros(self.n, bool)
         mask[which] = True
-        # A copy, before the reset: many environments return the same array each time.
+        # Copied before the reset: many environments return the same array each time.
         known = self._trusted or observation is None
         others = None if known else pick(observation, ~mask)
         fresh = self._masked_reset(mask, which, seeds)
@@ -178,7 +177,7 @@ class NativeEnv:
             raise ValueError(
                 f"reset of {len(which)} environments: expected as many observations, or {self.n}, got {rows}"
             )
-        # Only where the others have moved since their own reset would it show.
+        # A reset of the others goes unnoticed if they have not moved since their own reset.
         if others is not None and not same_trees(pick(fresh, ~mask), others):
             raise ValueError(
                 "its reset ignores options['reset_mask'], so that one environment cannot be reset while "
@@ -189,7 +188,7 @@ class NativeEnv:
     def _masked_reset(
         self, mask: NDArray[np.bool_], which: NDArray[np.intp], seeds: Sequence[int | None] | None
     ) -> Tree:
-        # A mask of its own for each call: environments take it out of the options, or keep it.
+        # A new mask for each call: environments pop it from the options, or keep it.
         if self._seeds_on_reset and seeds is not None:
             forms: list[Any] = [list(seeds)]
             if all(seeds[i] is not None for i in which.tolist()):
@@ -200,7 +199,7 @@ class NativeEnv:
         return self.env.reset(options={"reset_mask": mask})[0]
 
     def remake(self, seeds: Sequence[int | None], name: str) -> None:
-        """Make it anew, where seeds count only then; the next reset has to be of all."""
+        """Make the environment again if it is seeded only when made; the next reset must reset all."""
         if self._seeds_on_reset:
             return
         self.close()
@@ -213,25 +212,25 @@ class NativeEnv:
         for i in which.tolist():
             if not isinstance(self.core.envs[i], FrozenEnv):
                 self.core.envs[i] = FrozenEnv(self.core.envs[i])
-            # Otherwise the next step would reset it, or refuse to step any.
+            # Otherwise the next step would reset it, or refuse to step.
             self.core._autoreset_envs[i] = False
 
     def wake_all(self) -> None:
-        """Let all environments of a SyncVectorEnv be stepped again."""
+        """Unfreeze all environments of a SyncVectorEnv."""
         self.core.envs[:] = self._awake()
 
     def single_envs(self) -> list[Any]:
-        """Return the environments to save one by one; empty if it has to be saved as a whole."""
-        # Exactly this class, and without wrappers: others may keep more than their environments do.
+        """Return the environments to save one by one; empty if the vector environment is saved as a whole."""
+        # Exactly this class, without wrappers: others may have state besides that of their environments.
         return self._awake() if _class_of(self.env) == _SYNC else []
 
     def _awake(self) -> list[Any]:
         return [env.env if isinstance(env, FrozenEnv) else env for env in self.core.envs]
 
     def wake_for_states(self) -> None:
-        """Prepare a SyncVectorEnv for the states that its environments are about to be given."""
+        """Prepare a SyncVectorEnv for loading the states of its environments."""
         self.wake_all()
-        # What a partial reset returns for the others, which is not looked at.
+        # Placeholder observations, which a partial reset returns for the others and nobody reads.
         zeros = example_of(self.spaces.observation)
         self.env._env_obs = [copied(zeros) for _ in self.core.envs]
 
@@ -247,13 +246,13 @@ class NativeEnv:
         return self._for_each(getattr(self.env, name))
 
     def set(self, name: str, value: Any) -> None:
-        """Set an attribute of each environment; AttributeError where it is not found."""
+        """Set an attribute of each environment. Raises AttributeError if there is none."""
         core = self.env.unwrapped
         if hasattr(core, "envs"):
             for one in core.envs:
                 set_env_attribute(one, name, value)
         elif hasattr(core, "set_attr"):
-            # As a list, or a value that is one would be taken for values of each.
+            # As a list: a value that is a list would be split over the environments.
             core.set_attr(name, [value] * self.n)
         else:
             set_env_attribute(self.env, name, value)
@@ -262,7 +261,7 @@ class NativeEnv:
         """Call a method of each environment; return the results."""
         core = self.env.unwrapped
         if hasattr(core, "envs"):
-            # All are looked up before any is called: a misspelled name then changes nothing.
+            # All are looked up before any is called, so a misspelled name changes nothing.
             return [method(*args, **kwargs) for method in self.get(name)]
         if hasattr(core, "get_attr"):
             return list(core.call(name, *args, **kwargs))
@@ -278,8 +277,8 @@ class NativeEnv:
     # ------------------------------------------------------------------ failures, and the end
 
     def index_in(self, error: BaseException) -> int | None:
-        """Return which environment an error comes from, None if that is not known."""
-        # Known of SyncVectorEnv alone, whose loops count by this name.
+        """Return the environment in which an error was raised, or None if unknown."""
+        # Known only for SyncVectorEnv, whose loops use the local variable `i`.
         trace, found = error.__traceback__ if self.can_rest else None, None
         while trace is not None:
             names = trace.tb_frame.f_locals
@@ -289,8 +288,8 @@ class NativeEnv:
         return found
 
     def close(self) -> None:
-        """Close the environment; may be called twice."""
-        # Forgotten, too: the threads of native environments end when the object does.
+        """Close the environment. Idempotent."""
+        # All references are dropped too: a native environment's threads end with its object.
         env, self.env, self.core = self.env, None, None
         self.__dict__.pop("step", None)
         self._pool = None
@@ -299,9 +298,9 @@ class NativeEnv:
 
 
 class FrozenEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment of a SyncVectorEnv whose episode has ended and that waits for a reset.
+    """Environment of a SyncVectorEnv that has ended its episode and waits for a reset.
 
-    Attributes, methods and `close` are those of the environment.
+    Attributes, methods and `close` go to the environment.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -309,14 +308,14 @@ class FrozenEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._zeros = example_of(env.observation_space)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Do nothing."""
+        """Return zeros without stepping the environment."""
         return self._zeros, 0.0, False, False, {}
 
 
 def _reset_carts(
     reset_all: Any, core: Any, *, seed: int | None = None, options: dict[str, Any] | None = None
 ) -> Any:
-    """Reset a CartPoleVectorEnv, or those of its environments that a mask selects."""
+    """Reset a CartPoleVectorEnv, or the environments that a mask selects."""
     mask = None if options is None else options.get("reset_mask")
     if mask is None:
         return reset_all(seed=seed, options=options)
@@ -324,7 +323,7 @@ def _reset_carts(
         raise ValueError(
             "CartPoleVectorEnv: seed: expected None with a reset_mask, as all share one"
         )
-    # What the next step would do for these, drawn in the same way from the same generator.
+    # Same draws from the same generator as in the environment's own automatic reset.
     core.state[:, mask] = core.np_random.uniform(
         low=core.low, high=core.high, size=(4, int(mask.sum()))
     )
@@ -343,17 +342,17 @@ def _short(seed: int | None) -> int:
 
 
 def _forms_of(seeds: Sequence[int | None]) -> list[Any]:
-    """Return seeds as a list, one for each environment; as an array, where none lacks; and one for all."""
+    """Return seeds as a list, as an array if none is missing, and as a single int for all."""
     known = [seed for seed in seeds if seed is not None]
-    # The only one as it is: the episode is then that of a loop over the vector environment itself.
+    # A single seed is used as it is, so the episodes equal those of a plain loop over the environment.
     one = known[0] if len(seeds) == 1 else int(np.random.SeedSequence(known).generate_state(1)[0])
-    # As AtariVectorEnv has it, which takes 31 bits.
+    # The form of AtariVectorEnv, which takes 31 bits.
     arrays = [np.array([_short(seed) for seed in seeds])] if len(known) == len(seeds) else []
     return [list(seeds), *arrays, one]
 
 
 def _name_of(core: Any) -> str:
-    # A SyncVectorEnv is called what its environments are.
+    # A SyncVectorEnv is named after its environments.
     inner = (getattr(core, "envs", None) or [None])[0]
     for holder in (core, inner):
         name = getattr(getattr(holder, "spec", None), "id", None)
@@ -363,15 +362,15 @@ def _name_of(core: Any) -> str:
 
 
 def _mode_of(env: Any, core: Any, name: str) -> str:
-    # The environment's own attribute first: AtariVectorEnv notes the mode of the last one made for all.
-    said = getattr(core, "autoreset_mode", None) or getattr(env, "metadata", {}).get(
+    # The instance attribute first: AtariVectorEnv's class metadata has the mode of the last one made.
+    mode_found = getattr(core, "autoreset_mode", None) or getattr(env, "metadata", {}).get(
         "autoreset_mode"
     )
-    mode = getattr(said, "value", said)
+    mode = getattr(mode_found, "value", mode_found)
     if mode not in _MODES:
         raise ValueError(
-            f"{name}: expected metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, "
-            f"as gymnasium 1.1 and later have it, got {said!r}"
+            f"{name}: expected metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode "
+            f"(gymnasium 1.1 or later), got {mode_found!r}"
         )
     return str(mode)
 

@@ -1,4 +1,4 @@
-"""What native vector environments return: dicts and tuples of arrays, with all environments in each array."""
+"""Trees of native vector environments: dicts and tuples of arrays that hold all environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parllel.types import Tree
 
 
 def pick(tree: Tree, index: Any) -> Tree:
-    """Return the parts at an index of each array: a copy for a list or mask, a view for one number."""
+    """Index each array of a tree. A list or mask gives copies, a number gives views."""
     if isinstance(tree, dict):
         return {name: pick(part, index) for name, part in tree.items()}
     if isinstance(tree, tuple):
@@ -22,14 +22,14 @@ def pick(tree: Tree, index: Any) -> Tree:
 
 
 def rows_of(tree: Tree, n: int) -> list[Tree]:
-    """Return the parts of each of n environments, as views of the arrays."""
+    """Split a tree into views for each of n environments."""
     if isinstance(tree, np.ndarray):
         return [*tree] if tree.ndim > 1 else [tree[k, ...] for k in range(n)]
     return [pick(tree, k) for k in range(n)]
 
 
 def copied(tree: Tree) -> Tree:
-    """Return a copy of all arrays."""
+    """Copy a tree with all its arrays."""
     if isinstance(tree, dict):
         return {name: copied(part) for name, part in tree.items()}
     if isinstance(tree, tuple):
@@ -38,7 +38,7 @@ def copied(tree: Tree) -> Tree:
 
 
 def same_trees(one: Tree, other: Tree) -> bool:
-    """Return whether all arrays are equal; NaN equals NaN."""
+    """Return whether all arrays of two trees are equal; NaN equals NaN."""
     if isinstance(one, dict):
         return all(same_trees(part, other[name]) for name, part in one.items())
     if isinstance(one, tuple):
@@ -47,7 +47,7 @@ def same_trees(one: Tree, other: Tree) -> bool:
 
 
 def stacked(space: gym.Space[Any], actions: Sequence[Any]) -> Tree:
-    """Return actions of single environments as their vector environment takes them."""
+    """Stack actions of single environments for their vector environment."""
     if isinstance(space, spaces.Dict):
         return {
             name: stacked(inner, [action[name] for action in actions])
@@ -62,7 +62,7 @@ def stacked(space: gym.Space[Any], actions: Sequence[Any]) -> Tree:
 
 
 def put(tree: Tree, which: Any, one: Tree) -> None:
-    """Write one environment's parts to all of `which`, in place."""
+    """Write one environment's values to all entries of `which`, in place."""
     if isinstance(tree, dict):
         for name, part in tree.items():
             put(part, which, one[name])
@@ -74,11 +74,11 @@ def put(tree: Tree, which: Any, one: Tree) -> None:
 
 
 def final_observation(infos: dict[str, Any], i: int) -> Tree | None:
-    """Return the last observation of an episode that was reset in the same step; None if it is not there."""
+    """Return the last observation of an episode that was reset in the same step, or None if missing."""
     final = infos.get("final_obs")
     if final is None:
         return None
-    # gymnasium's own: an array of objects, in which each is an observation. Others have whole arrays.
+    # gymnasium's own environments use an object array of observations, others whole arrays.
     if isinstance(final, np.ndarray) and final.dtype == object:
         return None if final[i] is None else copied(final[i])
     return copied(pick(final, i))

@@ -1,10 +1,10 @@
-"""The environments of one native vector environment: rows that are stepped and copied as wholes.
+"""Rows of one native vector environment, stepped and copied as a whole.
 
     step_row     one call steps all            -> one copy per field and row
                  an end: the last observation is kept; the next episode begins in the same row, or the
-                 environment waits: the rows hold zeros then
+                 environment waits and its cells hold zeros
 
-No step that an environment ignores becomes part of a batch: see `NativeEnv` for the autoreset modes, and
+Steps that an environment ignores are not recorded: see `NativeEnv` for the autoreset modes, and
 `VectorStepper` for waiting.
 """
 
@@ -33,9 +33,9 @@ class VectorEnvironments(RowEnvironments):
     _stacked = True
 
     def reset_rows(self, t: int, *, all_envs: bool) -> None:
-        """Write reset observations into row `t`: of all, or of those that need a reset."""
+        """Reset all environments, or those that need it, and write their observations into row `t`."""
         rows = self._bound()
-        # One row more than the batch has: the one that follows it is where the next batch begins.
+        # Row T is allowed too: it follows the batch, and the next batch begins with it.
         check_row(t, rows.T + 1, self.name)
         which, observation = self.stepper.reset(all_envs=all_envs)
         if len(which) == len(self._indices):
@@ -45,9 +45,9 @@ class VectorEnvironments(RowEnvironments):
         self._started = True
 
     def step_row(self, t: int) -> None:
-        """Step all with the actions of row `t`; ended ones that wait for a reset get zeros."""
+        """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
         rows = self._rows
-        # One condition for all that can be wrong, as this runs in every row; what it was is seen afterwards.
+        # One condition for all errors, as this runs in every row; `_refuse_row` finds out which it is.
         if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
             self._refuse_row(t)
             return
@@ -63,15 +63,15 @@ class VectorEnvironments(RowEnvironments):
         try:
             whole = stepper.step(actions)
         except Exception as error:
-            # What others did is not known: the row has no rewards of theirs.
+            # Whether the others were stepped is unknown: their rewards of this row become NaN.
             failed = stepper.native.index_in(error)
             rows.write_part(t, [None] * len(self._indices), [], failed)
             raise
-        # What the environments of those that wait return is not part of the row.
+        # Results of waiting environments are not recorded.
         step = whole.only(~self.needs_reset) if stepper.n_waiting else whole
         which = step.ended.nonzero()[0]
         if len(which):
-            # First, so that an environment with threads resets while the row is written.
+            # First, so that an environment with threads resets while this process writes the row.
             stepper.start_resets(which)
         rows.write_observations(t + 1, step.observation)
         rows.write_stack(t, step.reward, step.terminated, step.truncated, step.ended)
@@ -81,10 +81,10 @@ class VectorEnvironments(RowEnvironments):
         if self._trajs.per_step:
             stepper.record(step, actions, ~self.needs_reset)
         self._trajs.add_stack(step.reward, which.tolist())
-        # Also of those that wait: in some modes these are to be reset, too.
+        # Waiting environments count too: in some modes they must be reset as well.
         if len(which) or (stepper.n_waiting and whole.ended.any()):
             self._end_episodes(t, rows, step, which, whole.ended)
-        # Last, as an info that does not fit must not hide the end of an episode.
+        # Last: an info that does not fit raises, and must not hide the end of an episode.
         if rows.env_info is not None:
             self._write_infos(t, rows, step)
 
@@ -97,7 +97,7 @@ class VectorEnvironments(RowEnvironments):
         ended: NDArray[np.bool_],
     ) -> None:
         stepper = self.stepper
-        # Before the resets, in which the environment may overwrite them.
+        # Before the resets, which may overwrite them.
         final = stepper.finals(step, which)
         columns, truncated = (which + rows.lo).tolist(), step.truncated[which].tolist()
         self._final += [
@@ -107,18 +107,18 @@ class VectorEnvironments(RowEnvironments):
         if fresh is not None:
             rows.write_some(t + 1, which, fresh)
         elif stepper.same_step and not stepper.reset_automatically:
-            # The row shows where an episode has ended, as that of any environment that waits.
+            # Like any environment that waits, it shows the last observation of its episode.
             for i, observation in zip(which.tolist(), final, strict=True):
                 rows.write_observation(t + 1, i, observation)
 
     def _write_infos(self, t: int, rows: Rows, step: StackedStep) -> None:
         assert rows.env_info is not None
         going = np.ones(len(self._indices), bool)
-        # Those that wait leave the infos of the row as they are.
+        # The row's infos of waiting environments are left as they are.
         if self.stepper.n_waiting:
             going = ~self.needs_reset | step.ended
         elif rows.env_info.write_stack(t, step.info, len(going)):
-            # The info of a last step may be elsewhere, and its lack of keys is a reason to warn.
+            # A last step's info may be in "final_info", and is checked for missing keys.
             going = step.ended
         for i in np.flatnonzero(going).tolist():
             rows.env_info.write(t, i, step.info_of(i), ended=bool(step.ended[i]))

@@ -1,13 +1,13 @@
-"""The environments of a native vector environment: seeded, reset, stepped together, checked and followed.
+"""Seeding, resets, steps, checks and states of one native vector environment.
 
-    made        needs_reset, first seeds    check: until the first episode of each is over
-    reset       seeds spent                 later resets go on with the environments' own generators
+    made        needs_reset, first seeds    checked until the first episode of each is over
+    reset       seeds used up               later resets continue the environments' own generators
     ended       the next episode begins in the same row, by the environment itself or by a partial reset;
                 or needs_reset
-    waiting     at rest, within a SyncVectorEnv; in others it is stepped all the same, with an action of its
-                space, and what it returns is ignored
+    waiting     frozen, within a SyncVectorEnv; others step it with an action of its space, and the result
+                is ignored
 
-Nothing is written to batches: what the methods return belongs to the environment, which may overwrite it.
+Nothing is written to batches. Returned values belong to the environment, which may overwrite them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from parllel.types import State, Tree
 
 
 class StackedStep(NamedTuple):
-    """What `step` of a vector environment returned, with n environments in each array.
+    """Result of one step of a vector environment, with n environments in each array.
 
     Attributes:
-        observation: [n, ...], after a reset where the environment resets in the same step.
+        observation: [n, ...], after the reset if the environment resets in the same step.
         reward, terminated, truncated: [n].
         info: as the environment returned it.
         ended: [n] bool, terminated or truncated.
@@ -55,7 +55,7 @@ class StackedStep(NamedTuple):
     ended: NDArray[np.bool_]
 
     def only(self, going: NDArray[np.bool_]) -> StackedStep:
-        """Return it with nothing of the other environments."""
+        """Return a copy with rewards and flags of the other environments cleared."""
         return self._replace(
             reward=np.where(going, self.reward, 0),
             terminated=self.terminated & going,
@@ -64,19 +64,19 @@ class StackedStep(NamedTuple):
         )
 
     def info_of(self, i: int) -> dict[str, Any]:
-        """Return the info of the i-th environment's step."""
+        """Return the info of one environment's step."""
         infos = self.info
-        # Where the next episode has begun already, the rest of the info is that of its reset.
+        # After a reset in the same step, the top level of the info belongs to the reset.
         if self.ended[i] and isinstance(infos.get("final_info"), dict):
             infos = infos["final_info"]
         return info_of(infos, i, len(self.ended))
 
 
 class VectorStepper(Stepper):
-    """One native vector environment in this process, and the state that a cage keeps of it.
+    """One native vector environment in this process, and the cage's state of it.
 
-    A checkpoint keeps of a SyncVectorEnv the state of each of its environments, as of single ones; of others
-    one state of all, in the record of the first, where the environment offers it.
+    A checkpoint of a SyncVectorEnv has a state per environment. Other vector environments, if they can save
+    their state, have a single one, in the record of the first environment.
 
     Args:
         factory: makes it.
@@ -85,8 +85,8 @@ class VectorStepper(Stepper):
 
     Attributes, besides those of `Stepper`:
         native: the environment.
-        n: how many it holds.
-        same_step: whether the environment begins the next episode in the step that ends one.
+        n: number of environments.
+        same_step: whether the environment begins the next episode within the step that ends one.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class VectorStepper(Stepper):
         except BaseException as error:
             add_note(error, f"in {self._numbers}, while they were made")
             raise
-        # Before anything that closes it on an error: it may be the environment of another cage.
+        # Before any error can close it: it may belong to another cage.
         claim_env(self.native.core, self, self._numbers)
         self.spaces = self.native.spaces
         try:
@@ -118,30 +118,31 @@ class VectorStepper(Stepper):
                 self.spaces, self.n, self.name, self.name_of
             )
         except BaseException:
-            with suppress(Exception):  # what was raised first is what matters
+            with suppress(Exception):  # the first error is the one to report
                 self.close()
             raise
         self._in_first_episode = np.ones(self.n, bool)
         self.same_step = self.native.mode == SAME_STEP
-        # Whether nothing was stepped since a reset by the first seeds: another one then begins alike.
+        # Whether there was no step since a reset by the first seeds, which could be repeated with equal
+        # results.
         self._just_seeded = False
         self._last: Tree = None  # the observation of the last step, unless some were reset since
-        # What those that wait are stepped with: the buffer may hold anything for them.
+        # The action for waiting environments, for which the buffer may hold anything.
         self._idle_action = seeded_action_space(self.spaces.action, 0).sample()
 
     @property
     def name(self) -> str:
-        """What messages call all of them."""
+        """Name of all environments together, for messages."""
         return f"{self._numbers} ({self.spaces.name})"
 
     def reset(self, *, all_envs: bool) -> tuple[NDArray[np.intp], Tree]:
-        """Reset all environments, or those that need it; return which, and their observations."""
+        """Reset all environments, or those that need it; return their numbers and observations."""
         which = np.flatnonzero(self.needs_reset | all_envs)
         if self.native.can_rest:
             self.native.wake_all()
         observation = self._reset_which(which) if len(which) else None
         for i in which.tolist():
-            self.seeds[i] = None  # not before: a reset that failed may be tried again
+            self.seeds[i] = None  # not earlier: a failed reset may be repeated
             self.trajs.begin(i)
         self.prepared.clear()
         self.needs_reset[which] = False
@@ -154,7 +155,7 @@ class VectorStepper(Stepper):
         if not self.prepared:
             whole = len(which) == self.n
             return self._reset_all() if whole else self._reset_some(which, self._last, seeds)
-        # A reset ahead of time is the next reset: another one would start differently.
+        # A reset that was prepared ahead counts as the next one: another would draw a different episode.
         parts = {i: observation for i, (observation, _) in self.prepared.items()}
         others = np.array([i for i in which.tolist() if i not in parts], np.intp)
         if len(others):
@@ -190,12 +191,12 @@ class VectorStepper(Stepper):
         return self.name if i is None else self.name_of(i)
 
     def _note(self, error: Exception, names: str, doing: str) -> None:
-        """Add a note to an error: which environment it was, where that is known, and what it was doing."""
+        """Add a note to an error with the environment, if known, and what it was doing."""
         i = self.native.index_in(error)
         add_note(error, f"in {names if i is None else self.name_of(i)}, during {doing}")
 
     def step(self, actions: Tree) -> StackedStep:
-        """Step all environments; `actions` is overwritten for those that wait."""
+        """Step all environments. `actions` is overwritten for those that wait."""
         if self.n_waiting:
             put(actions, self.needs_reset, self._idle_action)
         self._just_seeded = False
@@ -214,7 +215,7 @@ class VectorStepper(Stepper):
         return StackedStep(observation, reward, terminated, truncated, info, ended)
 
     def record(self, step: StackedStep, actions: Tree, going: NDArray[np.bool_]) -> None:
-        """Pass a step of those that are going to their TrajInfos, one by one."""
+        """Pass the step of each environment selected by `going` to its TrajInfo."""
         which = np.flatnonzero(step.ended & going)
         final = dict(zip(which.tolist(), self.finals(step, which), strict=True))
         for i in np.flatnonzero(going).tolist():
@@ -229,10 +230,10 @@ class VectorStepper(Stepper):
             )
 
     def finals(self, step: StackedStep, which: NDArray[np.intp]) -> list[Tree]:
-        """Return copies of the last observations of the episodes that ended in this step, those of `which`.
+        """Return copies of the last observations of the episodes of `which`, which ended in this step.
 
         Raises:
-            ValueError: if the next ones have begun already, and the info does not hold the last observation.
+            ValueError: if the environment reset in the same step and the info lacks the last observation.
         """
         if not self.same_step:
             # One copy for all of them.
@@ -249,18 +250,18 @@ class VectorStepper(Stepper):
         return finals
 
     def start_resets(self, which: NDArray[np.intp]) -> None:
-        """Begin the resets of `which` that `end_episodes` is going to ask for, where that can be done."""
+        """Start the resets that `end_episodes` will need, if the environment can reset in the background."""
         if self.reset_automatically and not self.same_step:
             self.native.start_reset(which)
 
     def end_episodes(
         self, which: NDArray[np.intp], step: StackedStep, ended: NDArray[np.bool_]
     ) -> Tree | None:
-        """Begin the next episodes of `which`, or let these environments wait, as the policy is.
+        """Begin the next episodes of `which`, or let them wait if resets are not automatic.
 
-        ended: [n], of all, those that wait as well.
+        ended: [n], for all environments including waiting ones.
 
-        Returns the observations of resets that this took, [len(which), ...]; None where there were none.
+        Returns the observations of partial resets, [len(which), ...]; None if there were none.
         """
         if self._check is not None:
             self._in_first_episode[which] = False
@@ -291,30 +292,31 @@ class VectorStepper(Stepper):
                 for i in which.tolist():
                     self.prepared[i] = copied(pick(step.observation, i)), {}
         elif self.native.mode == DISABLED:
-            # They are stepped with the others, which this mode allows after a reset alone.
+            # They are stepped with the others, which this mode allows only after a reset.
             self._reset_some(np.flatnonzero(ended), step.observation)
 
     # ------------------------------------------------------------------ random steps outside of rows
 
     def random_steps(self, counts: Sequence[int]) -> tuple[NDArray[np.intp], Tree]:
-        """Take `counts[i]` random steps of environment i, past the ends of episodes.
+        """Take `counts[i]` random steps of environment i, across the ends of episodes.
 
-        All are stepped as often as the one with the most. The others rest afterwards; those that cannot begin
-        an episode as late as leaves them their own number. Returns which were stepped or have begun, and
-        their observations.
+        The vector environment is stepped as often as the largest count. Environments that can rest do so
+        after their own steps; the others start their episodes so that each completes its own count. Returns
+        the numbers of the environments that were stepped or reset, and their observations.
 
         Raises:
-            WrongStateError: if an environment that waits is to be stepped.
+            WrongStateError: if a waiting environment has a count above 0.
         """
         for i in np.flatnonzero(self.needs_reset).tolist():
             if counts[i]:
                 raise WrongStateError(f"{self.name_of(i)}: stepped before a reset")
         wanted, most, rests = np.array(counts), max(counts), self.native.can_rest
-        # A reset by the same seeds leads to where the environments are now, if they have not been stepped.
+        # Without a step since the reset, resetting with the same seeds leads to the same observations.
         seeds = self.first_seeds if self._just_seeded else None
-        # The step with which each begins; those that wait never do.
+        # The step at which each begins; waiting environments never do.
         begins = np.where(self.needs_reset, most + 1, most - wanted)
-        # What all have come to, and the observation to act on of those that rest.
+        # `now`: observations of the last step. `latest`: with those of resting environments from their last
+        # own step.
         now: Tree = None
         latest: Tree = None
         for k in range(most):
@@ -333,7 +335,7 @@ class VectorStepper(Stepper):
             self.native.wake_all()
             self.native.freeze(np.flatnonzero(self.needs_reset))
         else:
-            # All have begun by now, and are where the last step has left them.
+            # By now all have begun, and `now` holds their observations.
             self._begin(np.flatnonzero(begins == most), now, seeds)
             latest = now
         self._last = None  # some were reset since
@@ -348,14 +350,14 @@ class VectorStepper(Stepper):
                 self.trajs.begin(i)
 
     def _random_step(self, going: NDArray[np.bool_]) -> Tree:
-        """Step with random actions those that are going; return a copy of all observations."""
+        """Step the environments of `going` with random actions; return a copy of all observations."""
         drawn = [
             space.sample() if goes else self._idle_action
             for space, goes in zip(self.action_spaces, going.tolist(), strict=True)
         ]
         actions = stacked(self.spaces.action, drawn)
         step = self.step(actions)
-        # One by one, as the others make no step.
+        # One by one, as the others were not stepped.
         self.record(step, actions, going)
         for i in np.flatnonzero(step.ended & going).tolist():
             self.trajs.end(i)
@@ -368,12 +370,12 @@ class VectorStepper(Stepper):
     # ------------------------------------------------------------------ states, attributes, and the end
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Restore what `states` returned, see `Stepper.load_states`."""
+        """Restore states returned by `states`, see `Stepper.load_states`."""
         if self.native.single_envs():
             self.native.wake_for_states()
         super().load_states(states, salt)
         if all(state["env"] is None for state in states):
-            # The seeds of the next reset are to count, also where the environment took its seeds when made.
+            # An environment that takes its seeds when made must be made again for the next reset to use them.
             self.native.remake(self.seeds, self._numbers)
 
     def _env_states(self) -> list[tuple[State | None, str | None]]:
@@ -388,7 +390,7 @@ class VectorStepper(Stepper):
             raise
         if whole is None:
             return [(None, missing)] * self.n
-        # Once for all of them, with what shows where it belongs.
+        # Stored once, in the record of the first; the others say where they belong.
         return [
             ({"of": self.n, "environment": i, "all": None if i else whole}, None)
             for i in range(self.n)
@@ -414,7 +416,7 @@ class VectorStepper(Stepper):
         return self.native.get(name)
 
     def set(self, name: str, value: Any) -> None:
-        """Set an attribute of each environment; AttributeError where it is not found."""
+        """Set an attribute of each environment. Raises AttributeError if there is none."""
         self.native.set(name, value)
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -422,14 +424,14 @@ class VectorStepper(Stepper):
         return self.native.method(name, args, kwargs)
 
     def close(self) -> None:
-        """Close the environment; may be called twice."""
+        """Close the environment. Idempotent."""
         self._last = None
         release_envs(self)
         self.native.close()
 
 
 def _plain(action: Tree) -> Tree:
-    """Return numbers as Python's, as single environments get them."""
+    """Convert numpy scalars to Python numbers, as single environments get them."""
     if isinstance(action, dict):
         return {name: _plain(part) for name, part in action.items()}
     if isinstance(action, tuple):
@@ -438,12 +440,12 @@ def _plain(action: Tree) -> Tree:
 
 
 def _check_number(saved: State, i: int, n: int) -> None:
-    """Raise ValueError unless a state is that of the i-th of n environments that are saved as a whole."""
+    """Check that a state is that of environment i of n that are saved together. Raises ValueError."""
     if (saved.get("of"), saved.get("environment")) != (n, i):
-        came = (
+        found = (
             f"number {saved['environment']} of {saved['of']}" if "of" in saved else "a single one"
         )
         raise ValueError(
             f"expected the state of number {i} of {n} environments that are stepped together, got that of "
-            f"{came}; resume with as many environments in each process as before"
+            f"{found}; resume with the same number of environments in each process"
         )

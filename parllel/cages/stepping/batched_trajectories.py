@@ -1,11 +1,11 @@
-"""Episodes that are added up a batch of rows at a time, and the choice between this and every step.
+"""Episode statistics summed over many rows at a time, and the choice between this and per-step calls.
 
-Where the factory makes plain `TrajInfo`s, or a subclass that leaves `step` alone, rows of rewards are kept
-and added up when the episodes are asked for, by a compiled loop where there are several environments.
+If the factory makes plain `TrajInfo`s, or a subclass that does not override `step`, rows of rewards are kept
+and summed when the episodes are collected, in a compiled loop if there are several environments.
 
     add_row     rewards of row k -> kept[k]        (k + 1, i, 1): the episode of i ended after row k
     begin       nothing                            (k, i, 0): an episode of i begins with row k
-    _add_up     rows and events -> sums of the episodes in progress, and those of each that ended
+    _add_up     rows and events -> sums of the episodes in progress and of each that ended
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from parllel.cages.stepping.trajectories import (
 from parllel.cages.traj_info import TrajInfo
 from parllel.types import State, Tree
 
-# 256 KiB; then they are added up, as memory must not grow where episodes are never asked for.
+# 256 KiB; when full, rows are summed, as memory must not grow if episodes are never collected.
 _KEPT_REWARDS = 2**15
-_MIN_ROWS = 64  # even of very many environments, so that few rows pay for a call to add up
+_MIN_ROWS = 64  # for any number of environments, so that the call to add up is rare
 _COMPILED = "parllel.cages.stepping.compiled"
 
 
 class BatchedTrajectories(Trajectories):
-    """Keep rows of rewards, and add them up in one pass.
+    """Keeps rows of rewards, and adds them up in one pass.
 
     Args:
-        example: what `make` made: its numbers are those that every episode starts from.
+        example: a TrajInfo made by `make`, whose numbers every episode starts from.
     """
 
     per_step = False
@@ -48,22 +48,22 @@ class BatchedTrajectories(Trajectories):
         super().__init__(make, n)
         self._discount = float(example._discount)
         self._start = np.array(_numbers(example), np.float64)
-        self._sums = np.tile(self._start, (n, 1))  # without the rows that are kept
+        self._sums = np.tile(self._start, (n, 1))  # without the kept rows
         self._rewards = np.zeros((max(_MIN_ROWS, _KEPT_REWARDS // n), n))
-        self._memory: Any = self._rewards  # what struct takes for a buffer and numpy's types do not
-        # Numbers of all kinds to float64, at a third of what numpy takes for a list.
+        self._memory: Any = self._rewards  # typed as Any for struct, which takes it as a buffer
+        # Converts numbers of all kinds to float64 in a third of numpy's time for a list.
         self._pack = struct.Struct(f"{n}d").pack_into
         self._n_kept = 0
-        # Row, environment, 1 for an end or 0 for a beginning, and so on: what follows starts with that row.
-        # One flat list of ints, as numpy makes an array of that in less than half the time.
+        # Triples of row, environment, and 1 for an end or 0 for a beginning; the next episode starts with
+        # that row. One flat list of ints, from which numpy makes an array in less than half the time.
         self._events: list[int] = []
-        # Environment and sums of each episode that ended, in the order of time, in parts.
+        # Environment and sums of each ended episode, in parts, in the order of time.
         self._reported: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._n_ended = 0
 
     def begin(self, i: int) -> None:
-        """Note the row."""
-        # The rows kept may hold rewards of the episode that is dropped: the sums start anew only after those.
+        """Record the beginning of an episode."""
+        # Kept rows may hold rewards of the dropped episode; the sums restart only after those.
         if self._n_kept:
             self._events += (self._n_kept, i, 0)
         else:
@@ -79,11 +79,11 @@ class BatchedTrajectories(Trajectories):
         truncated: bool,
         info: dict[str, Any],
     ) -> None:
-        """Add it to the sums, after the rows that are kept."""
+        """Add a step to the sums, after the kept rows."""
         self._add_step(i, reward)
 
     def _add_step(self, i: int, reward: float) -> None:
-        # Earlier steps first: floats are added in the order of time, so that all ways give the same bits.
+        # Earlier steps first: floats are added in the order of time, so that all paths give the same bits.
         self._add_up()
         length, return_, discounted, weight = self._sums[i].tolist()
         self._sums[i] = (
@@ -94,7 +94,7 @@ class BatchedTrajectories(Trajectories):
         )
 
     def end(self, i: int) -> None:
-        """Report the sums."""
+        """Report the episode's sums."""
         self._add_up()
         self._reported.append((np.array([i]), self._sums[i : i + 1].copy()))
         self._sums[i] = self._start
@@ -103,13 +103,13 @@ class BatchedTrajectories(Trajectories):
         """Keep a row."""
         k = self._n_kept
         self._pack(self._memory, k * self._n * 8, *rewards)
-        # Only now: where struct refuses a reward, the row was not added, and the next one overwrites it.
+        # Only now: if struct refuses a reward, the row is not counted, and the next one overwrites it.
         self._n_kept = k + 1
         if ended:
             for i, _, _ in ended:
                 self._events += (k + 1, i, 1)
             self._n_ended += len(ended)
-        # A view of the rows kept, so that rewards are converted once, for the statistics and for the batch.
+        # A view of the kept row, so that rewards are converted once, for the statistics and for the batch.
         row: NDArray[np.float64] = self._rewards[k]
         if self._n_kept == len(self._rewards):
             self._add_up()
@@ -127,8 +127,8 @@ class BatchedTrajectories(Trajectories):
             self._add_up()
 
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
-        """Take in the steps one by one."""
-        # Only whole rows are kept, and some environments were not stepped in this one.
+        """Add the steps one by one."""
+        # Only whole rows are kept, and in this one some environments were not stepped.
         for i, reward in enumerate(rewards):
             if is_number(reward):
                 self._add_step(i, float(reward))
@@ -136,13 +136,13 @@ class BatchedTrajectories(Trajectories):
             self.end(i)
 
     def state(self, i: int) -> State:
-        """Add up, and return the sums."""
+        """Add up the kept rows and return the sums."""
         self._add_up()
         return {"sums": self._sums[i].tolist()}
 
     def load_state(self, i: int, state: State) -> None:
-        """Set the sums; ValueError if they are not four numbers."""
-        # Otherwise the rows kept would later be added to the sums that are loaded.
+        """Set the sums. Raises ValueError unless they are four numbers."""
+        # Otherwise kept rows would later be added to the loaded sums.
         self._add_up()
         if "sums" not in state:
             raise ValueError(
@@ -154,29 +154,29 @@ class BatchedTrajectories(Trajectories):
         self._sums[i] = sums
 
     def prepare(self) -> None:
-        """Add up, unless the compiler had to be loaded for it."""
-        # Loading it takes a third of a second, during which a worker would not notice that it is to close.
+        """Add up the kept rows, unless this would load the compiler."""
+        # Loading it takes a third of a second, during which a worker would not notice a request to close.
         if self._n == 1 or _COMPILED in sys.modules:
             self._add_up()
 
     def take_packed(self, *, at_once: bool = False) -> Packed:
-        """Add up, and return the numbers of each episode."""
+        """Add up the kept rows and return the numbers of each ended episode."""
         self._add_up(at_once=at_once)
         parts, self._reported = self._reported, []
         if not parts:
             return b""
-        # The parts are in the order of time, and a stable sort keeps it within each environment.
+        # The parts are in the order of time, which a stable sort keeps within each environment.
         envs = np.concatenate([envs for envs, _ in parts])
         numbers: NDArray[np.float64] = np.concatenate([numbers for _, numbers in parts])
         return numbers[np.argsort(envs, kind="stable")].tobytes()
 
     def count(self) -> int:
-        """Return how many episodes `take` would return."""
+        """Return the number of episodes that `take` would return."""
         return sum(len(envs) for envs, _ in self._reported) + self._n_ended
 
     def forget_after(self, count: int) -> None:
         """Drop all but the first `count` episodes that `take` would return."""
-        # What ended in the rows kept comes before what was reported since: `step` and `end` add it up first.
+        # Ends in kept rows precede those reported since, as `step` and `end` add up first.
         self._add_up()
         kept = []
         for envs, numbers in self._reported:
@@ -193,7 +193,8 @@ class BatchedTrajectories(Trajectories):
         if not self._n_kept:
             return
         add = add_up
-        # Loading the compiler takes a third of a second, too much for one environment or a process that ends.
+        # Loading the compiler takes a third of a second: too long for one environment or a process about to
+        # end.
         if self._n > 1 and not (at_once and _COMPILED not in sys.modules):
             from parllel.cages.stepping import compiled
 
@@ -201,7 +202,7 @@ class BatchedTrajectories(Trajectories):
         events = np.array(self._events, np.int64).reshape(-1, 3)
         ended = np.empty((len(events), 4))
         add(self._rewards, self._n_kept, events, self._start, self._discount, self._sums, ended)
-        # `ended` has a row for each event, so that the compiled loop need not count them.
+        # `ended` has a row for every event, so that the compiled loop needs no counter.
         ends = events[:, 2] == 1
         self._reported.append((events[ends, 1], ended[ends]))
         self._events, self._n_ended, self._n_kept = [], 0, 0
@@ -218,12 +219,12 @@ def add_up(
 ) -> None:
     """Add rewards to the sums of each episode in the order of time, as `TrajInfo.step` does.
 
-    rewards: [at least rows, n].  events: [e, 3] of row, environment, and whether an episode ends in
-    front of that row or one begins whatever was before; in the order of time.  start: [4], what
-    length, return, discounted return and weight of an episode are at first.  sums: [n, 4], those
-    of the episodes in progress, which are carried on.  out_ended: [e, 4], where an episode ends.
+    rewards: [at least rows, n].  events: [e, 3] of row, environment, and 1 if an episode ends before that
+    row, 0 if one begins there and the episode in progress is dropped; in the order of time.  start: [4],
+    initial length, return, discounted return and weight of an episode.  sums: [n, 4], of the episodes in
+    progress, updated in place.  out_ended: [e, 4], sums of the episodes that end.
     """
-    # Python floats: adding them takes a fraction of what adding numpy's scalars takes, with the same bits.
+    # Python floats add much faster than numpy scalars, with the same bits.
     columns = rewards[:rows].T.tolist()
     reached = [0] * len(columns)
 
@@ -233,7 +234,7 @@ def add_up(
             length += 1.0
             return_ += reward
             discounted += weight * reward
-            # Not `discount**length`, which rounds in another way than one product after the other.
+            # Not `discount**length`, which rounds differently from repeated products.
             weight *= discount
         sums[i] = length, return_, discounted, weight
 
@@ -252,9 +253,9 @@ def _numbers(traj: TrajInfo) -> tuple[float, float, float, float]:
 
 
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
-    """Return trajectories of n environments, added up in batches unless a TrajInfo has methods of its own."""
+    """Return trajectories of n environments: batched, unless the TrajInfo overrides per-step methods."""
     example = make_traj_info(make)
-    # Only these two are called in every step; whatever else a subclass adds costs nothing there.
+    # Only these two are called in every step; other additions of a subclass cost nothing there.
     sees_agent_info = _has_own(example, "see_agent_info")
     if sees_agent_info or _has_own(example, "step"):
         return PerStepTrajectories(make, n, example, sees_agent_info=sees_agent_info)
@@ -262,13 +263,13 @@ def follow(make: TrajInfoFactory, n: int) -> Trajectories:
 
 
 def sees_agent_info(make: TrajInfoFactory) -> bool:
-    """Return whether the TrajInfos that `make` makes take in the agent_info of each step."""
-    # Asked in the main process too: only then does a cage bind the agent's fields and copy them in each step.
+    """Return whether the TrajInfos of a factory override `see_agent_info`."""
+    # Also called in the main process: only then does a cage bind the agent's fields.
     return _has_own(make_traj_info(make), "see_agent_info")
 
 
 def make_traj_info(make: TrajInfoFactory) -> TrajInfo:
-    """Return what the factory makes; TypeError unless it is one and makes a TrajInfo."""
+    """Call a TrajInfo factory. Raises TypeError unless it is callable and makes a TrajInfo."""
     if not callable(make):
         raise TypeError(
             f"traj_info: expected a class or function that makes a TrajInfo, got {make!r}"
@@ -280,7 +281,7 @@ def make_traj_info(make: TrajInfoFactory) -> TrajInfo:
 
 
 def _has_own(traj: TrajInfo, method: str) -> bool:
-    # An object is looked at, not the factory, which may be a function or a partial; and its own dict as well,
-    # as a factory may have set the method on the object.
+    # Looks at an object, not at the factory, which may be a function or a partial. Its own dict is checked
+    # too, as a factory may set the method on the object.
     own = getattr(type(traj), method, None) is not getattr(TrajInfo, method)
     return own or method in vars(traj)

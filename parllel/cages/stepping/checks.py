@@ -1,6 +1,6 @@
-"""Check what environments return from `step` and `reset`, one by one or all of a vector environment at once.
+"""Checks of the values that environments return from `step` and `reset`, single or stacked.
 
-Cages do this during the first episode of each environment, where most mistakes show.
+Cages run them during the first episode of each environment, where most mistakes show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIVE = "Gymnasium's step returns five values: split done into terminated and tr
 
 
 def check_step(result: Any, name: str) -> None:
-    """Raise TypeError or ValueError unless `result` is what Gymnasium's `step` must return."""
+    """Check the result of `step` against Gymnasium's API. Raises TypeError or ValueError."""
     _, reward, terminated, truncated, info = _five_of(result, name)
     number = np.asarray(reward)
     if number.ndim or number.dtype.kind not in "biuf":
@@ -44,14 +44,14 @@ def _check_info(info: Any, name: str) -> None:
 
 def _five_of(result: Any, name: str) -> tuple[Any, ...]:
     if not isinstance(result, tuple) or len(result) != 5:
-        # Environments written for Gym before version 0.26 return four values.
+        # Environments written for Gym before 0.26 return four values.
         hint = f"; {_FIVE}" if isinstance(result, tuple) and len(result) == 4 else ""
         raise TypeError(f"{name}: step: expected {_STEP}, got {brief(result)}{hint}")
     return result
 
 
 def check_reset(result: Any, name: str) -> None:
-    """Raise TypeError unless `result` is what Gymnasium's `reset` must return."""
+    """Check the result of `reset` against Gymnasium's API. Raises TypeError."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(
             f"{name}: reset: expected (observation, info), got {brief(result)}; the info is a dict, {{}} if "
@@ -60,48 +60,47 @@ def check_reset(result: Any, name: str) -> None:
 
 
 def old_reset(error: Exception, name: str) -> TypeError | None:
-    """Return the error for a `reset` that lacks the arguments of Gymnasium's; None for other errors."""
-    # Seen by what the call raised: signatures of wrappers say nothing of the environment within.
+    """Build the error for a `reset` without Gymnasium's arguments; None for other errors."""
+    # Recognised by the TypeError of the call: the signature of a wrapper says nothing about the environment.
     lacking = ("seed", "options")
-    said = str(error)
-    if isinstance(error, TypeError) and said.endswith(
+    message = str(error)
+    if isinstance(error, TypeError) and message.endswith(
         tuple(f"reset() got an unexpected keyword argument '{one}'" for one in lacking)
     ):
         return TypeError(
             f"{name}: reset: expected Gymnasium's reset(*, seed=None, options=None), which returns "
-            f"(observation, info): {said}"
+            f"(observation, info): {message}"
         )
     return None
 
 
 def no_number(reward: Any, name: str) -> TypeError:
-    """Return the error for a reward that is not one number."""
+    """Build the error for a reward that is not a single number."""
     return TypeError(f"{name}: reward: expected a number, got {brief(reward)}")
 
 
 def old_step(error: Exception, name: str) -> TypeError | None:
-    """Return the error for a `step` of four values that was taken apart; None for other errors."""
+    """Build the error for unpacking a `step` of four values; None for other errors."""
     if str(error) == "not enough values to unpack (expected 5, got 4)":
         return TypeError(f"{name}: step: expected {_STEP}, got 4 values; {_FIVE}")
     return None
 
 
 def none_observed(name: str) -> TypeError:
-    """Return the error for a step without an observation."""
+    """Build the error for a step whose observation is None."""
     return TypeError(f"{name}: observation of step: expected numbers, got None")
 
 
 class StackedCheck:
-    """A check of the results of n environments.
+    """Checks the results of n environments that are stepped together.
 
     Args:
         spaces: of each environment.
-        name: what messages call all of them.
-        name_of: returns what messages call one of them.
+        name: name of all of them, for messages.
+        name_of: returns the name of one of them.
 
     Raises, when used:
-        TypeError, ValueError: as `check_step` and `ObservationCheck` do; names the environment where it is
-            known.
+        TypeError, ValueError: as `check_step` and `ObservationCheck`; names the environment if known.
     """
 
     def __init__(self, spaces: Spaces, n: int, name: str, name_of: Callable[[int], str]) -> None:
@@ -110,17 +109,17 @@ class StackedCheck:
         self._check_one = ObservationCheck(spaces.observation)
 
     def reset(self, result: Any) -> None:
-        """Check what `reset` of all returned."""
+        """Check the result of a reset of all environments."""
         check_reset(result, self._name)
         self._observation(result[0], "observation of reset")
 
     def step(self, result: Any) -> None:
-        """Check what `step` returned."""
+        """Check the result of a step."""
         observation, reward, terminated, truncated, info = _five_of(result, self._name)
         self._numbers(reward, "reward", "biuf")
         self._numbers(terminated, "terminated", "b")
         self._numbers(truncated, "truncated", "b")
-        # Comparisons with NaN are false, so NaN is not within either.
+        # NaN fails too, as comparisons with it are false.
         wrong = np.flatnonzero(~(np.abs(reward) <= LARGEST))
         if len(wrong):
             i = int(wrong[0])
@@ -142,11 +141,11 @@ class StackedCheck:
         try:
             self._check_all(observation, f"{self._name}: {what}")
         except (TypeError, ValueError):
-            # Once more, one by one: the check of all knows no environments.
+            # Repeat one by one to name the environment, which the check of the stack cannot.
             for i in range(self._n):
                 try:
                     one = pick(observation, i)
-                except Exception:  # fewer than there should be: what was raised says it
+                except Exception:  # fewer rows than environments; the first error says so
                     break
                 self._check_one(one, f"{self._name_of(i)}: {what}")
             raise

@@ -1,7 +1,7 @@
-"""The compiled loop of the cages, which adds up the statistics of episodes.
+"""Compiled loop that adds up the statistics of episodes.
 
-Importing this module imports numba, which takes a third of a second, so processes import it only when they
-have statistics of several environments to add up. The function releases the GIL and checks no arguments.
+Importing this module imports numba, which takes a third of a second, so a process imports it only once it
+has statistics of several environments to add up. The function releases the GIL and checks no arguments.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def add_up(
     out_ended: NDArray[np.float64],
 ) -> None:
     """Compute the same as `parllel.cages.stepping.batched_trajectories.add_up`."""
-    # The same operations in the same order as there, and no fast-math: tests compare the results bit for bit.
+    # The same operations in the same order, without fast-math: tests compare the results bit for bit.
     n = rewards.shape[1]
     reached = np.zeros(n, np.int64)
-    # After the events, one more round for each environment: the steps since its last event, up to the last
-    # row, belong to an episode that is not over.
+    # After the events comes one more round per environment, for the steps since its last event, which belong
+    # to an episode in progress.
     for e in range(len(events) + n):
         if e < len(events):
             stop, i, ends = events[e, 0], events[e, 1], events[e, 2]
@@ -41,7 +41,7 @@ def add_up(
                 discounted += weight * rewards[t, i]
                 weight *= discount
             sums[i, 0], sums[i, 1], sums[i, 2], sums[i, 3] = length, return_, discounted, weight
-        # Also for a beginning, where the caller drops it: a row for each event needs no counter.
+        # Written for beginnings too, where the caller drops it: one row per event needs no counter.
         if e < len(events):
             out_ended[e] = sums[i]
             sums[i] = start

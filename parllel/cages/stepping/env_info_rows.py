@@ -1,9 +1,9 @@
-"""Write values of the infos of environments to fields of a batch.
+"""Rows of `env_info`: values of the environments' infos in fields of a batch.
 
     info of a step       {"speed": 1.5, "episode": {"r": 9.0}}
     rows[field][t][i]    env_info.speed, env_info.episode.r
 
-Each field is written in each step, with a default where the info lacks its key.
+Every field is written in every step, with a default if the info lacks its key.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from parllel.buffers.paths import Path, dotted, leaf_paths, parts_of
 from parllel.types import Tree
 
-# Types that are written without a check, which would cost time in each step. Values of other types may not be
-# numbers, or may be fractions where the field holds integers.
+# Types written without a check, which would cost time in each step. Values of other types may not be numbers,
+# or may be fractions in a field of integers.
 _INTEGERS: frozenset[Any] = frozenset(
     [int, bool, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQ")]
 )
@@ -51,17 +51,17 @@ class EnvInfoRows:
         self._name, self._first = name, columns.start
         self._leaves = [(path[0], path[1:], path, *_taken(dtype)) for path, dtype in leaves]
         self.rows: list[list[Any]] = []
-        # Copied once, as reading an Array costs more, and some environments lack a key in most steps.
+        # Copied once: reading an Array is slower, and some environments lack a key in most steps.
         self._defaults: dict[Path, Any] = {
             path: np.array(leaf[0, columns]) for path, leaf in leaf_paths(defaults)
         }
-        # Only for column 0, as environments of one class would repeat the warning.
+        # Only for column 0, as equal environments would repeat the warning.
         self._may_warn = columns.start == 0
 
     def write(self, t: int, i: int, info: dict[str, Any], *, ended: bool) -> None:
-        """Write the info of the i-th environment's step to row `t`.
+        """Write the info of environment i to row `t`.
 
-        ended: whether the step was the last one of an episode.
+        ended: whether the step was the last of an episode.
 
         Raises:
             KeyError: if a key is missing and has no default.
@@ -69,32 +69,32 @@ class EnvInfoRows:
         """
         absent = []
         for (key, deeper, path, types, kinds), rows in zip(self._leaves, self.rows, strict=True):
-            # Not None for an absent key: a key may be there with the value None, which is refused below.
+            # A sentinel, not None: a key may be present with the value None, which is refused below.
             value = info.get(key, _ABSENT)
             if deeper and value is not _ABSENT:
                 value = self._below(i, path, value)
-            # One look-up by the exact type is all that the usual number costs.
+            # For the usual number, one look-up of its exact type is the whole check.
             if type(value) not in types:
                 if value is _ABSENT:
                     absent.append(path)
-                    # Never left as it is: the row still holds what an earlier batch wrote there.
+                    # Always written, as the row still holds values of an earlier batch.
                     rows[t][i] = self._default(i, path, info)
                     continue
-                # Arrays pass by the kind of their dtype, without looking at their elements.
+                # Arrays are checked by the kind of their dtype, not by their elements.
                 if type(value) is not np.ndarray or value.dtype.kind not in kinds:
                     self._check(i, path, value, kinds)
             rows[t][i] = value
-        # Not earlier: many environments have some keys only in the last info of an episode.
+        # Only at the end: many environments have some keys only in the last info of an episode.
         if ended and i == 0 and self._may_warn:
             self._may_warn = False
             if absent:
                 self._warn(absent, info)
 
     def write_stack(self, t: int, infos: dict[str, Any], n: int) -> bool:
-        """Write row `t` of the info of n environments, of which each array holds all.
+        """Write the stacked infos of n environments to row `t`.
 
-        Returns whether that could be done: each field needs an array of numbers, or a default. Otherwise the
-        infos have to be written one by one.
+        Returns False if a field has neither an array of numbers nor a default; the infos must then be written
+        one by one.
         """
         for (_, _, path, _, kinds), rows in zip(self._leaves, self.rows, strict=True):
             value, has = _stack_at(infos, path)
@@ -126,10 +126,10 @@ class EnvInfoRows:
         )
 
     def _below(self, i: int, path: Path, node: Any) -> Any:
-        """Return the value at a path; `node` is the value at its first key."""
+        """Return the value at a path, given the value `node` at its first key."""
         for key in path[1:]:
             parts = parts_of(node)
-            # A number where the examples have a dict: not absent, but another info than the one described.
+            # A number where the example has a dict is not a missing key but a mismatch.
             if parts is None:
                 raise TypeError(f"{self._where(i, path)}: expected dicts around it, got {node!r}")
             node = parts.get(key, _ABSENT)
@@ -141,7 +141,7 @@ class EnvInfoRows:
         kind = _kind_of(value)
         if kind not in _FLOATS:
             raise TypeError(f"{self._where(i, path)}: expected numbers, got {value!r}")
-        # numpy would cut the fraction without a word.
+        # numpy would truncate the fraction silently.
         if kind not in kinds:
             raise TypeError(
                 f"{self._where(i, path)}: expected integers, as the example in env_info is one, got "
@@ -153,7 +153,7 @@ class EnvInfoRows:
         return f"column {self._first + i} ({self._name}): info{keys}"
 
     def _warn(self, absent: Sequence[Path], info: dict[str, Any]) -> None:
-        """Warn that an ended episode had none of these keys, which may be misspelled."""
+        """Warn that an episode ended without these keys, which may be misspelled."""
         keys = [dotted(path) for path in absent]
         near = [close for key in keys for close in difflib.get_close_matches(key, map(str, info))]
         hint = f"; near names: {near}" if near else ""
@@ -165,7 +165,7 @@ class EnvInfoRows:
 
 
 def _stack_at(infos: Any, path: Path) -> tuple[Any, Any]:
-    """Return the array at a path, None if there is none, and which environments have it, None for all."""
+    """Return the array at a path or None, and the mask of environments that have it (None for all)."""
     has: Any = None
     for key in path:
         if not isinstance(infos, dict) or key not in infos:
@@ -178,7 +178,7 @@ def _stack_at(infos: Any, path: Path) -> tuple[Any, Any]:
 
 
 def _taken(dtype: np.dtype[Any]) -> tuple[frozenset[Any], str]:
-    """Return the types that a field accepts without a check, and the kinds of dtypes that it accepts."""
+    """Return the types that a field accepts without a check, and the dtype kinds that it accepts."""
     return (_INTEGERS, _WHOLE) if dtype.kind in _WHOLE else (_NUMBERS, _FLOATS)
 
 

@@ -1,11 +1,11 @@
-"""Environments stepped one at a time: made, seeded, checked, reset ahead of time and closed.
+"""Environments stepped one by one: construction, seeding, checks, resets, states and closing.
 
     made        needs_reset, first seed      steps[i]: with checks
-    reset       seed spent                   later resets go on with the environment's own generator
+    reset       seed used up                 later resets continue the environment's own generator
     ended       needs_reset, or reset again  steps[i]: the environment's own `step`
     prepared    still needs_reset            reset ahead of time; the observation waits for a row
 
-The methods write nothing to batches: what they return belongs to the environment, which may overwrite it.
+Nothing is written to batches. Returned values belong to the environment, which may overwrite them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from parllel.types import State, Tree
 
 
 class EnvStepper(Stepper):
-    """A list of environments in this process, each stepped by itself.
+    """A list of environments in this process, stepped one by one.
 
     Args:
         factories: make the environments.
@@ -47,7 +47,7 @@ class EnvStepper(Stepper):
 
     Attributes, besides those of `Stepper`:
         envs: the environments; empty after `close`.
-        steps: what steps each of them: with checks at first, its own method from then on.
+        steps: the function that steps each of them: with checks at first, later its own `step`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class EnvStepper(Stepper):
     ) -> None:
         super().__init__(seeds, reset_automatically=reset_automatically, index=index, check=check)
         n = len(factories)
-        # These exist before the first environment does, so that `close` can be called whatever fails.
+        # Set before the first environment is made, so that `close` works whatever fails.
         self.envs: list[gym.Env[Any, Any]] = []
         self.steps: list[Callable[[Any], Any]] = []
         try:
@@ -70,12 +70,12 @@ class EnvStepper(Stepper):
             self.spaces = spaces_of(self.envs, index)
             self.trajs = follow(traj_info, n)
         except BaseException:
-            with suppress(Exception):  # what was raised first is what matters
+            with suppress(Exception):  # the first error is the one to report
                 self.close()
             raise
         self._check_observation = ObservationCheck(self.spaces.observation)
         self._checking = [True] * n
-        # Added to the list, never assigned: `Environments` goes over this very list.
+        # Extended in place, never reassigned: `Environments` iterates over this very list.
         self.steps += [partial(self._checked_step, i) for i in range(n)]
         nested = isinstance(self.spaces.observation, (gym.spaces.Dict, gym.spaces.Tuple))
         self._copied: Callable[[Tree], Tree] = partial(buffer_map, np.array) if nested else np.array
@@ -86,9 +86,9 @@ class EnvStepper(Stepper):
         ):
             try:
                 env = make_env(factory)
-                # Before it is in the list, or the environment of another cage would be closed with these.
+                # Before it is in the list: if another cage owns it, `close` must not close it.
                 claim_env(env, self, f"environment {i}")
-                # In the list at once: it must be closed if its action space, or the next one, fails.
+                # Right away: it must be closed if its action space or the next environment fails.
                 self.envs.append(env)
                 self.action_spaces.append(seeded_action_space(env.action_space, seed))
             except BaseException as error:
@@ -97,30 +97,30 @@ class EnvStepper(Stepper):
 
     @property
     def name(self) -> str:
-        """What messages call the first one."""
+        """Name of the first environment, for messages."""
         return self.name_of(0)
 
     def reset_one(self, i: int) -> tuple[Tree, dict[str, Any]]:
-        """Reset an environment, unless it has been ahead of time; return its observation and info."""
+        """Reset an environment, or use its prepared reset; return its observation and info."""
         result = self._restart(i)
         self.trajs.begin(i)
         return result
 
     def _restart(self, i: int) -> tuple[Tree, dict[str, Any]]:
-        # Used once. A reset ahead of time is the next reset, whatever asks for it: another one would start
-        # differently.
+        # A prepared reset is used by whatever resets next, and once: another reset would draw a different
+        # episode.
         prepared = self.prepared.pop(i, None)
         result = self._reset(i) if prepared is None else prepared
-        # After the reset, which may raise: then the environment still needs one.
+        # After the reset: if it raised, the environment still needs one.
         if self.needs_reset[i]:
             self.needs_reset[i] = False
             self.n_waiting -= 1
         return result
 
     def _reset(self, i: int) -> tuple[Tree, dict[str, Any]]:
-        try:  # not `named`, which costs a quarter of a short step
+        try:  # not `named`, which takes a quarter of a short step
             result = self.envs[i].reset(seed=self.seeds[i])
-            self.seeds[i] = None  # not before: a reset that failed may be tried again
+            self.seeds[i] = None  # not earlier: a failed reset may be repeated
             if self._checking[i]:
                 check_reset(result, self.name_of(i))
                 what = f"{self.name_of(i)}: observation of reset"
@@ -133,24 +133,25 @@ class EnvStepper(Stepper):
         return result
 
     def prepare_resets(self) -> None:
-        """Reset those that have ended, into private memory that the next `reset_one` hands out."""
+        """Reset ended environments ahead of time, into private memory for the next `reset_one`."""
         for i in range(len(self.envs)):
             if self.needs_reset[i] and i not in self.prepared:
-                # Still marked in `needs_reset`, by which samplers know where an episode is to begin.
+                # `needs_reset` stays set: samplers use it to see where an episode begins.
                 observation, info = self._reset(i)
                 self.prepared[i] = self._copied(observation), info
 
     def step_one(self, i: int, action: Any) -> Step:
-        """Step an environment, and reset it if it is done and that is the policy."""
+        """Step an environment, and reset it at the end of an episode if resets are automatic."""
         self._check_steppable(i)
-        # Not in the row loops, but here a context is affordable: a caller waits for each of these steps.
+        # A context manager is too slow for the row loops, but affordable here, where a caller awaits each
+        # step.
         with self.named(i, "step"):
             observation, reward, terminated, truncated, info = self.steps[i](action)
             try:
                 reward = float(reward)
             except (TypeError, ValueError):
                 raise no_number(reward, self.name_of(i)) from None
-        # Before the reset that an end may bring, which could overwrite the observation in place.
+        # Before a possible reset, which may overwrite the observation in place.
         self.trajs.step(i, observation, action, reward, terminated, truncated, info)
         if not (terminated or truncated):
             return Step(observation, observation, reward, False, False, info)
@@ -167,8 +168,8 @@ class EnvStepper(Stepper):
         return result
 
     def random_one(self, i: int) -> tuple[Any, Step]:
-        """Step an environment with an action drawn from its space; return that too."""
-        self._check_steppable(i)  # before the draw, which must not be lost
+        """Step an environment with an action sampled from its space; return the action and the step."""
+        self._check_steppable(i)  # before sampling, so that a refused call draws no number
         action = self.action_spaces[i].sample()
         return action, self.step_one(i, action)
 
@@ -177,23 +178,23 @@ class EnvStepper(Stepper):
             raise WrongStateError(f"{self.name_of(i)}: stepped before a reset")
 
     def end_episode(self, i: int, observation: Tree) -> Tree:
-        """Return a copy of the episode's last observation; `follow_episode` comes next.
+        """Return a copy of the episode's last observation; call `follow_episode` next.
 
-        The trajectories are left to the caller, who may add up a row of them.
+        The caller updates the trajectories, which may be a row at a time.
         """
-        # The first episode is over, and it showed nothing wrong: from here on a step costs no check.
+        # The first episode passed all checks: from here on steps run without them.
         if self._checking[i] and not self._always_check:
             self._checking[i] = False
             self.steps[i] = self.envs[i].step
-        # Before the reset, which takes it back: if that raises, the environment is known to need one.
+        # Before the reset, which clears it: if that raises, the environment still needs a reset.
         self.needs_reset[i] = True
         self.n_waiting += 1
         return self._copied(observation)  # environments reuse their arrays
 
     def follow_episode(self, i: int, final: Tree) -> Tree:
-        """Return what to act on after an episode: of the next one, after a reset, if that is the policy.
+        """Return the observation to act on next: the next episode's if resets are automatic, else `final`.
 
-        Apart from `end_episode`: a reset that raises must not take the last observation along.
+        Separate from `end_episode`, so that the last observation is kept even if the reset raises.
         """
         return self._restart(i)[0] if self.reset_automatically else final
 
@@ -202,13 +203,13 @@ class EnvStepper(Stepper):
         return [env.get_wrapper_attr(name) for env in self.envs]
 
     def set(self, name: str, value: Any) -> None:
-        """Set an attribute where it is found among the wrappers of each."""
+        """Set an attribute of each environment, on the wrapper that has it."""
         for env in self.envs:
             set_env_attribute(env, name, value)
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call a method of each environment, found through its wrappers."""
-        # All are looked up before any is called: a misspelled name then changes nothing.
+        # All are looked up before any is called, so a misspelled name changes nothing.
         return [method(*args, **kwargs) for method in self.get(name)]
 
     def _env_states(self) -> list[tuple[State | None, str | None]]:
@@ -218,14 +219,14 @@ class EnvStepper(Stepper):
         self._load_single(i, self.envs[i], state)
 
     def close(self) -> None:
-        """Close all environments, each whatever the others do; raises the first error at the end."""
-        # Emptied first: a second close has nothing to do, even if the first one raised half-way.
+        """Close all environments even if some fail, then raise the first error. Idempotent."""
+        # Emptied first: a second call does nothing, even if the first raised half-way.
         envs = list(self.envs)
         self.envs.clear()
-        self.steps.clear()  # those that check refer to this object: buffers would stay for longer
+        self.steps.clear()  # checked steps refer to this object, a cycle that would keep buffers alive
         errors = []
         for env in envs:
-            # All of them, whatever one raises: each may hold a process, a file or a window.
+            # Even if others raise: each may hold a process, a file or a window.
             try:
                 env.close()
             except Exception as error:

@@ -1,8 +1,8 @@
-"""Rows of environments that are stepped one after the other.
+"""Rows of environments that are stepped one by one.
 
-step_row     steps[i](action) for each     -> observation written at once, reward and flags as a row
-             an end: reset in the same step, or still until `reset_rows`
-prepare      a worker has time             -> ended environments are reset, into private memory
+step_row     steps[i](action) for each     -> observation written immediately, reward and flags as a row
+             an end: reset in the same step, or not stepped until `reset_rows`
+prepare      while a worker is idle        -> ended environments are reset, into private memory
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from parllel.errors import add_note
 
 
 class Environments(RowEnvironments):
-    """A list of environments in this process, and the loop that steps them over a row."""
+    """The loop that steps a list of environments over a row."""
 
     stepper: EnvStepper
 
     def __init__(self, stepper: EnvStepper) -> None:
         super().__init__(stepper)
-        # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
+        # The stepper's own list, in which it may replace a checked step by a plain one during a row.
         self._steps = stepper.steps
 
     def reset_rows(self, t: int, *, all_envs: bool) -> None:
-        """Write reset observations into row `t`: of all, or of those that need a reset."""
+        """Reset all environments, or those that need it, and write their observations into row `t`."""
         rows = self._bound()
-        # One row more than the batch has: the one that follows it is where the next batch begins.
+        # Row T is allowed too: it follows the batch, and the next batch begins with it.
         check_row(t, rows.T + 1, self.name)
         for i in self._indices:
             if all_envs or self.needs_reset[i]:
                 observation, _ = self.stepper.reset_one(i)
                 rows.write_observation(t, i, observation)
-        # Not before all of them: a row must not be stepped if one reset failed, though others have succeeded.
+        # Only after all of them: if one reset failed, no row may be stepped.
         self._started = True
 
     def step_row(self, t: int) -> None:
-        """Step all with the actions of row `t`; ended ones stay still and get zeros."""
+        """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
         rows = self._rows
-        # One condition for all that can be wrong, as this runs in every row; what it was is seen afterwards.
+        # One condition for all errors, as this runs in every row; `_refuse_row` finds out which it is.
         if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
             self._refuse_row(t)
-        # The quick way leaves out infos, nested observations, waiting environments and TrajInfo's `step`.
+        # The fast path has no infos, nested observations, waiting environments or per-step TrajInfos.
         elif rows.cells is None or self.stepper.n_waiting or self._trajs.per_step:
             self._run_row(t, rows, rows.read_actions(t), by_agent=True)
         else:
@@ -62,8 +62,8 @@ class Environments(RowEnvironments):
 
     def _run_quick(self, t: int, rows: Rows, actions: list[Any], cells: list[NDArray[Any]]) -> None:
         """Fast path of `_run_row` for a single observation array when every environment steps."""
-        # What makes it quick: per environment one call, one append and one copy, without a look-up by index.
-        # So rewards have no entry for steps that were not made, and `_abandon_row` gets them filled up.
+        # Fast because each environment costs one call, one append and one copy, without indexing. So
+        # `rewards` has no entries for steps that were not made; they are filled in for `_abandon_row`.
         rewards: list[Any] = []
         ended: list[End] = []
         add_reward = rewards.append
@@ -73,7 +73,7 @@ class Environments(RowEnvironments):
                 self._indices, self._steps, actions, cells, strict=False
             ):
                 observation, reward, terminated, truncated, _ = step(action)
-                # Before anything that can raise: the step was made, and the statistics count it.
+                # Before anything that can raise: the step was made, so the statistics count it.
                 add_reward(reward)
                 if observation is None:  # numpy would write NaN
                     raise none_observed(self.stepper.name_of(i))
@@ -82,20 +82,20 @@ class Environments(RowEnvironments):
                     final = self.stepper.end_episode(i, observation)
                     self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
                     observation = self.stepper.follow_episode(i, final)
-                # Copied at once, as the environment may overwrite its array in its next step. After an
-                # automatic reset this is the first observation of the next episode: the true last one is in
-                # `_final` alone.
+                # Copied immediately, as the environment may overwrite its array in the next step. After an
+                # automatic reset this is the first observation of the next episode; only `_final` has the
+                # true last one.
                 cell[...] = observation
         except Exception as error:
             add_note(error, f"in {self.stepper.name_of(i)}, during step")
             left_out: list[Any] = [None] * (len(self._indices) - len(rewards))
             self._abandon_row(t, rows, rewards + left_out, ended, i)
             raise
-        # Last, and as a whole: one call for a row of rewards, where each alone would cost as much.
+        # Last, and as a whole: one call for the row costs as much as one call per reward would.
         rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
 
     def _run_row(self, t: int, rows: Rows, actions: list[Any], *, by_agent: bool = False) -> None:
-        # None stands for a step that was not made.
+        # None marks a step that was not made.
         rewards: list[Any] = [None] * len(self._steps)
         ended: list[End] = []
         if by_agent and rows.agent_info is not None and self._trajs.sees_agent_info:
@@ -106,7 +106,7 @@ class Environments(RowEnvironments):
     def _step_all(
         self, t: int, rows: Rows, actions: list[Any], rewards: list[Any], ended: list[End]
     ) -> None:
-        """Step all that do not wait; results go into the lists and into rows t and t + 1."""
+        """Step all that do not wait, and write results to the lists and to rows t and t + 1."""
         indices: Sequence[int] = self._indices
         steps = self._steps
         if self.stepper.n_waiting:
@@ -123,7 +123,7 @@ class Environments(RowEnvironments):
                 if observation is None:
                     raise none_observed(self.stepper.name_of(i))
                 if record is not None:
-                    try:  # costs nothing where it is a number
+                    try:  # costs nothing if it is a number
                         number = float(reward)
                     except (TypeError, ValueError):
                         raise no_number(reward, self.stepper.name_of(i)) from None
@@ -137,11 +137,11 @@ class Environments(RowEnvironments):
                     rows.write_observation(t + 1, i, observation)
                 else:
                     cells[i] = observation
-                # Last, as an info that does not fit must not hide the end of an episode.
+                # Last: an info that does not fit raises, and must not hide the end of an episode.
                 if infos is not None:
                     infos.write(t, i, info, ended=terminated or truncated)
         except Exception as error:
-            # By a note, not a new exception: the error keeps its type, which the user's code may expect.
+            # A note, not a new exception: the error keeps its type, which the user's code may expect.
             add_note(error, f"in {self.stepper.name_of(i)}, during step")
             self._abandon_row(t, rows, rewards, ended, i)
             raise
@@ -149,17 +149,17 @@ class Environments(RowEnvironments):
     def _abandon_row(
         self, t: int, rows: Rows, rewards: list[Any], ended: list[End], failed: int | None
     ) -> None:
-        """Keep what there is of a row that failed: other environments' results remain valid."""
+        """Keep the valid part of a failed row: the results of the other environments."""
         self._trajs.abandon_row(rewards, ended)
         rows.write_part(t, rewards, ended, failed)
 
     def _leave_out_waiting(
         self, t: int, rows: Rows, actions: list[Any], rewards: list[Any]
     ) -> tuple[list[int], list[Callable[[Any], Any]], list[Any]]:
-        """Write zeros for those that wait; return what the loop goes over for the others."""
+        """Write zeros for waiting environments; return indices, steps and actions of the others."""
         for i in np.flatnonzero(self.needs_reset).tolist():
             rewards[i] = 0.0
-            # Cleared, not left: the row holds observations of an earlier batch, which an agent would act on.
+            # The row still holds observations of an earlier batch, which the agent would act on.
             rows.clear_observation(t + 1, i)
         awake: list[int] = np.flatnonzero(~self.needs_reset).tolist()
         return awake, [self._steps[i] for i in awake], [actions[i] for i in awake]
@@ -170,7 +170,7 @@ class Environments(RowEnvironments):
         try:
             return self._trajs.add_row(rewards, ended)
         except Exception as error:
-            # Only now: to look at each reward beforehand would cost every row what this costs a failed one.
+            # Checked only after a failure: checking every reward would slow down all rows.
             wrong = [i for i, reward in enumerate(rewards) if not is_number(reward)]
             failed = wrong[0] if wrong else None
             self._abandon_row(t, rows, rewards, ended, failed)
@@ -180,12 +180,12 @@ class Environments(RowEnvironments):
 
     def _step_randomly(self, counts: Sequence[int], t: int, rows: Rows) -> None:
         stepper = self.stepper
-        # Random steps go past the ends of episodes, in cages that wait for resets too.
+        # Random steps continue past the ends of episodes, even in cages without automatic resets.
         automatic, stepper.reset_automatically = stepper.reset_automatically, True
         try:
             for i, count in enumerate(counts):
-                # Each with draws of its own action space: the same, however environments are divided among
-                # processes.
+                # Each samples from its own action space, so that the division among processes changes
+                # nothing.
                 for _ in range(count):
                     rows.write_observation(t, i, stepper.random_one(i)[1].observation)
         finally:

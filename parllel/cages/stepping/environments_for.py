@@ -1,4 +1,4 @@
-"""The choice of how a process steps its environments."""
+"""Choice between single environments and a native vector environment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def factories_by_column(
     seeds: Sequence[Any] | None,
     cage: str,
 ) -> tuple[Sequence[EnvFactory], Sequence[Any]]:
-    """Return what makes one environment of each column, and a seed for each; of all None if `seeds` is None.
+    """Return a factory and a seed for each column; seeds are all None if `seeds` is None.
 
     Raises:
         TypeError: if `env_factories` is neither a sequence of functions nor a VectorEnvFactory.
-        ValueError: if there is no environment, or another number of seeds.
+        ValueError: if there is no environment, or the number of seeds is wrong.
     """
     if not isinstance(env_factories, VectorEnvFactory):
         return env_factories, check_factories(env_factories, seeds, cage, n)
@@ -42,7 +42,7 @@ def environments_for(
     index: int = 0,
     check: str = "first_episode",
 ) -> RowEnvironments:
-    """Return environments as many as there are seeds, made by what `factories` is."""
+    """Make the environments of a process, one per seed, from factories or a VectorEnvFactory."""
     settings: Any = {"reset_automatically": reset_automatically, "index": index, "check": check}
     if isinstance(factories, VectorEnvFactory):
         return VectorEnvironments(VectorStepper(factories, seeds, traj_info, **settings))

@@ -1,4 +1,4 @@
-"""Make environments by their factories, check and compare them, and seed their action spaces."""
+"""Construction of environments from factories, with checks, ownership and seeding of action spaces."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from parllel.envs.single_env_adapter import SingleEnvAdapter
 
 EnvFactory: TypeAlias = Callable[[], "gym.Env[Any, Any]"]
 
-BITS_31 = 2**31 - 1  # what native environments take of a seed
+BITS_31 = 2**31 - 1  # mask: native environments take seeds of 31 bits
 _UNREGISTERED = (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv)
 
 
 class VectorEnvFactory:
-    """One native vector environment of n, such as gymnasium's CartPoleVectorEnv, EnvPool, AtariVectorEnv.
+    """Factory of a native vector environment, such as CartPoleVectorEnv, AtariVectorEnv or EnvPool's.
 
-    A cage that is given one instead of a list of functions has its `n` environments stepped by one call, and
-    copies whole rows: `VectorizedCage(VectorEnvFactory(make), n=16)`. Called without arguments it makes a
-    single environment, and so takes the place of the function that a cage of one environment is given.
+    Passed to a cage in place of a list of factories, it makes the cage step its `n` environments by one call
+    and copy whole rows: `VectorizedCage(VectorEnvFactory(make), n=16)`. Called without arguments it makes a
+    single environment, so it can also be passed as `env_factory` to a cage with one environment.
 
     Args:
-        make: called with the number of environments, returns a `gymnasium.vector.VectorEnv`, or what behaves
-            as one. If it has an argument named `seed`, it is given a list of one int of 31 bits for each
-            environment: for environments that take their seeds when they are made, as EnvPool does.
+        make: called with the number of environments; returns a `gymnasium.vector.VectorEnv` or an object
+            with its interface. If it has an argument `seed`, it receives a list with one 31-bit int per
+            environment. This is for environments that take their seeds when made, as EnvPool does.
 
     Example:
         >>> from functools import partial
@@ -48,28 +48,28 @@ class VectorEnvFactory:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether the environments get their seeds when they are made, and not by their first reset."""
+        """Whether the environments take their seeds when made rather than in their first reset."""
         try:
             parameters = inspect.signature(self._make).parameters
         except (TypeError, ValueError):  # of a class that is not written in Python
             return False
-        # Not any keyword: gymnasium.make_vec takes all, and hands them to the environment.
+        # Not `**kwargs`: gymnasium.make_vec passes those on to the environment.
         return "seed" in parameters
 
     def make(self, n: int, seeds: Sequence[int] | None = None) -> Any:
-        """Return a vector environment of n.
+        """Make a vector environment of n.
 
-        seeds: of 31 bits, one for each environment; used if `takes_seed`, and drawn if there are none.
+        seeds: 31-bit seeds, one per environment; used only if `takes_seed`, and drawn if None.
         """
         if not self.takes_seed:
             return call_factory(partial(self._make, n))
         if seeds is None:
-            # EnvPool takes no None, and would make all of them alike without an argument.
+            # EnvPool does not accept None, and without the argument would seed all environments alike.
             seeds = (np.random.SeedSequence().generate_state(n) & BITS_31).tolist()
         return call_factory(partial(self._make, n, seed=list(seeds)))
 
     def __call__(self) -> SingleEnvAdapter:
-        """Return a vector environment of one as a plain environment, where those are needed one by one."""
+        """Make a single environment: a vector environment of one with the plain interface."""
         return SingleEnvAdapter(self.make(1), self._make_one if self.takes_seed else None)
 
     def _make_one(self, seed: int) -> Any:
@@ -80,18 +80,18 @@ class VectorEnvFactory:
 
 
 def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
-    """Call a factory; raise TypeError unless it returns an environment."""
+    """Call a factory. Raises TypeError unless it returns an environment."""
     env: gym.Env[Any, Any] = call_factory(factory)
-    # Not only the name: a gymnasium environment may have an attribute that is called so.
+    # Not by the attribute alone: a gymnasium environment may have one of this name.
     if hasattr(env, "possible_agents") and not isinstance(env, gym.Env):
         raise _several_agents(env)
     if isinstance(env, gym.vector.VectorEnv):
         raise TypeError(
-            f"environment factory: expected a gymnasium.Env, got {env!r}, a vector environment; give "
+            f"environment factory: expected a gymnasium.Env, got {env!r}, a vector environment; pass "
             "VectorEnvFactory(make), whose make takes the number of environments, in place of the list of "
             "factories"
         )
-    # Not by isinstance: adapters of other libraries need not inherit from gymnasium.Env.
+    # Not isinstance: other libraries' adapters need not inherit from gymnasium.Env.
     for needed in ("reset", "step", "close", "observation_space", "action_space"):
         if not hasattr(env, needed):
             raise TypeError(
@@ -104,42 +104,42 @@ _STEPPED = Owners()
 
 
 def claim_env(env: Any, stepper: Any, name: str) -> None:
-    """Note that an environment is stepped by `stepper`, until `release_envs`.
+    """Claim an environment for `stepper`, until `release_envs`.
 
     Raises:
-        ValueError: if it is stepped already, itself or inside of other wrappers.
+        ValueError: if the environment is already stepped, directly or inside other wrappers.
     """
     core = _core_of(env)
     other = _STEPPED.owner_of(core)
     if other is not None:
-        whose = "an environment beside it" if other is stepper else "another cage"
+        owner = "an environment beside it" if other is stepper else "another cage"
         raise ValueError(
-            f"{name}: expected an environment of its own from the factory, got {env!r}, which {whose} "
-            "steps already; make one in each call, as lambda: gymnasium.make(...) does, and close cages that "
-            "are no longer used"
+            f"{name}: expected an environment of its own from the factory, got {env!r}, which {owner} "
+            "steps already; make a new one in each call, as lambda: gymnasium.make(...) does, and close "
+            "cages that are no longer used"
         )
     _STEPPED.claim(core, stepper)
 
 
 def release_envs(stepper: Any) -> None:
-    """Note that the environments of `stepper` are closed."""
+    """Release all environments of `stepper`."""
     _STEPPED.release(stepper)
 
 
 def _core_of(env: Any) -> Any:
-    """Return what is stepped inside of wrappers, which may be new while it is not."""
+    """Return the innermost environment, which new wrappers may share."""
     core = getattr(env, "unwrapped", env)
-    # Of our own adapters, which are no wrappers.
+    # Attributes of our own adapters, which are not gymnasium wrappers.
     for name in ("parallel_env", "vector_env"):
         core = getattr(core, name, core)
     return getattr(core, "unwrapped", core)
 
 
 def call_factory(factory: Callable[[], Any]) -> Any:
-    """Call what makes environments; in a worker, again with those that the main process has registered."""
+    """Call a factory. If its environment is unregistered, retry with the main process's registry."""
     try:
         return factory()
-    # Only after a failure: see env_registry for what would happen otherwise.
+    # Only after a failure, see env_registry.
     except Exception as error:
         if not _is_unregistered(error):
             raise
@@ -155,7 +155,7 @@ def call_factory(factory: Callable[[], Any]) -> Any:
 
 
 def _is_unregistered(error: BaseException) -> bool:
-    # Or what a factory makes of it, as `env_named` does.
+    # Or its cause: a factory may raise its own error from it, as `env_named` does.
     return isinstance(error, _UNREGISTERED) or isinstance(error.__cause__, _UNREGISTERED)
 
 
@@ -165,21 +165,21 @@ def _several_agents(env: Any) -> TypeError:
         made = "pettingzoo.utils.aec_to_parallel(make())"
     return TypeError(
         f"environment factory: expected a gymnasium.Env, got {env!r}, a PettingZoo environment of several "
-        f"agents; give lambda: parllel.envs.ParallelEnvAdapter({made})"
+        f"agents; pass lambda: parllel.envs.ParallelEnvAdapter({made})"
     )
 
 
 def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
-    """Return the spaces that all environments have; raise ValueError if they differ.
+    """Return the spaces shared by all environments. Raises ValueError if they differ.
 
     index: number of the first environment, for the message.
     """
     first = envs[0]
     spec = getattr(first, "spec", None)
-    # Environments that were not made by gymnasium.make have no spec.
+    # Environments not made by gymnasium.make have no spec.
     name = spec.id if spec is not None else type(getattr(first, "unwrapped", first)).__name__
     expected = Spaces(first.observation_space, first.action_space, name)
-    # One buffer and one agent serve all of them.
+    # They share one buffer and one agent.
     for i, env in enumerate(envs, index):
         check_alike(Spaces(env.observation_space, env.action_space, name), expected, i, index)
     return expected
@@ -188,19 +188,19 @@ def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
 def words_of(seed: Any) -> tuple[int | None, int | None]:
     """Return the seeds of an environment's first reset and of its action space; None for None.
 
-    seed: a whole number is the seed of the reset itself, so that the episode is that of
-        `env.reset(seed=seed)`. From a SeedSequence both are drawn.
+    seed: an int is used for the reset as it is, so that the episode equals that after
+        `env.reset(seed=seed)`. From a SeedSequence both seeds are drawn.
     """
     if seed is None:
         return None, None
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-    # Two words, or an environment and its random actions would draw the same numbers.
+    # Two different words, or the environment and its random actions would draw the same numbers.
     first, second = (int(word) for word in sequence.generate_state(2))
     return (int(seed) if isinstance(seed, (int, np.integer)) else first), second
 
 
 def seeded_action_space(space: gym.Space[Any], seed: int | None) -> gym.Space[Any]:
-    """Return a copy of the action space of an environment with its own random generator."""
+    """Return a copy of an action space with its own random generator."""
     # Environments of one class may share a space object, and so its generator.
     space = copy.deepcopy(space)
     if seed is not None:

@@ -1,4 +1,4 @@
-"""Record the statistics of an episode with several agents."""
+"""Statistics of an episode with several agents."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class MultiAgentTrajInfo(TrajInfo):
         Raises:
             ValueError: if `env_info` has no rewards by agent.
         """
-        # Before anything is added, so that a step which is refused leaves the record as it was.
+        # Checked before anything is added, so that a refused step leaves the record unchanged.
         rewards = env_info.get("reward")
         if not isinstance(rewards, dict):
             raise ValueError(
                 "MultiAgentTrajInfo: expected info['reward'] to be a dict by agent, got info with "
                 f"{sorted(env_info)}; see parllel.envs.ParallelEnvAdapter"
             )
-        # The parent keeps `return_`; having a `step` of its own is what makes cages call it for each step.
+        # The parent updates `return_`. Overriding `step` is what makes cages call it in each step.
         super().step(observation, action, reward, terminated, truncated, env_info)
         returns = self.returns
         for agent, own in rewards.items():
-            # Agents appear when they first get a reward, and keep their return after they have left.
+            # Agents appear with their first reward, and keep their return after they have left.
             returns[agent] = returns.get(agent, 0.0) + own
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the statistics for the log: those of `TrajInfo`, and `return_<agent>`."""
+        """Return the statistics to log: those of `TrajInfo`, and `return_<agent>`."""
         row = super().as_dict()
-        # Logs take one number per name, no dicts.
+        # Logs take numbers only, no dicts.
         returns = row.pop("returns")
         return {**row, **{f"return_{agent}": value for agent, value in returns.items()}}

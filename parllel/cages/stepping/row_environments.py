@@ -1,16 +1,16 @@
-"""What places environments in a process asks of them: rows, episodes, attributes, states.
+"""Base class for the environments of one process: rows, episodes, attributes and states.
 
-    who calls                              reads                  writes, in the cage's columns alone
+    who calls                              reads                  writes, only in the cage's columns
     step_row(t)     cage, worker           action[t]              observation[t + 1], then reward and flags[t]
-    random_row(t)                          the action spaces      action[t], and the same
+    random_row(t)                          the action spaces      action[t], and the same as step_row
     reset_rows(t)                                                 observation[t]
-    prepare(t)      worker, after it has   needs_reset            nothing of the batch: that is main's by then
+    prepare(t)      worker, after it has   needs_reset            nothing: the batch is main's by then
                     reported row t
     take_*          cage, between rows                            nothing
 
-`VectorizedCage` in this process, and `EnvironmentShare` in others, know no more than this class:
-`Environments` steps environments one after the other, `VectorEnvironments` all by one call. All that is not a
-row is up to their `Stepper`.
+`VectorizedCage` in this process and `EnvironmentShare` in workers use only this interface. `Environments`
+steps environments one by one, `VectorEnvironments` all by one call. Everything but rows is delegated to their
+`Stepper`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class RowEnvironments(ABC):
     """Environments of one process that fill rows of a batch.
 
     Args:
-        stepper: of the environments; closed with this.
+        stepper: makes and steps the environments; closed together with this object.
 
     Attributes:
-        stepper: the argument of that name.
-        index: number of the first one, for messages.
-        name: what messages call them.
+        stepper: the argument `stepper`.
+        index: number of the first environment, for messages.
+        name: name of the environments, for messages.
         spaces: of each environment.
         needs_reset: [n] bool, always the same array.
     """
 
-    # Whether all are stepped by one call, so that rows are read and written as wholes.
+    # Whether all are stepped by one call, with rows read and written as a whole.
     _stacked = False
 
     def __init__(self, stepper: Stepper) -> None:
@@ -54,16 +54,16 @@ class RowEnvironments(ABC):
         self.needs_reset = stepper.needs_reset
         self.stepper = stepper
         self._trajs = stepper.trajs
-        # Kept, as each row goes over it.
+        # Kept, as each row iterates over it.
         self._indices = range(len(self.needs_reset))
         self._final: list[FinalObservation] = []
         self._rows: Rows | None = None
         self._started = False
 
     def bind(self, action: Tree, env: NamedArrayTuple, columns: slice) -> Rows:
-        """Make, keep and return views of the rows of `columns`; one column for each environment."""
+        """Bind to `columns` of a batch, one per environment; return the views of its rows."""
         B, n = env.reward.shape[1], len(self._indices)
-        # A wrong slice would write into columns of other environments, unnoticed.
+        # A wrong slice would silently overwrite columns of other environments.
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != n:
             raise ValueError(
                 f"{self.name}: columns: expected {n} of the {B} that there are, got {columns}"
@@ -73,18 +73,18 @@ class RowEnvironments(ABC):
 
     @abstractmethod
     def reset_rows(self, t: int, *, all_envs: bool) -> None:
-        """Write reset observations into row `t`: of all, or of those that need a reset."""
+        """Reset all environments, or those that need it, and write their observations into row `t`."""
 
     @abstractmethod
     def step_row(self, t: int) -> None:
-        """Step all with the actions of row `t`; ended ones that wait for a reset get zeros."""
+        """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
 
     def random_row(self, t: int) -> None:
-        """Draw the actions of row `t` from the action spaces, write them, and step."""
+        """Sample the actions of row `t` from the action spaces, write them, and step."""
         rows = self._bound()
         self._check_row(t, rows)
-        # Drawn for those that wait as well, so that a seed decides the same actions however environments are
-        # stepped. The agent_info of the row belongs to other actions, so TrajInfos do not see it.
+        # Sampled for waiting environments too, so that a seed gives the same actions however environments are
+        # stepped. The row's agent_info belongs to other actions, so TrajInfos do not see it.
         actions = [space.sample() for space in self.stepper.action_spaces]
         for i, action in enumerate(actions):
             rows.write_action(t, i, action)
@@ -92,18 +92,18 @@ class RowEnvironments(ABC):
 
     @abstractmethod
     def _run_drawn(self, t: int, rows: Rows, actions: list[Any]) -> None:
-        """Step all with these actions, one for each."""
+        """Step all environments with these actions, one for each."""
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[i]` random steps and write the observations reached into row `t`.
 
-        Episodes that end on the way are not reported; the one in progress is, in full. For how a native
-        vector environment takes fewer steps of some than of others, see `VectorStepper.random_steps`.
+        Episodes that end on the way are not reported; the one in progress is later reported in full. For how
+        a native vector environment takes different numbers of steps, see `VectorStepper.random_steps`.
         """
         rows = self._bound()
         check_row(t, rows.T + 1, self.name)
         check_counts(counts, len(self._indices), self.name)
-        # Those that ended in rows before are kept; they have not been collected yet.
+        # Episodes that ended in earlier rows are kept, as they may not have been collected yet.
         completed = self._trajs.count()
         try:
             self._step_randomly(counts, t, rows)
@@ -112,14 +112,14 @@ class RowEnvironments(ABC):
 
     @abstractmethod
     def _step_randomly(self, counts: Sequence[int], t: int, rows: Rows) -> None:
-        """Take random steps, and write row `t`."""
+        """Take random steps, and write the observations reached to row `t`."""
 
     def prepare(self, t: int) -> None:
-        """Do after row `t`, while no process waits, what would be waited for later.
+        """Work ahead after row `t`, while no process waits.
 
-        Ended environments are reset, into private memory; after the last row statistics are added up.
+        Resets ended environments into private memory; after the last row, also adds up statistics.
         """
-        # Main asks for the episodes after the last row; this is the time in which it is busy with the batch.
+        # Main collects the episodes after the last row; until then it is busy with the batch.
         if self._rows is not None and t + 1 == self._rows.T:
             self._trajs.prepare()
         # Before the first `reset_rows` all environments are marked, but none of them has ended.
@@ -127,7 +127,7 @@ class RowEnvironments(ABC):
             self.stepper.prepare_resets()
 
     def _refuse_row(self, t: int) -> None:
-        """Raise what is wrong with stepping a row with the buffer's actions."""
+        """Raise the error for a row that cannot be stepped with the buffer's actions."""
         rows = self._bound()
         if rows.read_actions is None:
             raise WrongStateError(f"{self.name}: bound without a buffer of actions")
@@ -139,24 +139,25 @@ class RowEnvironments(ABC):
             raise WrongStateError(f"{self.name}: stepped before a reset")
 
     def _bound(self) -> Rows:
-        # Not an assertion: a cage may be used by its other methods without ever being bound.
+        # Not an assertion: a cage's other methods can be used without ever binding it.
         if self._rows is None:
             raise WrongStateError(f"{self.name}: no samples buffer was set")
         return self._rows
 
     def _show_agent_infos(self, t: int, rows: Rows) -> None:
-        """Pass the agent_info of row `t` to the TrajInfos of those that are going to be stepped."""
-        # Before the steps, as `see_agent_info` belongs to the step that follows; those that wait make none.
+        """Pass the agent_info of row `t` to the TrajInfos of the environments about to be stepped."""
+        # Before the steps, as `see_agent_info` belongs to the following `step`. Waiting environments take
+        # none.
         for i in np.flatnonzero(~self.needs_reset).tolist():
             self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
 
     def states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, between two rows."""
+        """Return the state of each environment for a checkpoint, between two rows."""
         return self.stepper.states()
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Restore what `states` returned; for `salt` and errors see `Stepper.load_states`."""
-        # No reset has to come first: the states bring episodes that are in progress.
+        """Restore states returned by `states`; for `salt` and errors see `Stepper.load_states`."""
+        # Rows may follow without a reset, as the states include episodes in progress.
         self.stepper.load_states(states, salt)
         self._started = True
 
@@ -165,7 +166,7 @@ class RowEnvironments(ABC):
         return self.stepper.get(name)
 
     def set(self, name: str, value: Any) -> None:
-        """Set an attribute of each environment; AttributeError where it is not found."""
+        """Set an attribute of each environment. Raises AttributeError if there is none."""
         self.stepper.set(name, value)
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -173,23 +174,23 @@ class RowEnvironments(ABC):
         return self.stepper.method(name, args, kwargs)
 
     def take_completed(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by column, then in time."""
+        """Return the episodes that ended since the last call, ordered by column, then by time."""
         return self._trajs.take()
 
     def take_packed(self, *, at_once: bool = False) -> Packed:
-        """Return the same for `unpack`; see there for `at_once`."""
+        """Return the ended episodes packed for `unpack`; see `Trajectories.take_packed` for `at_once`."""
         return self._trajs.take_packed(at_once=at_once)
 
     @property
     def packs_numbers(self) -> bool:
-        """Whether `take_packed` returns nothing but numbers."""
+        """Whether `take_packed` returns plain numbers."""
         return not self._trajs.per_step
 
     def take_final(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of the episodes that ended in rows since the last call."""
-        # Those that are not asked for go as well: a later call must not return them for another batch.
+        # All are taken: a later call must not return the others for another batch.
         final, self._final = self._final, []
-        # Sorted out here, where they are: a sampler that bootstraps sends none of the others through a pipe.
+        # Filtered here, in the worker, so that unwanted ones are not sent through the pipe.
         return [one for one in final if one.truncated] if truncated_only else final
 
     @property
@@ -203,7 +204,7 @@ class RowEnvironments(ABC):
         return bool(self._final)
 
     def close(self) -> None:
-        """Close all environments, each whatever the others do; raises the first error at the end."""
+        """Close all environments even if some fail, then raise the first error."""
         rows, self._rows = self._rows, None
         if rows is not None:
             rows.release()

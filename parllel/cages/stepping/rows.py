@@ -1,13 +1,13 @@
-"""What a cage reads and writes of a batch, row by row.
+"""Row views of a batch: the part that a cage reads and writes.
 
     bound once     views of the memory of all batches, for the cage's columns
-    use_batch(k)   lists of row views, sliced out of these, or kept since batch k was current before
+    use_batch(k)   lists of row views sliced from these, or kept from an earlier use of batch k
 
-    row           ... lo              hi ...      of one batch; beside them columns of other processes
+    row           ... lo              hi ...      of one batch; other columns belong to other processes
     t                 reward, flags[t]            written last: observation t + 1 is there by then
     t + 1             observation[t + 1]          row T lies in the padding, and is row 0 of the next batch
 
-Nothing is checked, and nothing sent anywhere, when the batch changes.
+Changing the batch neither checks nor sends anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from parllel.cages.stepping.leaf_rows import FlagRows, LeafRows
 from parllel.cages.stepping.trajectories import is_number
 from parllel.types import Tree
 
-MAX_CELLS = 2**16  # views that are kept for all batches together, of about 100 bytes each
+MAX_CELLS = 2**16  # limit of views kept for all batches together, about 100 bytes each
 CAGE_FIELDS = ("observation", "reward", "terminated", "truncated", "done", "env_info")
 Leaves: TypeAlias = list[tuple[Path, list[Any]]]
 # Returns the actions of row t: a list, or a tree of arrays where they are stacked.
@@ -40,7 +40,7 @@ RowReader: TypeAlias = Callable[[int], Any]
 
 @dataclass
 class _BatchViews:
-    """The views of one batch, by the names that they have in `Rows`."""
+    """The views of one batch, named as in `Rows`."""
 
     observation: Leaves
     single: list[Any] | None
@@ -54,35 +54,35 @@ class _BatchViews:
 
 
 class Rows:
-    """The columns `[lo, hi)` of a batch, row by row, as plain numpy.
+    """The columns `[lo, hi)` of a batch, row by row, as plain numpy arrays.
 
     Args:
         action: the buffer of actions.
-        env: node with the fields that a cage writes (`CAGE_FIELDS`), and `agent_info` and `env_info_default`
-            if they are to be read.
-        columns: which columns belong to the cage.
+        env: node with the fields that a cage writes (`CAGE_FIELDS`), and optionally `agent_info` and
+            `env_info_default`, which it reads.
+        columns: the cage's columns.
         environment: spaces to check the buffers against.
         stacked: read the actions of a row as one tree of arrays [n, ...], not as a list.
 
     Attributes:
         T: rows of a batch.
-        batch: the number of the current one: that which the arrays show, until `use_batch`.
-        n_batches: how many the buffer holds.
-        leaves: what was bound.
-        env_info: what writes infos; None if none are stored.
+        batch: number of the current batch; initially the one that the arrays show.
+        n_batches: number of batches of the buffer.
+        leaves: all bound fields.
+        env_info: writer of infos; None if none are stored.
         observation, single, results, flags, agent_info, cells, action, read_actions: of the current batch.
 
     Raises:
-        ValueError: if a buffer's shape does not fit the space, or observations have no padding row to take
-            the one that follows the batch; names the field.
+        ValueError: if a buffer's shape does not match the space, or the observations have no padding for the
+            row that follows the batch; names the field.
     """
 
     observation: Leaves
-    single: list[Any] | None  # rows of observations that are one array
-    results: list[tuple[Any, ...]]  # what a row of results is written to, looked up together
+    single: list[Any] | None  # rows of an observation that is a single array
+    results: list[tuple[Any, ...]]  # by row: views of reward and flags, looked up together
     flags: list[list[NDArray[Any]]]
     agent_info: Any
-    # A view of each cell of the observations, where that is not too many and nothing else is stored.
+    # A view of each observation cell, if there are not too many and no infos are stored.
     cells: list[list[NDArray[Any]]] | None
     action: Leaves
     read_actions: RowReader | None
@@ -100,23 +100,23 @@ class Rows:
         self.lo, self.hi = columns.start, columns.stop
         name = environment.name
         _check(env.observation, example_of(environment.observation), f"{name}: env.observation")
-        # Row T is written before the arrays rotate, so it must be memory of its own.
+        # Row T is written before the arrays rotate, so it needs its own memory.
         for path, leaf in buffer_leaves(env.observation, "env.observation"):
             if leaf.padding < 1:
                 raise ValueError(f"{name}: {path}: expected padding of at least 1, got {leaf!r}")
-        # Without a buffer of actions rows can be reset, and refuse to be stepped.
+        # Without a buffer of actions, rows can only be reset.
         if action is not None:
             _check(action, example_of(environment.action), f"{name}: agent.action")
         self.T = len(env.reward)
         self.leaves: list[LeafRows] = []
-        # One row more than the rest: the observation after the last step.
+        # One more row than the other fields, for the observation after the last step.
         self._observation = self._bind(env.observation, self.T + 1, "env.observation")
         self._single = isinstance(env.observation, Array)
         self._results = [
             self._bind_one(getattr(env, field), self.T, f"env.{field}")
             for field in ("reward", "terminated", "truncated", "done")
         ]
-        # Without the reward, which has another dtype, and is written as a whole anyway.
+        # Without the reward, which has a different dtype and is always written as a whole.
         self._flags = FlagRows(self._results[1:])
         self._infos: list[tuple[Path, LeafRows]] = []
         self.env_info: EnvInfoRows | None = None
@@ -125,7 +125,7 @@ class Rows:
             defaults = env.env_info_default if "env_info_default" in env._fields else None
             leaves = [(path, leaf.array.dtype) for path, leaf in self._infos]
             self.env_info = EnvInfoRows(leaves, defaults, columns, name)
-        # Only there if a TrajInfo asks for it, as it is then copied in every step.
+        # Bound only if a TrajInfo uses it, as it is then copied in every step.
         agent_info = env.agent_info if "agent_info" in env._fields else None
         self._agent_info = self._bind_nested(agent_info, "env.agent_info")
         self._action_space = environment.action
@@ -138,18 +138,18 @@ class Rows:
         self.n_batches = count_batches(arrays)
         n_views = sum(leaf.n_rows for leaf in self.leaves)
         n_cells = (self.hi - self.lo) * self.T
-        # Cells are for the quick way of `Environments`, which knows neither nested observations nor infos.
+        # Cells are for the fast path of `Environments`, which supports neither nested observations nor infos.
         plain = self._single and not self.env_info and not self._stacked
         self._has_cells = plain and n_cells <= MAX_CELLS
-        # A replay may hold thousands of batches, whose views would take much memory.
+        # The views of a replay's thousands of batches would take too much memory.
         most = max_kept(MAX_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
         self._batches = PerBatch(self._views_of, most)
-        # Not always batch 0: a cage may be bound to a buffer that has been rotated since it was made.
+        # Not always batch 0: the buffer may have been rotated before it was bound.
         self.use_batch(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:
-        """Switch to a batch of the buffer: rows are its rows from now on."""
-        # Copied to attributes of this object, for one look-up less in each of the rows that follow.
+        """Switch to a batch of the buffer."""
+        # Copied to attributes of this object, which saves a look-up in each row.
         batch = self._batches.at(number)
         self.batch = number
         self.observation, self.single = batch.observation, batch.single
@@ -160,19 +160,19 @@ class Rows:
             self.env_info.rows = batch.env_info
 
     def release(self) -> None:
-        """Forget the views; the rows are of no more use."""
-        # What makes them refers to this object: without this a buffer would stay until the next collection.
+        """Drop the views; the rows cannot be used afterwards."""
+        # Breaks a reference cycle that would keep the buffer alive until the next garbage collection.
         del self._batches
 
     def _views_of(self, number: int) -> _BatchViews:
         observation = [(path, leaf.of(number)) for path, leaf in self._observation]
-        # Readers are made for each batch too: they hold views of its rows.
+        # Readers are made per batch, as they hold views of its rows.
         nested = _nested_of(self._nested_action, number)
         make_reader = stack_rows_reader if self._stacked else action_reader
         return _BatchViews(
             observation,
             observation[0][1] if self._single else None,
-            # By row and not by field, as a row is written as one.
+            # Grouped by row, as reward and flags of a row are written together.
             list(zip(*(leaf.of(number) for leaf in self._results), strict=True)),
             self._flags.of(number),
             [leaf.of(number) for _, leaf in self._infos],
@@ -184,7 +184,7 @@ class Rows:
 
     def _bind_one(self, array: Array, n_rows: int, name: str) -> LeafRows:
         leaf = LeafRows(name, array, slice(self.lo, self.hi), n_rows)
-        # All that was bound, whatever for: main checks that a worker's lie where they should.
+        # Recorded for main, which checks that a worker's views lie where they should.
         self.leaves.append(leaf)
         return leaf
 
@@ -197,7 +197,7 @@ class Rows:
     def _bind_nested(self, tree: Tree, name: str) -> Any:
         if tree is None:
             return None
-        # Nested as it came: readers of actions, and TrajInfos, need the tree and not a list of leaves.
+        # Nested, not a list of leaves: readers of actions and TrajInfos need the tree.
         if isinstance(tree, Array):
             return self._bind_one(tree, self.T, name)
         return {
@@ -206,7 +206,7 @@ class Rows:
         }
 
     def write_observation(self, t: int, i: int, observation: Tree) -> None:
-        """Write the observation of the i-th environment into row `t`."""
+        """Write the observation of environment i to row `t`."""
         if self.single is not None:
             self.single[t][i] = observation
             return
@@ -214,11 +214,11 @@ class Rows:
             leaf = part_at(observation, path)
             if leaf is None:  # numpy would write NaN
                 raise TypeError(f"observation.{dotted(path)}: expected numbers, got None")
-            # Shapes are not compared: they were in the first episode, and this runs in every step.
+            # Shapes are not checked: this runs in every step, and they were in the first episode.
             rows[t][i] = leaf
 
     def write_observations(self, t: int, observations: Tree) -> None:
-        """Write the observations of all environments, [n, ...] each, into row `t`."""
+        """Write the observations of all environments, [n, ...], to row `t`."""
         if self.single is not None:
             self.single[t][...] = observations
             return
@@ -226,7 +226,7 @@ class Rows:
             rows[t][...] = part_at(observations, path)
 
     def write_some(self, t: int, which: NDArray[np.intp], observations: Tree) -> None:
-        """Write the observations of some environments, [len(which), ...] each, into row `t`."""
+        """Write the observations of some environments, [len(which), ...], to row `t`."""
         for path, rows in self.observation:
             row, values = rows[t], part_at(observations, path)
             if isinstance(row, np.ndarray):
@@ -238,13 +238,13 @@ class Rows:
     def write_results(
         self, t: int, reward: NDArray[np.float64], ended: Sequence[tuple[int, bool, bool]]
     ) -> None:
-        """Write row `t` as slices: neighbouring columns may belong to other processes.
+        """Write reward and flags of row `t`.
 
-        ended: (environment, terminated, truncated) of those whose episode ended.
+        ended: (environment, terminated, truncated) of each ended episode.
         """
         rewards, terminations, truncations, dones = self.results[t]
         rewards[...] = reward
-        # The row holds flags of an earlier batch. All at once, as in most rows no episode ends.
+        # Clears flags of an earlier batch, all at once, as in most rows no episode ends.
         for flags in self.flags[t]:
             flags.fill(False)
         for i, terminated, truncated in ended:
@@ -258,7 +258,7 @@ class Rows:
         truncated: NDArray[np.bool_],
         done: NDArray[np.bool_],
     ) -> None:
-        """Write row `t` of all environments, [n] each."""
+        """Write reward and flags of all environments, [n] each, to row `t`."""
         rewards, terminations, truncations, dones = self.results[t]
         rewards[...] = reward
         terminations[...] = terminated
@@ -272,12 +272,12 @@ class Rows:
         ended: Sequence[tuple[int, bool, bool]],
         failed: int | None,
     ) -> None:
-        """Write what there is of row `t`, in which an environment failed; its cells stay as they are.
+        """Write the valid part of row `t`, in which environment `failed` raised; its cells are left alone.
 
-        If it failed in the reset after the end of an episode, its step was made, and is written.
+        If it failed in the reset after the end of an episode, its step is valid and is written.
 
-        Where no step was made (None) the reward becomes NaN, so that it is not taken for this row's. A reward
-        that is not a number is not written.
+        Where no step was made (None) the reward becomes NaN, so that an old value is not taken for this
+        row's. A reward that is not a number is not written.
         """
         ends = {i: (terminated, truncated) for i, terminated, truncated in ended}
         row, *flags = self.results[t]
@@ -289,15 +289,15 @@ class Rows:
             elif is_number(reward):
                 row[i] = reward
             else:
-                continue  # one more that is no number, besides the one that the error names
-            # Flags of an environment that made no step are False: what an earlier batch left there is no end.
+                continue  # not a number either, besides the one that the error names
+            # Also clears flags of environments that were not stepped, which may be from an earlier batch.
             values = (*ends.get(i, (False, False)), i in ends)
             for flag, value in zip(flags, values, strict=True):
                 flag[i] = value
 
     def clear_observation(self, t: int, i: int) -> None:
-        """Write zeros, where there is no observation."""
-        # Zeros rather than NaN, which integers do not have and networks spread.
+        """Write zeros in place of an observation."""
+        # Not NaN, which integers do not have, and which networks propagate.
         for _, rows in self.observation:
             rows[t][i] = 0
 
@@ -306,19 +306,19 @@ class Rows:
         return _cell(self.agent_info, t, i)
 
     def write_action(self, t: int, i: int, action: Any) -> None:
-        """Write an action that was drawn from the environment's own space."""
-        # Nothing to clip, as for an agent's actions: spaces draw within their bounds.
+        """Write an action sampled from the environment's space."""
+        # Not clipped, unlike an agent's: spaces sample within their bounds.
         for path, rows in self.action:
             rows[t][i] = part_at(action, path)
 
 
 def disown(reward: Array, t: int, columns: slice) -> None:
-    """Write NaN where the rewards of row `t` are not known."""
+    """Write NaN for rewards of row `t` that are unknown."""
     _disown(np.asarray(reward[t]), columns)
 
 
 def _disown(row: NDArray[Any], location: int | slice) -> None:
-    if row.dtype.kind == "f":  # whole numbers have none that is no reward
+    if row.dtype.kind == "f":  # integers have no NaN
         row[location] = np.nan
 
 
@@ -329,32 +329,32 @@ def _nested_of(node: Any, number: int) -> Any:
 
 
 def _cells_of(rows: Sequence[Any], n: int) -> list[list[NDArray[Any]]]:
-    """Return views of the `n` cells of each row, those of single numbers included."""
-    # From a row of single numbers a list would hold copies, and not parts of the batch.
+    """Return views of the `n` cells of each row, also where a cell is a single number."""
+    # For rows of single numbers, `list` would give copies instead of views.
     if isinstance(rows[0], np.ndarray) and rows[0].ndim > 1:
-        return [list(row) for row in rows]  # half the time of indexing each
+        return [list(row) for row in rows]  # twice as fast as indexing
     return [[row[i, ...] for i in range(n)] for row in rows]
 
 
 def _cell(node: Any, t: int, i: int) -> Tree:
     if isinstance(node, dict):
         return NamedTuple(**{name: _cell(part, t, i) for name, part in node.items()})
-    # A copy: a TrajInfo may keep it, and the next batch overwrites the cell.
+    # Copied: a TrajInfo may keep it, and the next batch overwrites the cell.
     return np.array(node[t][i])
 
 
 def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict[str, Tree]]:
     """Return the action buffer and the fields of `samples.env` that a cage writes.
 
-    agent_info: add the agent's, for TrajInfos that have `see_agent_info`.
+    agent_info: add the agent's `agent_info`, for TrajInfos with `see_agent_info`.
 
     Raises:
         TypeError: if `samples` is not a buffer of samples.
     """
-    # Another tree may have the same fields, but samplers and transforms rely on the classes.
+    # By class, not by fields: samplers and transforms rely on the classes.
     if not isinstance(samples, Samples) or not isinstance(samples.env, EnvSamples):
         raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
-    # No more than these travels to workers: other fields may be local, or belong to transforms.
+    # Workers receive only these: other fields may be in local memory, or belong to transforms.
     fields = {name: getattr(samples.env, name) for name in CAGE_FIELDS}
     if "env_info_default" in samples.env._fields:
         fields["env_info_default"] = samples.env.env_info_default
@@ -364,16 +364,16 @@ def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict
 
 
 def _check(buffer: Tree, example: Tree, what: str) -> None:
-    """Compare a buffer with an example of one cell, leaf by leaf."""
+    """Check a buffer against an example of one cell, leaf by leaf. Raises ValueError."""
     parts = parts_of(example)
-    # Names and not order: fields are found by name when they are written.
+    # As sets: fields are written by name, so their order does not matter.
     if parts is not None:
         if not isinstance(buffer, NamedArrayTuple) or set(buffer._fields) != set(parts):
             raise ValueError(f"{what}: expected fields {sorted(parts)}, got {buffer!r}")
         for name, part in parts.items():
             _check(getattr(buffer, name), part, f"{what}.{name}")
         return
-    # Not the dtype: buffers hold narrower types than spaces have, and numpy casts when it writes.
+    # Dtypes are not compared: buffers may be narrower than spaces, and numpy casts on writing.
     expected = np.shape(example)
     if not isinstance(buffer, Array) or buffer.shape[2:] != expected:
         raise ValueError(f"{what}: expected an Array [T, B, *{list(expected)}], got {buffer!r}")

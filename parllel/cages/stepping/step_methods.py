@@ -1,7 +1,7 @@
-"""Step one environment without a batch: the source's own interface, for loops that people write themselves.
+"""Stepping one environment without a batch, for your own loops.
 
-step_async, random_step_async, reset_async     begin, each result part by part to out arguments or kept
-await_step                                     returns what was kept
+step_async, random_step_async, reset_async     start; parts of the result are written to out arguments
+await_step                                     waits, and returns the other parts
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parllel.types import Tree
 
 
 class StepMethods(ABC):
-    """Methods of cages of one environment, for your own loops."""
+    """Methods of cages with one environment, for your own loops."""
 
     def step_async(
         self,
@@ -34,11 +34,11 @@ class StepMethods(ABC):
         out_truncated: Any = None,
         out_info: Any = None,
     ) -> None:
-        """Begin a step, and write parts of the result to the out arguments that are given.
+        """Start a step. Parts of the result are written to the out arguments that are given.
 
-        out_obs receives the observation to act on next, which is that of the reset if there was one;
-        out_next_obs receives the observation that this step led to. A ProcessCage takes Arrays and nodes in
-        memory that processes share.
+        out_obs receives the observation to act on next, which is the reset's if there was one; out_next_obs
+        receives the observation of this step before any reset. A ProcessCage takes Arrays and nodes in shared
+        memory.
         """
         outs = {
             "observation": out_obs,
@@ -51,16 +51,16 @@ class StepMethods(ABC):
         self._start_plain("step", outs, action)
 
     def random_step_async(self, *, out_action: Any = None, **outs: Any) -> None:
-        """Begin a step with an action drawn from the action space; out arguments as for `step_async`."""
+        """Start a step with an action sampled from the action space; out arguments as for `step_async`."""
         self._start_plain("random_step", {"action": out_action, **_by_part(outs)})
 
     def reset_async(self, *, out_obs: Any = None, out_info: Any = None) -> None:
-        """Begin a reset."""
+        """Start a reset."""
         self._start_plain("reset", {"observation": out_obs, "info": out_info})
 
     @abstractmethod
     def _start_plain(self, op: str, outs: dict[str, Any], *args: Any) -> None:
-        """Begin what `take_plain` does, with the out arguments of `outs` that are not None."""
+        """Start `take_plain`, with the out arguments of `outs` that are not None."""
 
     @abstractmethod
     def await_step(self) -> StepResult:
@@ -70,9 +70,9 @@ class StepMethods(ABC):
 def take_plain(stepper: EnvStepper, op: str, outs: Mapping[str, Any], *args: Any) -> StepResult:
     """Step or reset the only environment of a stepper, and deliver the result.
 
-    op: "step", with an action as from `plain_action`; "random_step" or "reset".
+    op: "step", with an action from `plain_action`; "random_step" or "reset".
     """
-    # The stepper, not the rows: these methods need no buffer.
+    # Uses the stepper rather than rows, as no buffer is needed.
     if op == "reset":
         observation, info = stepper.reset_one(0)
         return deliver({"observation": observation, "info": info}, outs)
@@ -83,7 +83,7 @@ def take_plain(stepper: EnvStepper, op: str, outs: Mapping[str, Any], *args: Any
 
 
 def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return the out arguments that are not None, by part; raise TypeError for one that cannot be written."""
+    """Return the out arguments that are not None, by part. Raises TypeError if one cannot be written to."""
     given = {name: out for name, out in outs.items() if out is not None}
     for name, out in given.items():
         if not hasattr(out, "__setitem__"):
@@ -92,7 +92,7 @@ def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def plain_action(environment: Spaces, action: Tree) -> Any:
-    """Return an action as the environment expects it, clipped to its Box.
+    """Convert an action to what the environment expects, clipped to its Box.
 
     action: a scalar, array, Array, dict or node of a buffer.
     """
@@ -116,7 +116,7 @@ def _plain(space: Any, action: Tree) -> Any:
 
 
 def _by_part(outs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return out arguments by part, `out_obs` as `observation`; raise TypeError for an unknown argument."""
+    """Return out arguments by part, e.g. `out_obs` as `observation`. Raises TypeError for unknown ones."""
     names = {argument: part for part, argument in STEP_OUTS.items()}
     unknown = [name for name in outs if name not in names]
     if unknown:

@@ -1,4 +1,4 @@
-"""What a step leads to: its result, as a whole or by part, and the observation kept from an episode's end."""
+"""Results of steps, and final observations of episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
-# For each part of a result, the name of the argument to which it can be written instead.
+# For each part of a result, the name of its out argument.
 STEP_OUTS = {
     "action": "out_action",
     "observation": "out_obs",
@@ -25,9 +25,9 @@ class Step(typing.NamedTuple):
     """The result of one step of one environment.
 
     Attributes:
-        observation: what to act on next; after a reset, if there was one.
-        next_observation: what the step led to, before any reset.
-        reward, terminated, truncated, info: as `env.step` returned them.
+        observation: the observation to act on next, after any reset.
+        next_observation: the observation of the step, before any reset.
+        reward, terminated, truncated, info: as returned by `env.step`.
     """
 
     observation: Tree
@@ -48,9 +48,9 @@ class FinalObservation(typing.NamedTuple):
 
 
 class StepResult:
-    """The parts of a result, as attributes.
+    """The parts of a step's result, as attributes.
 
-    A part that was written to an out argument is not kept: reading it raises WrongStateError.
+    A part that was written to an out argument is not kept; reading it raises WrongStateError.
     """
 
     __slots__ = ("_parts", "_written")
@@ -60,7 +60,7 @@ class StepResult:
         self._written = written
 
     def __getattr__(self, name: str) -> Any:
-        # Before `__init__` has run, reading them below would call this method again, without end.
+        # Before `__init__` has run, as in unpickling, reading them below would recurse without end.
         if name in StepResult.__slots__:
             raise AttributeError(name)
         if name in self._written:
@@ -77,7 +77,7 @@ class StepResult:
 
 
 def deliver(parts: Mapping[str, Any], outs: Mapping[str, Any]) -> StepResult:
-    """Write the parts that have an out argument, and return the others as a StepResult."""
+    """Write parts with an out argument, and return the others as a StepResult."""
     rest = {}
     for name, value in parts.items():
         out = outs.get(name)

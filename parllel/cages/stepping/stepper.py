@@ -1,14 +1,14 @@
-"""The environments of one process, whether they are stepped one by one or all by one call.
+"""Base class for the environments of one process, stepped one by one or all by one call.
 
     RowEnvironments  -->  Stepper: EnvStepper, a list of environments
                                    VectorStepper, a native vector environment
 
-A checkpoint keeps of each environment, between two rows:
+A checkpoint between two rows contains, for each environment:
 
-    the environment      its state, and the generators of environment and action space, where it offers them
-    what the cage adds   the seed of the next reset, whether one is due or prepared, the episode in progress
+    the environment      its state and the generators of environment and action space, if it can save them
+    the cage's part      the seed of the next reset, whether one is due or prepared, the episode in progress
 
-Without the second part an environment would be where it was, and still play on differently.
+Without the cage's part an environment would be in the same state, but continue differently.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from parllel.types import State, Tree
 
 
 class Stepper(ABC):
-    """Seed environments, follow their episodes, save and restore their states; how to step is a subclass's.
+    """Seeds, episodes and states of environments; subclasses step them.
 
     Args:
-        seeds: for each environment a seed sequence or int for its generator and its action space.
+        seeds: for each environment a seed sequence or int, for its generator and its action space.
         reset_automatically: reset at the end of an episode within the same step; otherwise an ended
-            environment stays still until the next reset.
-        index: number of the first one, for messages.
-        check: test what environments return: "first_episode" of each, or "always".
+            environment is not stepped until the next reset.
+        index: number of the first environment, for messages.
+        check: when to check returned values: "first_episode" of each environment, or "always".
 
     Attributes:
         index, reset_automatically: the arguments of these names.
         spaces: of each environment.
-        action_spaces: copies with generators of their own.
-        trajs: their episodes.
+        action_spaces: copies with separate generators.
+        trajs: episodes of the environments.
         needs_reset: [n] bool, always the same array.
-        n_waiting: how many need a reset.
-        first_seeds: of each environment, None where it had none.
-        seeds: of each environment's next reset, None where its generator goes on.
-        prepared: of each environment that was reset ahead of time its observation and info.
+        n_waiting: number of environments that need a reset.
+        first_seeds: seed of each environment, or None.
+        seeds: seed of each environment's next reset; None to continue its generator.
+        prepared: observation and info of each environment that was reset ahead of time.
 
     Raises:
         ValueError: for an unknown `check`.
@@ -63,14 +63,14 @@ class Stepper(ABC):
     def __init__(
         self, seeds: Sequence[Any], *, reset_automatically: bool, index: int, check: str
     ) -> None:
-        # Before any environment is made, which may take long or start programs.
+        # Checked before any environment is made, which may be slow or start programs.
         if check not in ("first_episode", "always"):
             raise ValueError(f"check: expected 'first_episode' or 'always', got {check!r}")
         self._always_check = check == "always"
         self.index = index
         self.reset_automatically = reset_automatically
         self.action_spaces: list[gym.Space[Any]] = []
-        # Kept for environments without a state: a resumed run derives other seeds from these.
+        # Kept for environments that cannot save their state: a resumed run derives new seeds from these.
         self.first_seeds: list[int | None] = []
         self._action_seeds: list[int | None] = []
         for i, seed in enumerate(seeds, index):
@@ -83,17 +83,17 @@ class Stepper(ABC):
             self._action_seeds.append(second)
         self.seeds = list(self.first_seeds)
         self.needs_reset: NDArray[np.bool_] = np.ones(len(seeds), bool)
-        self.n_waiting = len(seeds)  # counted, as every row asks for it
-        # In private memory, as it is not known yet which row the next reset is written to.
+        self.n_waiting = len(seeds)  # kept as a count, as every row reads it
+        # In private memory, as the row of the next reset is not known yet.
         self.prepared: dict[int, tuple[Tree, dict[str, Any]]] = {}
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What messages call them."""
+        """Name of the environments, for messages."""
 
     def name_of(self, i: int) -> str:
-        """Return what messages call the i-th environment."""
+        """Return the name of environment i, for messages."""
         return f"environment {self.index + i} ({self.spaces.name})"
 
     def prepare_resets(self) -> None:
@@ -104,7 +104,7 @@ class Stepper(ABC):
 
     @contextmanager
     def named(self, i: int, doing: str) -> Iterator[None]:
-        """Add a note to errors raised within: which environment it was, and what it was doing."""
+        """Add a note with the environment and what it was doing to errors raised in the context."""
         try:
             yield
         except Exception as error:
@@ -114,13 +114,13 @@ class Stepper(ABC):
     # ------------------------------------------------------------------ states
 
     def states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, between two rows.
+        """Return the state of each environment for a checkpoint, between two rows.
 
-        `missing` names what does not offer its state, `env` is None then.
+        If an environment cannot save its state, `env` is None and `missing` names the class without one.
         """
         states = []
         for i, (saved, missing) in enumerate(self._env_states()):
-            # A user's TrajInfo may hold what no file can, and the error should say which one.
+            # A user's TrajInfo may hold values that cannot be saved; the error names the environment.
             with self.named(i, "state"):
                 episode = self.trajs.state(i)
             prepared = self.prepared.get(i)
@@ -128,13 +128,13 @@ class Stepper(ABC):
                 {
                     "env": saved,
                     "missing": missing,
-                    # An environment of a cage that waits may stand at the end of an episode, where others are
-                    # never left.
+                    # Without automatic resets an environment may be at the end of an episode, a state that
+                    # the other kind of cage never has.
                     "waits": not self.reset_automatically,
-                    # None after the first reset: a seed that was used again would repeat the first episode.
+                    # None after the first reset: using the seed again would repeat the first episode.
                     "seed": self.seeds[i],
                     "needs_reset": bool(self.needs_reset[i]),
-                    # Of a reset ahead of time the observation, which is in no row yet.
+                    # The observation of a prepared reset, which is in no row yet.
                     "prepared": None if prepared is None else [prepared[0]],
                     "episode": episode,
                     "action_space": space_state(self.action_spaces[i]),
@@ -143,29 +143,29 @@ class Stepper(ABC):
         return states
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Restore what `states` returned, into environments that were made alike.
+        """Restore states returned by `states` into environments made in the same way.
 
-        Where there is no state of an environment, it needs a reset afterwards, by a seed of its own that
-        depends on `salt`, so that it does not play its first episodes again.
+        An environment without a state needs a reset afterwards, with a seed derived from its own and `salt`,
+        so that it does not repeat its first episodes.
 
         Raises:
-            ValueError: if it belongs to other environments, or other TrajInfos.
+            ValueError: if a state belongs to other environments or TrajInfos.
         """
-        # These belong to episodes that are given up here, and would be taken for the loaded ones'.
+        # Prepared resets belong to the episodes given up here, not to the loaded ones.
         self.prepared.clear()
         for i, state in enumerate(states):
             with self.named(i, "load_state"):
                 self._load_state(i, state, salt)
-        # Counted once at the end: the flags were set here without the counter that resets keep in step.
+        # Recounted: `_load_state` sets the flags without updating the counter.
         self.n_waiting = int(np.count_nonzero(self.needs_reset))
 
     def _load_state(self, i: int, state: State, salt: int) -> None:
         self.trajs.begin(i)
-        # Also where the environment itself has no state: random actions then go on as they would have.
+        # Also for environments without a state, so that random actions continue the same sequence.
         if state["action_space"] is not None:
             load_space_state(self.action_spaces[i], state["action_space"])
         if state["env"] is None:
-            # From the first seed, as that of the next reset is usually None.
+            # From the first seed, as the seed of the next reset is usually None.
             self.seeds[i] = _salted(self.first_seeds[i], salt)
             self.needs_reset[i] = True
             return
@@ -181,7 +181,7 @@ class Stepper(ABC):
         self.trajs.load_state(i, state["episode"])
 
     def _states_of(self, envs: Sequence[Any]) -> list[tuple[State | None, str | None]]:
-        """Return of environments that are stepped one by one what `_env_states` does."""
+        """Return the result of `_env_states` for environments that are stepped one by one."""
         states = []
         for i, env in enumerate(envs):
             with self.named(i, "state"):
@@ -190,18 +190,18 @@ class Stepper(ABC):
         return states
 
     def _load_single(self, i: int, env: Any, state: State) -> None:
-        """Restore the state of an environment that is stepped by itself."""
+        """Restore the state of a single environment."""
         load_env_state(env, state["env"])
         if state["prepared"] is not None:
-            self.prepared[i] = state["prepared"][0], {}  # no info: rows store none of a reset
+            self.prepared[i] = state["prepared"][0], {}  # without info: rows store none for a reset
 
     @abstractmethod
     def _env_states(self) -> list[tuple[State | None, str | None]]:
-        """Return the state of each environment, and if it offers none, the name of what does not."""
+        """Return the state of each environment and None, or None and the name of the class without one."""
 
     @abstractmethod
     def _load_env(self, i: int, state: State) -> None:
-        """Restore the i-th environment, and its reset ahead of time; `state` is one of `states`."""
+        """Restore environment i and its prepared reset from one of the records of `states`."""
 
     # ------------------------------------------------------------------ attributes, and the end
 
@@ -211,7 +211,7 @@ class Stepper(ABC):
 
     @abstractmethod
     def set(self, name: str, value: Any) -> None:
-        """Set an attribute of each environment; AttributeError where it is not found."""
+        """Set an attribute of each environment. Raises AttributeError if there is none."""
 
     @abstractmethod
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -219,31 +219,30 @@ class Stepper(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all environments, each whatever the others do; raises the first error at the end."""
+        """Close all environments even if some fail, then raise the first error."""
 
 
 def set_env_attribute(env: Any, name: str, value: Any) -> None:
-    """Set an attribute where it is found among the wrappers.
+    """Set an attribute on the wrapper or environment that has it.
 
     Raises:
-        AttributeError: if it is not found, as it may be misspelled; the message lists similar names.
+        AttributeError: if none has it, as it may be misspelled; the message lists similar names.
     """
     layer, innermost = env, env
     while layer is not None:
         inner, innermost = getattr(layer, "env", None), layer
-        # A wrapper may pass on the attributes of what it wraps, so it is not asked with hasattr.
+        # Not hasattr: a wrapper may forward the attributes of its environment.
         own = name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name)
         if own or (inner is None and hasattr(layer, name)):
-            # On the layer that has it: set on an outer one, it would hide the value that the environment
-            # reads.
+            # On the layer that has it: on an outer one it would hide the value that the environment reads.
             setattr(layer, name, value)
             return
         layer = inner
-    # Near names are looked for among those of the innermost environment: wrappers repeat or hide them.
-    # It may be beyond `unwrapped`, within an environment that is no wrapper of gymnasium's.
+    # Similar names are searched in the innermost environment, as wrappers repeat or hide names. It may lie
+    # beyond `unwrapped`, inside an adapter that is not a gymnasium wrapper.
     names = {*dir(getattr(env, "unwrapped", env)), *dir(innermost)}
     near = difflib.get_close_matches(name, sorted(n for n in names if not n.startswith("_")))
-    # Refused, as a misspelled name would otherwise be set on a wrapper where nothing ever reads it.
+    # Refused: a misspelled name would otherwise be set on a wrapper, where nothing reads it.
     raise AttributeError(
         f"neither the cage nor its environment {env!r} has an attribute {name!r} to set; near names: "
         f"{near}; define it in the environment's __init__ first"
@@ -251,5 +250,5 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
 
 
 def _salted(seed: int | None, salt: int) -> int | None:
-    """Return another seed for each `salt`; a missing one stays so."""
+    """Return a different seed for each `salt`; None for None."""
     return None if seed is None else int(np.random.SeedSequence([seed, salt]).generate_state(1)[0])

@@ -1,6 +1,6 @@
-"""Statistics of episodes in progress, and the episodes that have ended.
+"""Episodes in progress and ended episodes of several environments.
 
-`BatchedTrajectories` and `PerStepTrajectories` lead to the same numbers, bit for bit; `follow` chooses.
+`BatchedTrajectories` and `PerStepTrajectories` give the same numbers, bit for bit; `follow` chooses one.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.types import State, Tree
 
 TrajInfoFactory: TypeAlias = Callable[[], TrajInfo]
-# Finished TrajInfos; or of each its length, return, discounted return and weight, four float64.
+# Ended TrajInfos; or four float64 for each: length, return, discounted return and weight.
 Packed: TypeAlias = list[TrajInfo] | bytes
 # (environment, terminated, truncated) of an episode that ended in a row.
 End: TypeAlias = tuple[int, bool, bool]
 
 
 class Trajectories(ABC):
-    """Follow the episodes of n environments.
+    """Follows the episodes of n environments.
 
-    `add_row` takes a row of all environments; `step`, and `end` where an episode ends, take a step of one.
-    `begin` drops the episode in progress. An environment that has ended and waits may get rewards in rows;
-    they are dropped when its next episode begins.
+    `add_row` adds a row of all environments; `step` adds a step of one environment, and `end` ends its
+    episode. `begin` drops the episode in progress. An environment that waits for a reset may get rewards in
+    rows; they are dropped when its next episode begins.
 
     Attributes:
-        per_step: whether each step of a row is to be passed to `step` as well, before `add_row`.
-        sees_agent_info: whether `see_agent_info` is to be called before each `step`.
+        per_step: whether each step of a row must also be passed to `step`, before `add_row`.
+        sees_agent_info: whether `see_agent_info` must be called before each `step`.
     """
 
     per_step: bool
@@ -45,7 +45,7 @@ class Trajectories(ABC):
 
     @abstractmethod
     def begin(self, i: int) -> None:
-        """Start a new episode of the i-th environment; one in progress goes unreported."""
+        """Begin a new episode of environment i, dropping the one in progress."""
 
     @abstractmethod
     def step(
@@ -58,45 +58,45 @@ class Trajectories(ABC):
         truncated: bool,
         info: dict[str, Any],
     ) -> None:
-        """Take in one step; arguments as for `TrajInfo.step`."""
+        """Add one step; arguments as for `TrajInfo.step`."""
 
     def see_agent_info(self, i: int, agent_info: Tree) -> None:
-        """Take in the agent_info of the next step."""
+        """Receive the agent_info of the next step."""
 
     @abstractmethod
     def end(self, i: int) -> None:
-        """Report the episode of the i-th environment and start the next."""
+        """Report the episode of environment i and begin the next."""
 
     @abstractmethod
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
-        """Take in a row of n rewards and the episodes that ended with it.
+        """Add a row of n rewards and end the episodes that ended with it.
 
-        Returns the rewards [n] as float64, to be read before the next row. Where a reward is not a number it
-        raises, and nothing has been taken in.
+        Returns the rewards [n] as float64, valid until the next row. If a reward is not a number it raises,
+        and nothing has been added.
         """
 
     @abstractmethod
     def add_stack(self, rewards: NDArray[Any], ended: Sequence[int]) -> None:
-        """Take in a row of n rewards, one array, and the environments whose episodes ended with it."""
+        """Add an array of n rewards, and end the episodes of the environments in `ended`."""
 
     @abstractmethod
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
-        """Take in what there is of a row that failed: rewards are None where there was no step."""
+        """Add the valid part of a failed row: rewards are None where there was no step."""
 
     def take(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by environment, then in time."""
+        """Return the episodes that ended since the last call, ordered by environment, then by time."""
         return unpack(self._make, self.take_packed())
 
     def take_packed(self, *, at_once: bool = False) -> Packed:
-        """Return what `unpack` makes the same of, here or in another process.
+        """Return the ended episodes in a form that `unpack` converts back, also in another process.
 
-        at_once: do not load the compiler for it, as this process is about to end.
+        at_once: do not load the compiler, as this process is about to end.
         """
         completed, self._completed = self._completed, []
         return [traj for _, traj in sorted(completed, key=lambda pair: pair[0])]
 
     def count(self) -> int:
-        """Return how many episodes `take` would return."""
+        """Return the number of episodes that `take` would return."""
         return len(self._completed)
 
     def forget_after(self, count: int) -> None:
@@ -104,15 +104,15 @@ class Trajectories(ABC):
         del self._completed[count:]
 
     def prepare(self) -> None:
-        """Do ahead of time what `take` would have to do."""
+        """Do part of the work of `take` ahead of time."""
 
     @abstractmethod
     def state(self, i: int) -> State:
-        """Return what a checkpoint keeps of the episode of the i-th environment that is in progress."""
+        """Return the state of environment i's episode in progress, for a checkpoint."""
 
     @abstractmethod
     def load_state(self, i: int, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
 
     @property
     def has_completed(self) -> bool:
@@ -121,7 +121,7 @@ class Trajectories(ABC):
 
 
 def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
-    """Return the TrajInfos of finished episodes."""
+    """Return the TrajInfos of ended episodes from `take_packed`."""
     if isinstance(packed, list):
         return packed
     trajs = []
@@ -134,7 +134,7 @@ def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
 
 
 def is_number(reward: Any) -> bool:
-    """Return whether a reward can be added."""
+    """Return whether a reward is a number that can be added."""
     try:
         struct.pack("d", reward)
     except Exception:

@@ -1,12 +1,12 @@
 """Worker processes of cages::
 
-    remote_cage         what both cages with processes share: requests to the worker, bindings, seeds
-    worker_pool         all workers of a SynchronizedProcessCage; a row that takes too long ends them
-    control             the words by which rows are started and seen to be finished
-    worker, synchronized_worker, environment_share       what runs in a worker
+    remote_cage         base class of both cages with processes: requests to the worker, bindings, seeds
+    worker_pool         all workers of a SynchronizedProcessCage; a row that times out ends them
+    control             the shared words that start rows and report their end
+    worker, synchronized_worker, environment_share       the worker's side
 
-The time-out of a request, after which a worker is killed, is that of `buffers/conversation.py`; the kill
-itself is in `system/processes/watched_process.py`.
+Requests time out in `buffers/conversation.py`, and workers are killed in
+`system/processes/watched_process.py`.
 """
 
 __all__: list[str] = []

@@ -1,15 +1,15 @@
-"""What each process of a SynchronizedProcessCage has: environments of every group.
+"""The environments of one process of a SynchronizedProcessCage, for every group.
 
-    this process, a worker or main      memory that all processes of the cage share
+    this process, a worker or main      memory shared by all processes of the cage
     run: a row                     <--  action of its columns           written by the agent, or a policy here
                                    -->  observation, reward, flags of its columns
                                    -->  needs_reset of its columns      read by main between rows
-    after_row, in a rollout        -->  how many rows are done          read by main, if it waits for long
+    after_row, in a rollout        -->  number of finished rows         read by main after a long wait
 
     main: a call                   -->  calls[op], in every process     results return as answers
 
-No other process writes these columns, so nothing is locked. Its done word, posted after all of this, says
-when the others may read.
+No other process writes these columns, so there are no locks. The done word, posted after all of this, tells
+the others when they may read.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class EnvironmentShare:
     """The environments of one process, by group.
 
     Args:
-        makes: for each group what makes its environments, None where there are none.
+        makes: for each group, a function that makes its environments; None for a group without any.
         shares: their columns, relative to the cage's first.
-        needs_reset: [n] of the cage, in memory that all its processes share.
-        reset_automatically: as the environments were made.
-        after_row: called in a rollout, with the group and how many rows of it are done.
+        needs_reset: [n] flags of the whole cage, in shared memory.
+        reset_automatically: the setting of the environments.
+        after_row: called after each row of a rollout, with the group and the number of finished rows.
 
     Attributes:
-        batch: number of the batch that rows belong to.
+        batch: number of the current batch.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class EnvironmentShare:
         self._rows: list[Rows] = []
         self._of_policies: list[Callable[[int], None]] = []
         self.batch = 0
-        # One for each group, as two groups may be at different rows at the same time.
+        # One per group, as groups may be at different rows at the same time.
         self._policies: list[WorkerPolicy | None] = [None] * len(makes)
         self.groups: list[RowEnvironments | None] = []
         try:
             for make in makes:
-                # A process may have no columns in a group that has fewer of them than there are processes.
+                # A group with fewer columns than processes leaves some processes without a share.
                 self.groups.append(None if make is None else make())
             self._check_spaces()
         except BaseException:
-            self.close()  # those that were made may have windows, files or processes
+            self.close()  # environments already made may hold windows, files or processes
             raise
-        # By name, as main sends it: what is not listed here cannot be called from there.
+        # Calls by name: main can call nothing that is not listed here.
         self.calls: dict[str, Callable[..., Any]] = {
             "bind": self.bind,
             "set_policy": self.set_policy,
@@ -92,30 +92,31 @@ class EnvironmentShare:
             "set": self.set,
             "method": self.method,
             "close": self.close,
-            "nothing": lambda: None,  # in place of a request that could not be sent
+            "nothing": lambda: None,  # replaces a request that could not be pickled
         }
 
     @property
     def made(self) -> tuple[int, Spaces]:
-        """The number of the first environment, and the spaces of all."""
+        """Number of the first environment, and the spaces of all."""
         first = next(envs for envs in self.groups if envs is not None)
         return first.index, first.spaces
 
     def _check_spaces(self) -> None:
-        # `Environments` compares those of one group; all groups of a cage share one batch and one agent.
+        # EnvStepper compares the spaces within a group; groups are compared here, as they share a batch and
+        # an agent.
         groups = [envs for envs in self.groups if envs is not None]
         for envs in groups:
             check_alike(envs.spaces, groups[0].spaces, envs.index, groups[0].index)
 
     def run(self, operation: int, group: int, row: int) -> None:
-        """Do a row of a group."""
-        # Even then the caller posts its done word: main waits for one from every worker.
+        """Run one row of a group."""
+        # The caller posts its done word all the same: main waits for one from every worker.
         envs = self.groups[group]
         if envs is None:
             return
         if operation == STEP:
             envs.step_row(row)
-            # Nearly every row ends here: no environment waits for a reset after it, nor did before.
+            # The usual case: with automatic resets, a step never changes `needs_reset`.
             if self._automatic:
                 return
         elif operation == ROLLOUT:
@@ -125,15 +126,15 @@ class EnvironmentShare:
         else:
             assert operation in (RESET_ALL, RESET_ENDED)
             envs.reset_rows(row, all_envs=operation == RESET_ALL)
-        # Before the caller posts the done word, after which main reads it.
+        # Before the caller posts the done word, after which main reads the flags.
         if not self._automatic or operation in (RESET_ALL, RESET_ENDED):
             self._needs_reset[self._shares[group]] = envs.needs_reset
 
     def _roll_out(self, group: int, envs: RowEnvironments, T: int) -> None:
-        """Act and step for `T` rows, without waiting for any other process."""
+        """Act and step for `T` rows without waiting for any other process."""
         policy = self._policies[group]
         assert policy is not None
-        # Which of the two failed: an exception of an environment names that, one of a policy gets a note.
+        # Tells who failed: an environment's exception names it already, a policy's gets a note.
         acting, t = True, -1
         try:
             policy.start_batch()
@@ -142,7 +143,7 @@ class EnvironmentShare:
                 policy.step(t)
                 acting = False
                 envs.step_row(t)
-                # So that main can tell a rollout that takes long from one that hangs.
+                # Reports progress, by which main distinguishes a slow rollout from one that hangs.
                 self._after_row(group, t + 1)
         except Exception as error:
             if acting:
@@ -151,25 +152,25 @@ class EnvironmentShare:
             raise
 
     def prepare(self, group: int, row: int) -> None:
-        """Do after a row, while no process waits, what would be waited for later."""
+        """Work ahead after a row, while no process waits."""
         envs = self.groups[group]
         if envs is not None:
             envs.prepare(row)
 
     def set_policy(self, make: MakePolicy) -> None:
-        """Make a policy for each group; environments and policies are to be bound next."""
-        # By a function that was sent: the object may hold what cannot be pickled, such as a model.
+        """Make a policy for each group; `bind` must follow."""
+        # Made here by the function that was sent, as a policy may hold objects that cannot be pickled.
         self._policies = [None if envs is None else make_policy(make) for envs in self.groups]
 
     def bind(
         self, samples: Samples | None, action: Tree, fields: dict[str, Tree], lo: int
     ) -> list[Bound]:
-        """Bind all groups; return where they are going to read and write, to compare.
+        """Bind all groups; return the places of their rows for main to check.
 
-        samples: the whole buffer, for policies; None where there are none.
+        samples: the whole buffer, for policies; None without policies.
         """
         bound = []
-        # First: should binding fail half-way, a change of batch reaches nothing of the buffer before.
+        # Cleared first: if binding fails half-way, a later change of batch must not touch the old buffer.
         self._rows, self._of_policies = [], []
         for envs, policy, share in zip(self.groups, self._policies, self._shares, strict=True):
             columns = slice(lo + share.start, lo + share.stop)
@@ -177,7 +178,7 @@ class EnvironmentShare:
                 rows = envs.bind(action, NamedArrayTuple(**fields), columns)
                 self._rows.append(rows)
                 self.batch = rows.batch
-                # Main compares them: a wrong column would spoil another process's rows.
+                # Main checks them: a wrong column would corrupt another process's rows.
                 bound.append(places_of(rows))
             if policy is not None and samples is not None:
                 policy.bind(samples, columns)
@@ -185,8 +186,8 @@ class EnvironmentShare:
         return bound
 
     def use_batch(self, number: int) -> None:
-        """Change to a batch of the buffer, with the environments and policies of all groups."""
-        # All at once: main changes the batch only while none of the groups has a row in progress.
+        """Switch the environments and policies of all groups to a batch of the buffer."""
+        # All groups together: main changes the batch only while no group has a row in progress.
         self.batch = number
         for rows in self._rows:
             rows.use_batch(number)
@@ -196,9 +197,9 @@ class EnvironmentShare:
     def collect(
         self, truncated_only: bool, at_once: bool = False
     ) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
-        """Return for each group the packed episodes and final observations since the last call."""
+        """Return the packed episodes and final observations of each group since the last call."""
         found: list[tuple[Packed, list[tuple[Any, ...]]]] = []
-        # Both in one answer: main asks once per batch, and keeps the other one until it is wanted.
+        # Both in one answer: main asks once per batch, and keeps the other part until it is collected.
         for envs in self.groups:
             final = [] if envs is None else envs.take_final(truncated_only=truncated_only)
             packed: Packed = [] if envs is None else envs.take_packed(at_once=at_once)
@@ -207,32 +208,33 @@ class EnvironmentShare:
 
     @property
     def collects_values(self) -> bool:
-        """Whether what `collect` returns holds nothing that only cloudpickle can pickle."""
-        # A user's TrajInfo may be of a class that the script defines; packed episodes are plain numbers.
+        """Whether plain pickle suffices for the result of `collect`."""
+        # A user's TrajInfo class may be defined in the script, which needs cloudpickle; packed episodes are
+        # numbers.
         return all(envs is None or envs.packs_numbers for envs in self.groups)
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[column]` random steps of each environment, of all groups."""
-        # All processes get the same request, with what concerns every column, and take their part of it.
+        # Every process receives the counts of all columns, and takes its part.
         for envs, share in zip(self.groups, self._shares, strict=True):
             if envs is not None:
                 envs.decorrelate(counts[share], t)
 
     def states(self) -> list[list[State]]:
-        """Return what a checkpoint keeps of each environment, by group."""
+        """Return the state of each environment for a checkpoint, by group."""
         return [[] if envs is None else envs.states() for envs in self.groups]
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back the states of all columns of the cage, of which those of this process are used."""
+        """Restore this process's part of the states of all columns."""
         for envs, share in zip(self.groups, self._shares, strict=True):
             if envs is not None:
                 envs.load_states(states[share], salt)
-                # An episode of the checkpoint may be over.
+                # An environment may have been saved while it waited for a reset.
                 self._needs_reset[share] = envs.needs_reset
 
     def get(self, name: str) -> list[list[Any]]:
-        """Return an attribute of each environment by group; METHOD stands for what can be called."""
-        # A method would be pickled with its environment: main calls it by name instead.
+        """Return an attribute of each environment by group; METHOD in place of callables."""
+        # A method would be pickled together with its environment; main calls it by name instead.
         return [
             []
             if envs is None
@@ -241,11 +243,11 @@ class EnvironmentShare:
         ]
 
     def set(self, name: str, value: Any) -> list[list[None]]:
-        """Set an attribute of each environment; return nothing for each."""
+        """Set an attribute of each environment; return None for each, by group."""
         for envs in self.groups:
             if envs is not None:
                 envs.set(name, value)
-        # Of the shape of other answers, which main sorts by column without knowing the call.
+        # In the form of all answers, which main sorts by column whatever the call.
         return [[None] * (share.stop - share.start) for share in self._shares]
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
@@ -253,9 +255,9 @@ class EnvironmentShare:
         return [[] if envs is None else envs.method(name, args, kwargs) for envs in self.groups]
 
     def close(self) -> None:
-        """Close all environments, whatever the others do; raises the first error at the end."""
+        """Close all environments even if some fail, then raise the first error."""
         errors = []
-        # Also after an error: an environment that stays open may keep a window or a program.
+        # Continues after an error: an environment left open may hold a window or a program.
         for envs in self.groups:
             try:
                 if envs is not None:

@@ -1,4 +1,4 @@
-"""The one request of a cage that its worker has not answered yet.
+"""The unanswered request of a ProcessCage to its worker; there is at most one.
 
     this process                              worker
     (the process starts)                      makes the environment
@@ -7,7 +7,7 @@
     done, handles             <- - - - - - -  the pipe is readable, or the process has ended
     take                      <-------------  the reply with that number
 
-Replies to calls that Ctrl-C interrupted come before it, and are dropped: the worker answers in order.
+Replies to calls that Ctrl-C interrupted arrive before it and are dropped: the worker answers in order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MADE = "made"
 
 
 class PendingRequest(PendingRow):
-    """What was asked of a worker, until its answer is taken; at first that the environment is made.
+    """Pending request to a worker, until its answer is taken. The first one is making the environment.
 
     Attributes:
-        kind: tells which method waits for the answer; None if nothing is pending.
+        kind: kind of the request, which determines the method that takes the answer; None if idle.
     """
 
     __slots__ = ("_conversation", "_number", "_outcome", "_what", "kind")
@@ -35,34 +35,37 @@ class PendingRequest(PendingRow):
         self._conversation = conversation
         self.kind: str | None = MADE
         self._what, self._number = "", FIRST_WORDS
-        # What `done` had to read to know that it is the answer.
+        # The answer or exception, if `done` had to read it.
         self._outcome: bytes | Exception | None = None
 
     def begin(self, kind: str, what: str, number: int) -> None:
-        """Note what the worker was sent; `what` is for messages."""
+        """Record a request that was sent; `what` names it in messages."""
         self.kind, self._what, self._number = kind, what, number
 
     def expect(self, kinds: Sequence[str], otherwise: str) -> None:
-        """Raise WrongStateError unless what is pending is of these kinds, ClosedError after the end."""
+        """Check that a request of one of these kinds is pending.
+
+        Raises WrongStateError, or ClosedError once closed.
+        """
         conversation = self._conversation
-        # What broke the conversation may be the outcome, which `take` raises; `close` clears the error.
+        # If `done` has read the error that broke the conversation, `take` raises it; `close` clears it.
         if self._outcome is None or conversation.error is None:
             conversation.check_open()
         if self.kind not in kinds:
             raise WrongStateError(f"{conversation.child.name}: {otherwise}")
 
     def refuse(self, method: str) -> None:
-        """Raise WrongStateError if anything is pending."""
-        # The worker takes one request at a time; a second one would write rows that the first still uses.
+        """Check that no request is pending. Raises WrongStateError."""
+        # The worker handles one request at a time; a second one could write rows that the first still uses.
         if self.kind is not None:
             name = self._conversation.child.name
             raise WrongStateError(f"{name}: {method}: {self._what} is not finished")
 
     def done(self) -> bool:
-        """Return whether the worker has answered, or has ended."""
+        """Return whether the worker has answered or ended."""
         conversation = self._conversation
         if self._outcome is None and not conversation.is_next(self._number):
-            # An interrupted call may be answered first: that a reply is there says nothing yet.
+            # The reply in the pipe may belong to an interrupted call, so it is read to find out.
             try:
                 self._outcome = conversation.receive(self._number, self._doing, now=True) or None
             except Exception as error:
@@ -71,13 +74,13 @@ class PendingRequest(PendingRow):
         return self._outcome is not None or conversation.child.poll()
 
     def handles(self) -> Sequence[Handle]:
-        """Return what is ready when the worker has answered, or has ended."""
+        """Return handles that become ready when the worker answers or ends."""
         return self._conversation.child.handles() if self._outcome is None else ()
 
     def take(self) -> bytes:
-        """Wait for the reply, and return it; after Ctrl-C it can be waited for again.
+        """Wait for the reply and return it. After Ctrl-C it can be awaited again.
 
-        Raises: as `Conversation.receive` does.
+        Raises: as `Conversation.receive`.
         """
         reply = self._outcome
         try:
@@ -86,7 +89,7 @@ class PendingRequest(PendingRow):
             elif isinstance(reply, Exception):
                 raise reply
         except Exception:
-            # It answers the request, or the worker has ended. KeyboardInterrupt does neither.
+            # Either an answer to the request or the worker's end. A KeyboardInterrupt is neither.
             self.kind = self._outcome = None
             raise
         self.kind = self._outcome = None

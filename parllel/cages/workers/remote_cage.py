@@ -1,15 +1,15 @@
-"""What the cages have in common whose environments live in other processes.
+"""Base class of cages whose environments run in other processes.
 
     cage                                               processes of the environments
-    spaces: waited for once            <------------   sent when all are made
+    spaces: awaited once               <------------   sent when all are made
     env.name           -- "get", name ------------->   looked up through the wrappers
-                       <-- value, or METHOD --------   METHOD for what can be called
-    env.name(...)      -- "method", name, args ---->   called there, where the environment is
+                       <-- value, or METHOD --------   METHOD for callables
+    env.name(...)      -- "method", name, args ---->   called in the environment's process
     env.name = value   -- "set", name, value ------>   set there
-    collect_*          -- "collect" --------------->   what each process has of its columns
+    collect_*          -- "collect" --------------->   results of each process for its columns
                        <-- by group ----------------   episodes and final observations, in one answer
 
-The cage never holds an environment, so whatever it does not have itself is asked for.
+The cage holds no environment, so attributes that it lacks are requested from the processes.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from parllel.cages.stepping.trajectories import TrajInfoFactory, unpack
 from parllel.cages.traj_info import TrajInfo
 from parllel.types import Tree
 
-# The answer where an attribute is a method, which cannot be sent: the cage makes a stand-in of it.
+# Sent in place of a method, which cannot be pickled; the cage returns a proxy that calls it.
 METHOD = "parllel: a method"
 
 
 class RemoteCage(CageInterface):
-    """Ask environments of other processes for their spaces, episodes, attributes and methods.
+    """Spaces, episodes, attributes and methods of environments in other processes.
 
     Args:
         index: number of the first environment.
         env_factories, seeds: of each environment.
         traj_info: makes the record of one episode.
-        reset_automatically: as the environments are made.
+        reset_automatically: the setting of the environments.
     """
 
-    _name: str  # what messages call the cage
-    _asks_one = False  # whether it is one environment, whose values stand for themselves
+    _name: str  # name of the cage, for messages
+    _asks_one = False  # whether users see the values of a single environment instead of lists
 
     def __init__(
         self,
@@ -62,44 +62,44 @@ class RemoteCage(CageInterface):
         self._index = index
         self._env_factories, self._seeds = env_factories, list(seeds)
         self._traj_info = traj_info
-        # Only if it does is agent_info bound, and so introduced to the workers.
+        # agent_info is bound, and introduced to the workers, only if a TrajInfo uses it.
         self._sees_agent_info = sees_agent_info(traj_info)
         self._completed: list[TrajInfo] = []
         self._final: list[FinalObservation] = []
         self._reset_automatically = reset_automatically
-        # Kept up to date by the subclass, which may replace it by memory of all its processes.
+        # Updated by the subclass, which may replace it by shared memory.
         self._needs_reset: NDArray[np.bool_] = np.ones(len(self._seeds), bool)
         self._spaces: Spaces | None = None
         self._spaces_error: AttributeError | None = None
 
     @abstractmethod
     def _await_spaces(self) -> Spaces:
-        """Wait until all environments are made, and return the spaces of each."""
+        """Wait until all environments are made; return the spaces of each."""
 
     @abstractmethod
     def _ask(self, op: str, *args: Any) -> list[Any]:
-        """Have each environment do something while nothing else is; return the answers by column."""
+        """Send a request to all processes while the cage is idle; return the answers by column."""
 
     @abstractmethod
     def _fetch(self, method: str, truncated_only: bool) -> Sequence[Any]:
-        """Return of each process, by group, the packed episodes and final observations since the last call.
+        """Return each process's packed episodes and final observations since the last call, by group.
 
-        Empty if there are none. After a failure what the processes could still hand over, once.
+        Empty if there are none. After a failure, returns once what the processes could still deliver.
         """
 
     @property
     def n(self) -> int:
-        """How many environments there are."""
+        """Number of environments."""
         return len(self._needs_reset)
 
     @property
     def spaces(self) -> Spaces:
         """The spaces of each environment; waits until all are made."""
-        # Once: they never change, and are needed for each message that names the environment.
+        # Cached: they never change, and messages need the environment's name.
         if self._spaces is None:
             try:
                 self._spaces = self._await_spaces()
-            except AttributeError as error:  # Python goes on to __getattr__ with it
+            except AttributeError as error:  # Python would call __getattr__ and hide it
                 self._spaces_error = error
                 raise
         return self._spaces
@@ -107,23 +107,23 @@ class RemoteCage(CageInterface):
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether each environment has ended and waits for a reset, [n]."""
-        return self._needs_reset  # not a copy: it follows what the environments do
+        return self._needs_reset  # not a copy: the array is updated in place
 
     @property
     def reset_automatically(self) -> bool:
-        """The argument of that name."""
+        """The argument `reset_automatically`."""
         return self._reset_automatically
 
     @property
     def environment_seeds(self) -> list[Any]:
-        """The seed of each environment, as it was given; None if it was drawn."""
+        """The given seed of each environment; None if it was drawn."""
         return list(self._seeds)
 
     def _part_of(self, samples: Samples, columns: slice) -> tuple[Tree, dict[str, Tree]]:
-        """Return what `cage_part` does; ValueError unless there is one column for each environment."""
-        # No more than the cage reads or writes: each field that is sent has to be shareable.
+        """Return the result of `cage_part`. Raises ValueError unless there is one column per environment."""
+        # Only the fields that the cage reads or writes, as every field that is sent must be shareable.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
-        # Checked here, as each process sees its own share of the columns only.
+        # Checked here, as each process sees only its own share of the columns.
         B = fields["reward"].shape[1]
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self.n:
             raise ValueError(
@@ -132,9 +132,9 @@ class RemoteCage(CageInterface):
         return action, fields
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by column, then in time.
+        """Return the episodes that ended since the last call, ordered by column, then by time.
 
-        After a failure, return those that the processes could still hand over; the same goes for final
+        After a failure, returns those that the processes could still deliver. The same holds for final
         observations.
         """
         self._collect("collect_completed_trajs")
@@ -148,32 +148,32 @@ class RemoteCage(CageInterface):
         return [one for one in final if one.truncated] if truncated_only else final
 
     def _collect(self, method: str, truncated_only: bool = False) -> None:
-        # Each process reports by group; by group and then by process is the order of the columns.
+        # Each process reports by group. Columns are ordered by group, then by process.
         for group in zip(*self._fetch(method, truncated_only), strict=True):
             for completed, final in group:
-                # Added to what is there: the last fetch may have been for the other of the two methods.
+                # Appended: an earlier fetch may have been for the other method.
                 self._completed += unpack(self._traj_info, completed)
                 self._final += [FinalObservation(*one) for one in final]
 
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each environment, found through its wrappers; arguments are pickled."""
+        """Call a method of each environment, found through its wrappers. Arguments are pickled."""
         values = self._ask("method", name, args, kwargs)
         return values[0] if self._asks_one else values
 
     def __getattr__(self, name: str) -> Any:
-        # Called only where ordinary lookup failed. A private name is never the environment's.
+        # Called only when ordinary lookup has failed. A private name never belongs to the environment.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         if name == "spaces" and self._spaces_error is not None:
             raise self._spaces_error
         values = self._ask("get", name)
-        # By type first, as values may be arrays, whose comparison is an array.
+        # The type first: comparing an array with METHOD would give an array.
         if isinstance(values[0], str) and values[0] == METHOD:
             return partial(self.env_method, name)
         return values[0] if self._asks_one else values
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # What the class defines is the cage's own, also where an environment has the same name.
+        # Names of the class are the cage's own, even if an environment has the same name.
         if name.startswith("_") or hasattr(type(self), name):
             object.__setattr__(self, name, value)
         else:
@@ -181,6 +181,6 @@ class RemoteCage(CageInterface):
 
 
 def by_column(parts: Sequence[Sequence[Sequence[Any]]]) -> list[Any]:
-    """Return what each process returned by group, in the order of the columns."""
-    # Groups are adjacent columns, and so are the shares of a group, in the order of the processes.
+    """Flatten results of the processes, each by group, into the order of the columns."""
+    # Columns are ordered by group, and within a group by process.
     return [value for group in zip(*parts, strict=True) for share in group for value in share]

@@ -1,18 +1,18 @@
-"""Divide the columns of a SynchronizedProcessCage among processes, and start these.
+"""Division of a SynchronizedProcessCage's columns among processes, and start of the workers.
 
     columns      0 1 2 3 | 4 5 6 7          two groups of a cage of eight environments
-    stepped by   w w v m | w w v m          w, v: workers; m: the main process, if it takes part
+    stepped by   w w v m | w w v m          w, v: workers; m: the main process, if it participates
 
-Every process has a share of every group, so that all cores are busy while either group steps. Groups, and the
+Every process has a share of every group, so that all cores are busy while any group steps. Groups, and the
 shares of a group, are contiguous.
 
     main: start_pool                                          worker w: serve
-    allocates lines, flags, slots and a pipe     -------->    inherits them: they cannot be sent later
+    allocates lines, flags, slots and a pipe     -------->    inherits them; they cannot be sent later
     Child, with the factories of its columns     -------->    makes its environments, then waits for commands
     makes its own environments meanwhile
-    WorkerPool.await_spaces                      <--------    first words: the spaces, or why it failed
+    WorkerPool.await_spaces                      <--------    first words: the spaces, or the error
 
-What goes wrong in a worker is raised by the first call that needs its environments.
+A worker's error is raised by the first call that needs its environments.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from parllel.system.processes.cores import usable_cores
 from parllel.system.processes.fork_server import preload_in_forkserver
 from parllel.system.waits.make_wait import available_kinds
 
-SPIN_US = 1000.0  # the longest spin; most waits are for as long as an agent thinks
+SPIN_US = 1000.0  # longest spin; most waits last as long as the agent takes to act
 
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How the processes are started; see SynchronizedProcessCage.
+    """Settings of the processes; see SynchronizedProcessCage.
 
     Attributes:
-        n_workers: how many there are besides this process.
+        n_workers: number of processes besides this one.
         shares: columns of each process in each group, relative to the cage's first; main's last.
         index: number of the cage's first environment.
     """
@@ -71,17 +71,17 @@ class PoolSettings:
 def divide(
     n: int, n_workers: int, n_groups: int, n_main: int
 ) -> tuple[list[slice], list[list[slice]]]:
-    """Return the columns of each group, and for each process its columns in each group.
+    """Return the columns of each group, and each process's columns in each group.
 
     n: total number of environments.
-    n_main: how many of them the main process steps; 0 if it does not take part.
+    n_main: number of environments that the main process steps; 0 if it does not participate.
 
-    The main process comes last. A worker may have no environments in one group, but has at least one in all.
+    The main process comes last. A worker has at least one environment in all, but may have none in a group.
 
     Raises:
-        ValueError: if there are too few environments for that many workers or groups.
+        ValueError: if there are too few environments for the workers or groups.
     """
-    # Checked before any process starts: afterwards there would be processes to end again.
+    # Checked before any process starts, which would otherwise have to be ended.
     if n_workers < 1:
         raise ValueError(f"n_workers: expected at least 1, got {n_workers}")
     if not 1 <= n_groups <= n:
@@ -94,16 +94,16 @@ def divide(
         )
     groups = _slices_of(_split_evenly(n, n_groups))
     sizes = [group.stop - group.start for group in groups]
-    # Main's share is fixed first, as its size is asked for; workers divide what is left of each group.
+    # Main's share comes first, as its size is given; the workers divide the rest of each group.
     mains = _spread(n_main, sizes)
     workers = [[0] * n_groups for _ in range(n_workers)]
     for g, size in enumerate(sizes):
-        # Workers with fewer environments so far come first, as `_split_evenly` gives more to the first ones:
-        # so none is left without.
+        # Workers with the fewest environments so far come first: `_split_evenly` gives more to the first, so
+        # no worker is left without any.
         order = sorted(range(n_workers), key=lambda w: sum(workers[w]))
         for w, share in zip(order, _split_evenly(size - mains[g], n_workers), strict=True):
             workers[w][g] = share
-    # Contiguous, because a process writes its columns of a row as slices.
+    # Contiguous, as a process writes its columns of a row as a slice.
     shares = []
     for g, group in enumerate(groups):
         sizes_here = [worker[g] for worker in workers] + [mains[g]]
@@ -119,10 +119,10 @@ def environments_of(
     index: int,
     check: str,
 ) -> Callable[[slice], Callable[[], RowEnvironments]]:
-    """Return what returns, for some columns of a cage, a function that makes their environments."""
+    """Return a function that, given columns of a cage, returns a function that makes their environments."""
 
     def make(share: slice) -> Callable[[], RowEnvironments]:
-        # Only what these columns need, as it is pickled for the process that steps them.
+        # Only the factories of these columns, as they are pickled for the process that steps them.
         makers: Sequence[EnvFactory] | VectorEnvFactory = env_factories
         if not isinstance(env_factories, VectorEnvFactory):
             makers = env_factories[share]
@@ -146,19 +146,20 @@ def start_pool(
 
     make: from `environments_of`.
 
-    Returns the pool, and `needs_reset`, [n], which all its processes share. What goes wrong in a worker is
-    raised by the first call that needs it.
+    Returns the pool, and `needs_reset`, [n], in shared memory. A worker's error is raised by the first call
+    that needs its environments.
     """
     shares, n_workers = settings.shares, settings.n_workers
     size = ControlSize(n_workers, len(shares[0]))
     kind, spin_us = _choose_wait(settings)
+    # Allocated here and inherited: semaphores and unnamed shared memory cannot be sent to running processes.
     lines, sleep_slots = size.allocate(kind)
     wakeup = WakeupPipe() if WakeupPipe.available else None
-    # Shares cover all columns, so the last one tells how many environments there are.
+    # Shares cover all columns, so the largest end is the number of environments.
     flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
     needs_reset: NDArray[np.bool_] = np.asarray(flags)
-    needs_reset[:] = True  # before any worker starts, as those write it from then on
-    # Before any worker, so that it can end those that were started, whatever goes wrong from here on.
+    needs_reset[:] = True  # before any worker starts, as workers write it from then on
+    # Made before any worker, so that it can end the started ones if anything fails below.
     pool = WorkerPool(
         Control(size, lines, kind, spin_us, sleep_slots, wakeup),
         settings.timeout_s,
@@ -166,27 +167,27 @@ def start_pool(
         [lines, flags],
     )
     if kind == "compiled":
-        # It imports numba, which takes a third of a second: once, instead of in each worker.
+        # Importing numba takes a third of a second; the fork server does it once for all workers.
         preload_in_forkserver("parllel.system.waits.compiled")
 
     def makes(process: int) -> list[Callable[[], RowEnvironments] | None]:
         return [make(share) if share.start < share.stop else None for share in shares[process]]
 
-    # Made once, as it packs what is registered with gymnasium for all workers alike.
+    # Made once: it packs gymnasium's registry for all workers.
     target = RegistryTarget(serve)
     try:
         for w in range(n_workers):
             cores = settings.cores
-            # From the beginning again where there are fewer cores than workers.
+            # Cycles if there are fewer cores than workers.
             core = None if cores is None else cores[w % len(cores)]
-            # Of two that share a core one is to move, not both: so each avoids those before it.
+            # Of two processes on one core only one should move, so each avoids those started before it.
             others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers)]
             of_worker = WorkerSettings(
                 w, size, kind, spin_us, shares[w], settings.reset_automatically, core, others
             )
             inherited = (lines, flags, sleep_slots, wakeup, settings.buffers)
             pool.workers.append(_start(target, makes(w), of_worker, inherited, settings))
-        # Main's own environments last: the workers make theirs at the same time.
+        # Main's own environments last, while the workers make theirs.
         if any(share.start < share.stop for share in shares[n_workers]):
             pool.main = EnvironmentShare(
                 makes(n_workers),
@@ -196,17 +197,17 @@ def start_pool(
                 after_row=pool.after_row,
             )
     except BaseException:
-        pool.end(None)  # the caller gets no pool to end, and some workers may have started
+        pool.end(None)  # the caller gets no pool, and some workers may have started
         raise
     return pool, needs_reset
 
 
 def _choose_wait(settings: PoolSettings) -> tuple[str, float]:
-    """Return kind and longest spin of the waits of all processes: those that share words use one kind."""
+    """Return kind and longest spin of the waits. All processes that share words must use one kind."""
     kind = available_kinds()[0] if settings.wait is None else settings.wait
     if settings.spin_us is not None:
         return kind, settings.spin_us
-    # With fewer cores than processes a spin would keep the core from the process it waits for.
+    # With fewer cores than processes, a spin would take the core from the process it waits for.
     return kind, SPIN_US if settings.n_workers < usable_cores() else 0.0
 
 
@@ -218,7 +219,7 @@ def _start(
     settings: PoolSettings,
 ) -> Conversation:
     index = settings.index
-    # With the numbers of its environments, by which messages about a worker name what it was stepping.
+    # The name includes the numbers of its environments, for messages about the worker.
     ranges = [(index + s.start, index + s.stop - 1) for s in of_worker.shares if s.start < s.stop]
     parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
     name = f"worker {of_worker.worker} (environments {', '.join(parts)})"
@@ -230,22 +231,22 @@ def _start(
         start_method=settings.start_method,
         start_timeout_s=settings.timeout_s,
     )
-    # One that fails gets no time to close its environments, as the others could not go on meanwhile.
+    # leave_s=0: a failed worker gets no time to close its environments, as the whole cage waits meanwhile.
     return Conversation(child, timeout_s=settings.timeout_s, buffers=inherited[-1], leave_s=0.0)
 
 
 def _spread(n: int, sizes: list[int]) -> list[int]:
-    """Return a part of each size, with sum `n`, as equal as possible, the later ones larger."""
+    """Divide `n` into parts as equal as possible, each at most its size; later parts are larger."""
     parts = [0] * len(sizes)
     for _ in range(n):
-        # To a group with room, the smallest part so far, and the last of those.
+        # The smallest part that has room; of several, the last.
         g = max(range(len(sizes)), key=lambda g: (sizes[g] - parts[g] > 0, -parts[g], g))
         parts[g] += 1
     return parts
 
 
 def _split_evenly(n: int, parts: int) -> list[int]:
-    """Return `parts` sizes that sum to `n`, the larger ones first."""
+    """Divide `n` into `parts` sizes as equal as possible, larger ones first."""
     return [n // parts + (part < n % parts) for part in range(parts)]
 
 

@@ -1,15 +1,15 @@
-"""What runs in a worker of a SynchronizedProcessCage.
+"""Worker process of a SynchronizedProcessCage.
 
-    main -> worker     go: a number                     rows: nothing else is sent
+    main -> worker     go: a number                     for rows, nothing else is sent
                        CALL, number, (op, arguments)    over the pipe, after the go that announces it
-    worker -> main     done: that number                what it wrote to the batch is visible then;
+    worker -> main     done: that number                makes its writes to the batch visible;
                        a byte through the wakeup pipe   only if main listens, see wakeup_pipe.py
-                       ANSWER, ERROR                    in the mail box, or over the pipe if it is too long
-                       EXCEPTION                        the worker ends; all its done words are negative then.
-                                                        Afterwards what main had not collected yet
+                       ANSWER, ERROR                    in the mail box, or over the pipe if too long
+                       EXCEPTION                        the worker ends, and all its done words are FAILED.
+                                                        Followed by results that main has not collected
 
-A reply in the mail box is written before the done word, which makes it visible; one over the pipe is sent
-after that word: main reads the pipe only when it has seen it, and a long reply needs a reader to get through.
+A reply in the mail box is written before the done word, which makes it visible. A reply over the pipe is sent
+after the done word: main reads the pipe only once it has seen the word, and a long reply blocks until read.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from parllel.cages.workers.environment_share import EnvironmentShare
 from parllel.errors import WrongStateError
 from parllel.system.processes.placement import Placement
 
-_WAIT_S = 3600.0  # any time will do: a worker ends with its parent, so no wait is in vain
+_WAIT_S = 3600.0  # arbitrary: a worker is killed when its parent ends, so it may wait for ever
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker needs to know at its start.
+    """Settings of one worker.
 
     Attributes:
-        worker: its number.
-        size: of the control lines.
-        kind, spin_us: of the wait.
+        worker: number of the worker.
+        size: layout of the control lines.
+        kind, spin_us: kind and longest spin of the wait.
         shares: its columns in each group, relative to the cage's first.
-        reset_automatically: as its environments are made.
-        core: to run on; None leaves the choice to the system.
-        others: ids of main's thread and of the workers before this one, whose cores are to be avoided.
+        reset_automatically: the setting of its environments.
+        core: core to pin it to; None leaves the choice to the system.
+        others: ids of main's thread and of the workers before this one, whose cores it avoids.
     """
 
     worker: int
@@ -69,7 +69,7 @@ class WorkerSettings:
 
 
 class SynchronizedWorker:
-    """Serve the environments of one process until it is asked to close or the parent ends."""
+    """Serves the environments of one process until it is asked to close or the parent ends."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class SynchronizedWorker:
         settings: WorkerSettings,
         inherited: Any,
     ) -> None:
-        # Memory in "shared" storage, semaphores and pipes can only be handed over when a process starts.
+        # Shared memory, semaphores and pipes can only be passed when a process starts.
         lines, needs_reset, sleep_slots, wakeup, buffers = inherited
         self._worker = settings.worker
         self._conversation = ChildConversation(connection, buffers)
@@ -97,9 +97,9 @@ class SynchronizedWorker:
         self._placement = Placement(settings.others)
 
     def run(self) -> None:
-        """Follow the commands in their order, having sent the spaces first."""
-        # What is there now stays: the collector need not look at it again and again. It is not asked to
-        # collect first: in a fork it would touch, and so copy, all that the parent has.
+        """Send the spaces, then execute commands in order."""
+        # Existing objects stay alive, so the collector need not scan them again. No collection first: in a
+        # fork that would touch, and so copy, all of the parent's memory.
         gc.freeze()
         try:
             conversation = self._conversation
@@ -108,22 +108,24 @@ class SynchronizedWorker:
             handled, more = 0, True
             while more:
                 go = wait.wait(GO, handled, _WAIT_S)
-                # Main may have started several groups since: `go` is the last command, and all count.
+                # Main may have started several groups since: `go` is the latest command, and none may be
+                # skipped.
                 while more and handled != go:
                     handled, operation, group, row, batch = control.command_after(handled)
-                    # Before any command: a call such as "decorrelate" writes rows of the batch, too.
+                    # Before any command, as calls such as "decorrelate" write rows of the batch too.
                     if batch != self._share.batch:
                         self._share.use_batch(batch)
                     if operation == CALL:
                         more = self._call(handled, row)
                     else:
                         self._share.run(operation, group, row)
-                        # After the last write to the row: main reads it as soon as it sees the number.
+                        # After the last write to the row, as main reads the row as soon as it sees the
+                        # number.
                         self._post_done[group](handled)
-                        # Only now, while the agent acts: nothing waits for what these do.
+                        # While the agent acts; nothing waits for these two.
                         self._share.prepare(group, row)
                         self._placement.check()
-        # SystemExit too, which an environment may raise: main is to hear of every end.
+        # SystemExit too, which an environment may raise: main must learn of every end.
         except BaseException as error:
             self._fail(error)
         self._placement.close()
@@ -131,13 +133,13 @@ class SynchronizedWorker:
             self._share.close()
 
     def _fail(self, error: BaseException) -> None:
-        """Report that this worker does nothing any more, and why.
+        """Report the failure of this worker to main.
 
-        Closing comes afterwards, as that may fail too, or hang.
+        The environments are closed afterwards, as that may also fail or hang.
         """
-        # Before the exception is sent: a long one does not fit into the pipe, and main, waiting for a word,
-        # reads the pipe only once it has seen this. In every line, as it may wait for any of them: of another
-        # group, or of a call, if this failed in a reset ahead of time.
+        # Before the exception is sent: a long one blocks until main reads the pipe, which main does only
+        # after it has seen FAILED. In every line, as main may be waiting for another group or a call, if this
+        # worker failed in a prepared reset.
         for post_done in self._post_done:
             post_done(FAILED)
         self._conversation.fail(error, lambda: self._share.collect(False, True))
@@ -146,29 +148,29 @@ class SynchronizedWorker:
         self._control.report_rows(group, self._worker, rows)
 
     def _read_call(self) -> tuple[str, tuple[Any, ...]]:
-        # Waits: main advances `go` first, and then sends to one worker after the other.
+        # May wait: main advances `go` before it sends the request to one worker after the other.
         request = self._conversation.next_request()
         if request is None:
-            # Raised, so that the environments are closed as after any failure.
+            # Raised so that the environments are closed as after any failure.
             raise EOFError("the main process is gone")
         _, op, args = self._conversation.read_call(request)
         return op, args
 
     def _call(self, number: int, row: int) -> bool:
-        """Answer a call; return whether there will be more commands."""
+        """Answer a call; return False after "close", the last command."""
         op, args = "collect", (row == COLLECT_TRUNCATED, row == COLLECT_AT_ONCE)
         if row == BY_PIPE:
             op, args = self._read_call()
-        # Collected after every batch, so it is worth the quicker pickling where that can be had.
+        # Collected after every batch, so it uses the faster plain pickle where that suffices.
         plain = op == "collect" and self._share.collects_values
-        # After any other failure in a step the environment's state is unknown, so the worker ends.
+        # After any other error in a step the environment's state is unknown, so the worker ends.
         survived = (WrongStateError,) if op == "decorrelate" else (Exception,)
         function = self._share.calls[op]
         reply = self._conversation.reply_to(number, survived, function, *args, plain=plain)
-        # Main waits for the answer to "close" on the pipe alone, as it does with every child.
+        # Main awaits the answer to "close" over the pipe, as with every child.
         mailed = op != "close" and self._control.put_answer(self._worker, reply)
-        # The mail before this word, which makes it visible; the pipe after it, as sending a long reply ends
-        # only when main reads, and main reads once it has seen the word.
+        # After the mail, which it makes visible; before the pipe, as a long reply blocks until main reads it,
+        # which it does only after it has seen the word.
         self._post_done[-1](number)
         if not mailed:
             self._conversation.send(reply)
@@ -182,7 +184,7 @@ def serve(
     inherited: Any = None,
 ) -> None:
     """Run a worker; the target of the child process."""
-    # Before the environments are made, whose threads inherit the core.
+    # Before the environments are made, so that their threads inherit the core.
     if settings.core is not None and hasattr(os, "sched_setaffinity"):
         try:
             os.sched_setaffinity(0, {settings.core})

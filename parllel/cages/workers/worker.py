@@ -1,4 +1,4 @@
-"""What runs in the process of a ProcessCage.
+"""Worker process of a ProcessCage.
 
     parent -> worker   ROW, number, operation, row, batch      steps and resets of bound rows: no pickling
                        CALL, number, (op, arguments)           everything else, buffers by name
@@ -6,8 +6,8 @@
                        ANSWER, ERROR, EXCEPTION                as in every conversation
     batch, in shared memory   read: actions of row t.  written: rows t and t + 1, from a request to its reply
 
-It does what a worker of a SynchronizedProcessCage does with its share, for a share of one environment. After
-an EXCEPTION it hands over the episodes and final observations that the parent had not asked for yet.
+Uses the same EnvironmentShare as a worker of a SynchronizedProcessCage, with a single environment. After an
+EXCEPTION it sends the episodes and final observations that the parent has not collected.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from parllel.errors import WrongStateError
 from parllel.types import State
 
 ROW = b"R"
-# "<": without gaps, and alike in both processes; they begin with HEAD, as every message with a number does.
+# "<": without padding, the same in both processes. They begin with HEAD, like every message with a number.
 ROW_REQUEST = struct.Struct("<ciBiI")  # ROW, number, operation as in control.py, row, batch
-ROW_REPLY = struct.Struct("<ci??")  # ROW, number, needs_reset, whether there is anything to collect
+ROW_REPLY = struct.Struct("<ci??")  # ROW, number, needs_reset, whether there are results to collect
 _PLAIN = ("step", "random_step", "reset")
 _STEP_CALLS = (*_PLAIN, "decorrelate")
 
 
 class Worker:
-    """Serve one environment over a connection until it is asked to close or the pipe hangs up."""
+    """Serves one environment over a connection until it is asked to close or the pipe hangs up."""
 
     def __init__(
         self, connection: Connection, make: Callable[[], RowEnvironments], inherited: Any
     ) -> None:
         self._conversation = ChildConversation(connection, inherited)
         self._envs = envs = make()
-        # Of an environment that was made by a function, as here, and so is stepped by itself.
+        # A list of factories always gives Environments, which are stepped one by one.
         assert isinstance(envs, Environments)
         self._stepper = envs.stepper
         self._share = share = EnvironmentShare(
             [lambda: envs],
             [slice(0, 1)],
             np.ones(1, bool),
-            reset_automatically=True,  # so the share's own flags stay as they are: replies bring this one's
+            reset_automatically=True,  # the share's flags are unused: replies carry the environment's own
             after_row=lambda group, rows: None,
         )
         self._calls: dict[str, Callable[..., Any]] = {
@@ -66,18 +66,18 @@ class Worker:
             self._calls[op] = partial(self._plain, op)
 
     def run(self) -> None:
-        """Answer requests, having sent the spaces first."""
+        """Send the spaces, then answer requests."""
         conversation = self._conversation
         try:
             conversation.send(conversation.answer(FIRST_WORDS, self._envs.spaces))
             more = True
             while more and (request := conversation.next_request()) is not None:
                 more = self._row(request) if request[:1] == ROW else self._call(request)
-        # SystemExit too, which an environment may raise. Reported before anything is closed, as that may
-        # fail too, or hang.
+        # SystemExit too, which an environment may raise. Reported before anything is closed, as closing may
+        # also fail or hang.
         except BaseException as error:
             conversation.fail(error, lambda: self._share.collect(False, True))
-        # After "close" this does nothing; after a failure its reason has been sent.
+        # After "close" there is nothing left to close; after a failure the error has been sent.
         with contextlib.suppress(Exception):
             self._share.close()
 
@@ -87,35 +87,35 @@ class Worker:
         try:
             self._use_batch(batch)
             self._share.run(operation, 0, t)
-        # Raised before the environment did anything, so all goes on. After any other error its state is
-        # unknown, and the worker ends.
+        # Raised before the environment did anything, so the worker continues. After any other error the
+        # environment's state is unknown, and the worker ends.
         except WrongStateError as error:
             conversation.send(conversation.error(number, error))
             return True
-        # After the last write to the row, which the parent reads as soon as it has this.
+        # After the last write to the row, which the parent reads as soon as it has this reply.
         conversation.send(
             ROW_REPLY.pack(
                 ROW, number, bool(envs.needs_reset[0]), envs.has_completed or envs.has_final
             )
         )
-        # After the reply: the parent goes on, and need not wait while an ended environment is reset.
+        # After the reply, so that the parent does not wait while an ended environment is reset.
         envs.prepare(t)
         return True
 
     def _call(self, request: bytes) -> bool:
-        """Answer a call; return whether there will be more requests."""
+        """Answer a call; return False after "close", the last request."""
         conversation = self._conversation
         number, op, args = conversation.read_call(request)
-        # After any other failure in a step the environment's state is unknown, so the worker ends.
+        # After any other error in a step the environment's state is unknown, so the worker ends.
         survived = (WrongStateError,) if op in _STEP_CALLS else (Exception,)
-        # Apart from the step: an action that does not fit is refused, and the environment is as it was.
+        # Converted before the step: a wrong action is refused, and the environment is unchanged.
         try:
             if op == "step":
                 args = (args[0], plain_action(self._envs.spaces, args[1]))
         except Exception as error:
             conversation.send(conversation.error(number, error))
         else:
-            # Collected after most batches, so it is worth the quicker pickling where that can be had.
+            # Collected after most batches, so it uses the faster plain pickle where that suffices.
             plain = op == "collect" and self._share.collects_values
             function = self._calls[op]
             reply = conversation.reply_to(number, survived, function, *args, plain=plain)
@@ -123,8 +123,8 @@ class Worker:
         return op != "close"
 
     def _use_batch(self, number: int) -> None:
-        """Change to the batch that a request is for."""
-        # Every request says which: the parent sends nothing when the batch changes.
+        """Switch to the batch of a request."""
+        # Every request carries its number; the parent sends nothing when the batch changes.
         if number != self._share.batch:
             self._share.use_batch(number)
 
@@ -137,7 +137,7 @@ class Worker:
         return bool(self._envs.needs_reset[0])
 
     def _plain(self, op: str, outs: dict[str, Any], *args: Any) -> tuple[StepResult, bool]:
-        # In one answer: asking for the flag would be a second way there and back for each step.
+        # In one answer: asking for the flag separately would cost a second round trip per step.
         result = take_plain(self._stepper, op, outs, *args)
         return result, bool(self._envs.needs_reset[0])
 

@@ -1,12 +1,12 @@
-"""What acts for the environments of a cage where they are, so that a batch needs no signal on the way.
+"""Policies that act in the environments' processes, so that a whole batch needs no signals in between.
 
     main                               worker, for each group
-    set_policy(make) ----------------> make_policy(make): an object of its own
+    set_policy(make) ----------------> make_policy(make): a separate policy
     use_batch(k), with a command ----> the function that `rebind_policy` returned
     start_rollout(T) ----------------> start_batch(), then for each t: step(t) writes action row t,
                                        the environments step and write observation row t + 1
 
-Then no process waits for another until its rows are full.
+No process waits for another until all its rows are filled.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from parllel.buffers.tree import buffer_arrays
 
 
 class WorkerPolicy(Protocol):
-    """Act for some columns of a batch.
+    """Acts for some columns of a batch.
 
-    Made in the process that steps them, one object for each group. A cage knows nothing else of it: where
-    parameters and noise come from is between it and what made it.
+    Made in the process that steps them, one per group. The cage uses only this interface; how a policy
+    obtains parameters and noise is up to its maker.
 
-    A policy may have a method `use_batch(number)`, which is then called in place of `bind` where another
-    batch of a buffer that holds several becomes the current one.
+    A policy may have a method `use_batch(number)`, which is then called instead of `bind` when the current
+    batch of a buffer with several batches changes.
     """
 
     def bind(self, samples: Samples, columns: slice) -> None:
-        """Take the batch, whose memory all processes share, and the columns to act for."""
+        """Bind to the batch, in shared memory, and to the columns to act for."""
 
     def start_batch(self) -> None:
-        """Prepare for row 0: what the main process wrote before the rollout is there."""
+        """Prepare for row 0. Everything that the main process wrote before the rollout is visible."""
 
     def step(self, t: int) -> None:
-        """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+        """Read `agent.observation[t, columns]`, and write the action and agent_info of that row."""
 
 
 def rebind_policy(policy: WorkerPolicy, samples: Samples, columns: slice) -> Callable[[int], None]:
-    """Return a function that switches a policy to another batch of the samples that it is bound to."""
-    # Looked up once, as `use_batch` runs while main waits for the first row of a batch.
+    """Return a function that switches a policy to another batch of its bound samples."""
+    # Looked up once: `use_batch` runs while main waits for the first row of a batch.
     arrays = moving(buffer_arrays(samples))
 
     def use_batch(number: int) -> None:
-        for array in arrays:  # only main has rotated them, so this process has to follow
+        for array in arrays:  # rotated only in main, so this process must follow
             array.block.show(number)
         if follows_batches(policy):
             policy.use_batch(number)  # type: ignore[attr-defined]
@@ -55,14 +55,14 @@ def rebind_policy(policy: WorkerPolicy, samples: Samples, columns: slice) -> Cal
     return use_batch
 
 
-# Pickled by cloudpickle, with the buffers that it holds by name.
+# Pickled by cloudpickle; buffers that it holds are pickled by name.
 MakePolicy: TypeAlias = Callable[[], WorkerPolicy]
 
 
 def make_policy(make: MakePolicy) -> WorkerPolicy:
-    """Return a policy; TypeError unless it looks like one."""
+    """Make a policy. Raises TypeError if it lacks a method of WorkerPolicy."""
     policy = make()
-    # In the worker at once, rather than by an AttributeError in the middle of a rollout.
+    # Checked now rather than by an AttributeError in the middle of a rollout.
     missing = [name for name in ("bind", "start_batch", "step") if not hasattr(policy, name)]
     if missing:
         raise TypeError(

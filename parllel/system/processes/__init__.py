@@ -1,15 +1,15 @@
-"""Start child processes, watch them, and end them with everything that they have started.
+"""Child processes: started, watched, and ended together with everything that they have started.
 
     parent                                               child
     Child       start, exchange messages, end      <-->  in_child: set up, run the target
     Channel     messages over one pipe             <-->  Channel, or a plain Connection
-    liveness    hold a pipe open                    -->  die when it hangs up
+    liveness    holds a pipe open                   -->  dies when it hangs up
     ForkServer  ask for a fork, read the exit code <-->  in_fork_server: end what children leave behind
-    Confinement namespaces, Landlock    -->  entered before code of others runs in the child
-    Program     a foreign command line      <-->  in_program: guards that outlast exec; lines both ways
+    Confinement namespaces, Landlock                -->  entered before untrusted code runs in the child
+    Program     a foreign command line             <-->  in_program: guards that outlast exec; lines both ways
     orphans     find and kill what remains, by process_table (/proc)
 
-`WatchedProcess` is the part of `Child` that also serves programs which are not Python.
+`WatchedProcess` is the common base of `Child` and `Program`.
 """
 
 from parllel.system.processes.exceptions import raise_packed

@@ -1,4 +1,4 @@
-"""A child process that runs a function of ours, spoken to over a pipe.
+"""Child process that runs a Python function, connected by a pipe.
 
     parent                                        child
     Child(target, args) --- start --------------> run_child
@@ -8,8 +8,8 @@
                         ------- liveness pipe hangs up -----> killed with its process group
     (how it is watched and ended: watched_process.py)
 
-The parent closes its copy of the child's end of the pipe and waits on the child's process descriptor as
-well, so it notices a death at once even while a grandchild still holds the pipe.
+The parent closes its copy of the child's end of the pipe and also waits on the child's process descriptor, so
+it notices a death immediately even while a grandchild still holds the pipe.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from parllel.system.processes.liveness import liveness_connection
 from parllel.system.processes.pipe_end import PipeEnd
 from parllel.system.processes.watched_process import StartedProcess, WatchedProcess
 
-# The parent's ends of all pipes, for a fork to close: with a copy of them a child would keep a sibling's pipe
-# open, which then would not hang up with the parent.
+# The parent's ends of all pipes. A fork closes its copies, which would keep a sibling's pipe open after the
+# parent's end.
 _our_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
@@ -51,23 +51,23 @@ class Child(WatchedProcess):
     """One child process that runs `target(connection, *args)`.
 
     Args:
-        target, args: travel by cloudpickle, so lambdas and classes of a notebook work.
-        inherited: objects handed over as multiprocessing does at the start of a process (arrays in
-            shared memory); the target gets them as a keyword argument of that name if given.
-        name: what error messages call the child.
+        target, args: pickled by cloudpickle, so lambdas and classes of a notebook work.
+        inherited: objects that multiprocessing can pass only when a process starts (arrays in shared
+            memory); if given, the target receives them as the keyword argument `inherited`.
+        name: name of the child, for messages.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
-        start_timeout_s: how long the fork server may take to start it, once it has started another; and how
-            long it may take to read what it is to run.
-        environment: all the variables that the child is to have, where it has a fork server; default those
-            of this process.
-        confinement: keeps the child from processes and files outside, Linux only.
+        start_timeout_s: time limit for the fork server to start the child, once it has started another; and
+            for the child to read its target.
+        environment: all environment variables of the child, if started by the fork server; default those of
+            this process.
+        confinement: isolates the child from outside processes and files, Linux only.
 
     Raises:
         ValueError: for a start method that the platform does not have.
-        OSError: if a limit of open files, processes or memory is reached; says which.
-        WorkerTimeoutError, WorkerDiedError: if the fork server does not answer in time, or ended.
+        OSError: if a limit of open files, processes or memory is reached; names the limit.
+        WorkerTimeoutError, WorkerDiedError: if the fork server does not answer in time, or has ended.
 
-    `end()` is idempotent, is called at interpreter exit, and leaves no process of the child's group.
+    `end()` is idempotent, runs at interpreter exit, and leaves no process of the child's group.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Child(WatchedProcess):
         confinement: Confinement | None = None,
     ) -> None:
         self.start_method = check_start_method(start_method)
-        # Counted now, for the message of a time-out: a lock that one of them holds stays locked in a fork.
+        # Counted for the message of a time-out: a lock held by another thread stays locked in a fork.
         self._threads = _other_threads() if self.start_method == "fork" else 0
-        # By cloudpickle, as multiprocessing's own pickling takes no lambdas nor classes of a notebook.
+        # With cloudpickle, as multiprocessing cannot pickle lambdas or classes of a notebook.
         payload, mark = cloudpickle.dumps((target, args)), secrets.token_hex(16)
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
@@ -99,23 +99,23 @@ class Child(WatchedProcess):
                 )
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
-        # `run_child` ends what the target has started before it leaves with code 0.
+        # ends_descendants: `run_child` ends what the target has started before it exits with code 0.
         super().__init__(process, name=name, mark=mark, ends_descendants=True)
-        # With the process as well as the pipe, which a grandchild may hold open after the child's death.
+        # Watches the process besides the pipe, which a grandchild may hold open after the child's death.
         self._channel = PipeEnd(self.connection, self.sentinel)
         self._hand_over(payload, start_timeout_s)
 
     def _hand_over(self, payload: bytes, timeout_s: float) -> None:
-        """Send what to run; by this pipe, as multiprocessing's own would be waited for without a limit."""
+        """Send the target over our pipe, as multiprocessing would wait for its own without a time limit."""
         try:
             self._channel.write(payload, timeout_s)
         except TimeoutError:
             self.kill()
             raise WorkerTimeoutError(
-                f"{self.name}: process {self.pid} did not take what it is to run within {timeout_s:g} s"
+                f"{self.name}: process {self.pid} did not accept its target within {timeout_s:g} s"
             ) from None
         except (BrokenPipeError, ConnectionResetError):
-            return  # it has ended, which the first request reports
+            return  # it has ended; the first request reports that
         except BaseException:
             self.kill()
             raise
@@ -127,8 +127,8 @@ class Child(WatchedProcess):
 
         Raises:
             ClosedError: after `end()`.
-            WorkerTimeoutError: if the child did not take it in `timeout_s`.
-            WorkerDiedError: if the child is gone. A reply that it left behind can still be received.
+            WorkerTimeoutError: if the child did not accept it within `timeout_s`.
+            WorkerDiedError: if the child has ended. A reply that it sent before can still be received.
         """
         self.check_open()
         try:
@@ -139,13 +139,13 @@ class Child(WatchedProcess):
             raise self.death_error("before it took the next request") from None
 
     def send_handles(self, sends: Sequence[Callable[[], None]], timeout_s: float) -> None:
-        """Call what sends descriptors over `connection`, each once there is room for it.
+        """Call functions that send descriptors over `connection`, each once there is room for it.
 
         Raises: as `send_bytes`.
         """
         self.check_open()
         try:
-            # Each of them, as `send_handle` blocks in the system while the pipe is full.
+            # Room is awaited for each, as `send_handle` blocks in the kernel while the pipe is full.
             for send in sends:
                 self._channel.await_room(timeout_s)
                 send()
@@ -157,22 +157,23 @@ class Child(WatchedProcess):
     def receive(self, timeout_s: float, doing: str) -> bytes:
         """Return the next reply.
 
-        doing: what the child was asked to do, for messages.
+        doing: the child's current task, for messages.
 
         Raises:
-            WorkerTimeoutError: if nothing came in `timeout_s`.
+            WorkerTimeoutError: if nothing arrived within `timeout_s`.
             WorkerDiedError: if the child died without a reply.
-            Exception: what the child raised, as itself.
+            Exception: the child's exception, with its original type.
         """
         self.check_open()
         try:
             message = self._channel.read(timeout_s)
         except TimeoutError:
             raise self.late_error(timeout_s, doing) from None
-        # Only once the pipe is empty: what the child sent before its death has been returned by then.
+        # Raised only once the pipe is empty, after all messages sent before the death.
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise self.death_error(doing) from None
-        # Even of an earlier request, or of none: a child may fail at any time, and the next read reports it.
+        # It may belong to an earlier request or to none: a child may fail at any time, and the next read
+        # reports it.
         if message[:1] == EXCEPTION:
             raise_packed(message[1:], f"{self.name}, process {self.pid}, {doing}")
         return message
@@ -180,13 +181,13 @@ class Child(WatchedProcess):
     def receive_handles(
         self, receive: Callable[[Callable[[], None]], None], timeout_s: float, doing: str
     ) -> None:
-        """Call what reads descriptors from `connection`; it calls what it is given before each of them.
+        """Call a function that reads descriptors from `connection`, calling its argument before each.
 
-        Raises: as `receive` does, where one would be waited for too long, or in vain.
+        Raises: as `receive`, if a descriptor does not arrive in time or the child died.
         """
         self.check_open()
         try:
-            # `recv_handle` itself waits without an end, and would not notice a death.
+            # `recv_handle` itself has no time-out, and does not notice a death.
             receive(lambda: self._channel.await_bytes(timeout_s))
         except TimeoutError:
             raise self.late_error(timeout_s, doing) from None
@@ -194,37 +195,38 @@ class Child(WatchedProcess):
             raise self.death_error(doing) from None
 
     def poll(self) -> bool:
-        """Return at once whether a reply is there (or the child is dead)."""
+        """Return without waiting whether there is a reply or the child has died."""
         self.check_open()
         return self._channel.poll()
 
     def handles(self) -> Sequence[Connection | int]:
-        """Return what is ready when `poll` returns True; empty if it does so for another reason."""
+        """Return handles that become ready when `poll` becomes True; empty if bytes were read ahead."""
         return self._channel.handles()
 
     def _not_taken(self, timeout_s: float) -> WorkerTimeoutError:
         return WorkerTimeoutError(
-            f"{self.name}: process {self.pid} did not take a request within {timeout_s:g} s"
+            f"{self.name}: process {self.pid} did not accept a request within {timeout_s:g} s"
         )
 
     def late_error(self, timeout_s: float, doing: str) -> WorkerTimeoutError:
-        """Return what to raise when no reply came in time."""
+        """Build the error for a reply that timed out."""
         return WorkerTimeoutError(
             f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
             f"{self._fork_text()}"
         )
 
     def death_error(self, doing: str) -> WorkerDiedError:
-        """Return what to raise when the process has ended, or has closed its end of the pipe."""
+        """Build the error for a process that has ended or closed its end of the pipe."""
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
 
     def _fork_text(self) -> str:
-        """Return what may hang a child that is a fork; nothing for others."""
+        """Explain why a forked child may hang; empty for other start methods."""
         if not self._threads:
             return ""
         return (
-            f"; it was forked beside {self._threads} other threads, which a fork lacks: it hangs at a lock "
-            'that one of them held, or in a library that waits for them; rerun with start_method="forkserver"'
+            f"; it was forked while {self._threads} other threads ran, which a fork lacks: it may hang at a "
+            "lock that one of them held, or in a library that waits for them; rerun with "
+            'start_method="forkserver"'
         )
 
     # ------------------------------------------------------------------ ending
@@ -232,7 +234,8 @@ class Child(WatchedProcess):
     def end(self, grace_s: float = 2.0) -> None:
         """End the process as `WatchedProcess.end` does, and close the pipe."""
         try:
-            # The pipe stays open until then: closing it would stop a child that is still writing its answer.
+            # The pipe stays open until then, as closing it would break a child that is still writing its
+            # answer.
             super().end(grace_s)
         finally:
             self.connection.close()
@@ -247,14 +250,15 @@ def _start(
     confinement: Confinement | None,
 ) -> tuple[StartedProcess, Connection]:
     """Start the process; return it and our end of the pipe."""
-    # Duplex, which on POSIX systems is a pair of sockets: only these pass descriptors.
+    # Duplex, which on POSIX is a socket pair: only sockets can pass descriptors.
     mine, theirs = multiprocessing.Pipe(duplex=True)
     # Registered before the start: a fork copies our end of the pipe, and the child closes it.
     _our_ends.add(mine)
     liveness = None
     try:
         liveness = liveness_connection()
-        # The fork server was started earlier: it has the variables of that time, and not the caller's.
+        # The fork server has the variables of the time at which it was started, so the child gets the current
+        # ones.
         environ = None
         if method == "forkserver":
             environ = unchanged_environment(timeout_s) if environment is None else dict(environment)
@@ -268,7 +272,7 @@ def _start(
         mine.close()
         raise
     finally:
-        # With a copy of the child's end in this process the pipe would not hang up when the child closes its.
+        # With a copy of the child's end here, the pipe would not hang up when the child ends.
         theirs.close()
         if liveness is not None:
             liveness.close()
@@ -276,15 +280,15 @@ def _start(
 
 
 def _other_threads() -> int:
-    """Return how many threads this process has besides this one, those of native libraries included."""
-    # From the system where it can be had: Python does not know the threads that native libraries start.
+    """Return the number of other threads of this process, including those of native libraries."""
+    # From the system if possible, as Python does not know threads that native libraries start.
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/task")) - 1
     return threading.active_count() - 1
 
 
 def _forget_in_child() -> None:
-    """Close the parent's ends of our siblings' pipes, which a fork copied."""
+    """Close a fork's copies of the parent's ends of other children's pipes."""
     for connection in list(_our_ends):
         with contextlib.suppress(OSError):
             connection.close()

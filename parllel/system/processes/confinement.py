@@ -1,12 +1,12 @@
-"""Confine a child process by what Linux offers without root, before any code of others runs in it.
+"""Confinement of a child process on Linux without root, before any untrusted code runs in it.
 
-    fork server -> stand-in               outside of the namespaces: passes on how the inner process ends
-                   +-- init               process 1 inside: collects orphans; its end kills all that is inside
+    fork server -> stand-in               outside the namespaces: exits as the inner process does
+                   +-- init               process 1 inside: collects orphans; its end kills everything inside
                    +-- inner process      process 2 inside: mounts /proc, drops capabilities, enters Landlock,
-                                          and goes on as the child
+                                          and continues as the child
 
-Without namespaces there is one process, as for any other child. All of it is in one process group, which the
-kernel kills with the parent.
+Without namespaces there is one process, as for any other child. All processes are in one process group, which
+the kernel kills with the parent.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ from dataclasses import dataclass
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
-_CAPABILITIES = struct.pack("=Ii", 0x20080522, 0), bytes(24)  # version 3, this thread; none of them
+_CAPABILITIES = (
+    struct.pack("=Ii", 0x20080522, 0),
+    bytes(24),
+)  # version 3, this thread; no capabilities
 # The same numbers on all architectures. C libraries have no functions for them.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
 _WRITE_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
 _CHANGE_FOLDER = sum(1 << bit for bit in range(4, 13))  # make and remove entries of all kinds
 _SCOPE_SIGNAL = 2
-LANDLOCK_SIGNALS = 6  # of Landlock: the first that keeps signals inside
+LANDLOCK_SIGNALS = 6  # first version of Landlock that blocks signals to the outside
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What confines a child; each part takes effect where it is given.
+    """Restrictions of a child process; each is optional.
 
     Attributes:
-        namespaces: whether the child has user, process and mount namespaces of its own.
-        landlock: version of Landlock to use, of `landlock_version`; 0 for none.
-        writable: folders and files below which it may write; read only by Landlock.
+        namespaces: whether the child gets separate user, process and mount namespaces.
+        landlock: version of Landlock to use, at most `landlock_version()`; 0 for none.
+        writable: folders and files that it may write; used only by Landlock.
 
-    A child that is confined gains no privileges by executing a program, has no capabilities, and leaves no
-    core dumps.
+    A confined child gains no privileges by executing a program, has no capabilities, and leaves no core
+    dumps.
     """
 
     namespaces: bool = False
@@ -52,11 +55,12 @@ class Confinement:
     writable: tuple[str, ...] = ()
 
     def enter(self, kept: Sequence[int] = ()) -> None:
-        """Confine this process, which must have a single thread, for good.
+        """Confine this process, which must have a single thread, irrevocably.
 
-        kept: descriptors that a process outside of the namespaces keeps open.
+        kept: descriptors that the stand-in process outside the namespaces keeps open.
 
-        With namespaces this returns in another process; the first one waits for its end, and ends as it does.
+        With namespaces this returns in a different process; the calling one waits for its end and exits
+        alike.
 
         Raises:
             OSError: if the system refuses; names the call.
@@ -75,7 +79,7 @@ class Confinement:
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock that the kernel has; 0 for none."""
+    """Return the kernel's version of Landlock; 0 for none."""
     if not sys.platform.startswith("linux"):
         return 0
     with contextlib.suppress(OSError):
@@ -84,9 +88,9 @@ def landlock_version() -> int:
 
 
 def hide_from_others() -> bool:
-    """Keep processes of the same user from this one's memory and variables; return whether that worked.
+    """Hide this process's memory and variables from processes of the same user; return whether it worked.
 
-    Linux only. Root may look all the same.
+    Linux only. Root still has access.
     """
     with contextlib.suppress(OSError, AttributeError):
         _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -100,7 +104,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _call(name: str, *arguments: object) -> int:
-    # As wide as a register: the C library may read all of it.
+    # As wide as a register, of which the C library may read every bit.
     wide = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result = int(getattr(_libc(), name)(*wide))
     if result < 0:
@@ -113,10 +117,10 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def _enter_namespaces(kept: Sequence[int]) -> None:
-    """Go on in new namespaces, in a grandchild of the caller's parent."""
+    """Continue in new namespaces, in a grandchild of the caller's parent."""
     user, group = os.geteuid(), os.getegid()
     _call("unshare", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS)
-    # Inside it is the same user, so that the files of that user are its own.
+    # Mapped to the same user inside, so that the user's files remain its own.
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -124,7 +128,7 @@ def _enter_namespaces(kept: Sequence[int]) -> None:
     ):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-    # A process that does nothing else: the system protects process 1 from signals, also from its own.
+    # A separate process for init, as the kernel shields process 1 from signals, even its own.
     init = os.fork()
     if init == 0:
         _collect_orphans()
@@ -134,12 +138,12 @@ def _enter_namespaces(kept: Sequence[int]) -> None:
 
 
 def _collect_orphans() -> None:
-    """Be process 1 of the namespace; never returns."""
+    """Run as process 1 of the namespace; never returns."""
     try:
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
         _drop_capabilities()
-        # Pipes must hang up when the inner process ends.
+        # Closed, so that pipes hang up when the inner process ends.
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         while True:
@@ -152,7 +156,7 @@ def _collect_orphans() -> None:
 
 
 def _stand_in_for(inner: int, init: int, kept: Sequence[int]) -> None:
-    """Wait for the end of the inner process, end all else inside, and end as it did; never returns."""
+    """Wait for the inner process, end everything else inside, and exit as it did; never returns."""
     code = 1
     try:
         last = 3
@@ -162,10 +166,10 @@ def _stand_in_for(inner: int, init: int, kept: Sequence[int]) -> None:
         os.closerange(last, os.sysconf("SC_OPEN_MAX"))
         code = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
         os.kill(init, signal.SIGKILL)
-        # It ends after all others inside have ended.
+        # It ends only after all other processes inside have ended.
         os.waitpid(init, 0)
         if code < 0:
-            with contextlib.suppress(OSError):  # of SIGKILL, which needs no default
+            with contextlib.suppress(OSError):  # SIGKILL's action cannot be set, and need not be
                 signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
     finally:
@@ -173,7 +177,7 @@ def _stand_in_for(inner: int, init: int, kept: Sequence[int]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Give up all privileges of root; by `no_new_privs` no program brings them back."""
+    """Drop all capabilities; with `no_new_privs` no program can regain them."""
     _call("capset", *_CAPABILITIES)
 
 

@@ -1,9 +1,9 @@
-"""Carry an exception from a child to its parent.
+"""Transfer of an exception from a child to its parent.
 
     child    pack_exception ---- one message of some 144 KiB at most ----> raise_packed    parent
 
-The child may fail while the parent is busy or already gone, so its message must fit into an empty pipe:
-otherwise the child would block on a write that no process reads. Hence the limits on all sizes.
+The child may fail while the parent is busy or has ended, so its message must fit into an empty pipe:
+otherwise the child would block on a write that nobody reads. Hence the limits on all sizes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from parllel.errors import WorkerError, WorkerTracebackError, add_note, notes_of
 
 MAX_BYTES = 2**16  # limit for the pickled exception, and for the text of its traceback
 _SUMMARY_BYTES = 2**14
-# Limits within an exception that is shortened: all its arguments, each note, all its attributes. They sum up
-# to less than MAX_BYTES, which leaves room for what pickle adds.
+# Limits within a shortened exception: all arguments, each note, all attributes. Their sum is below MAX_BYTES,
+# which leaves room for pickle's overhead.
 _ARGUMENT_BYTES, _ATTRIBUTE_BYTES, _ATTRIBUTES_BYTES = 3 * 2**14, 2**11, 2**13
 
 
 def pack_exception(error: BaseException) -> bytes:
-    """Return `error` and its traceback as bytes for `raise_packed`.
+    """Pack an exception and its traceback for `raise_packed`.
 
-    Texts of more than 64 KiB lose their middle; larger arguments become their `repr`. An exception that
-    cannot be pickled is replaced by a WorkerError that names its type.
+    Texts of more than 64 KiB lose their middle, and larger arguments are replaced by their `repr`. An
+    exception that cannot be pickled is replaced by a WorkerError that names its type.
     """
-    # As text, since traceback objects cannot be pickled, and before the exception is changed.
+    # As text, since traceback objects cannot be pickled; first, before the exception is changed.
     text = cut(_traceback(error), MAX_BYTES)
     summary = cut(_summary(error), _SUMMARY_BYTES)
     # The most faithful first; the last one always works.
@@ -46,20 +46,20 @@ def pack_exception(error: BaseException) -> bytes:
         with contextlib.suppress(Exception):
             carried = candidate()
             packed = cloudpickle.dumps((carried.with_traceback(None), _arguments(carried)))
-            # Rebuild it here to find out: an exception whose constructor takes other arguments than
-            # `args` pickles well and fails only at the other end.
+            # Unpickled here as a test: an exception whose constructor takes other arguments than `args`
+            # can be pickled, and fails only at the other end.
             if len(packed) <= MAX_BYTES and type(_rebuilt(packed)) is type(carried):
-                # Packed on its own, so that the parent still gets the texts if it lacks the class.
+                # Pickled separately, so that the parent still gets the texts if it lacks the class.
                 return pickle.dumps((packed, summary, text))
     raise AssertionError("a WorkerError can always be pickled")
 
 
 def cut(text: str, max_bytes: int) -> str:
-    """Cut a text to at most `max_bytes` bytes of UTF-8, keeping its beginning and its end."""
+    """Shorten a text to at most `max_bytes` bytes of UTF-8, keeping beginning and end."""
     if len(text) <= max_bytes and len(_encoded(text)) <= max_bytes:
         return text
-    half = max_bytes // 2 - 32  # leaves room for the line that says how much is missing
-    # Cut by character before encoding: a message may have a hundred megabytes.
+    half = max_bytes // 2 - 32  # leaves room for the line about omitted characters
+    # Cut before encoding, as a message may have a hundred megabytes.
     head = _encoded(text[:half])[:half].decode("utf-8", "ignore")
     tail = _encoded(text[-half:])[-half:].decode("utf-8", "ignore")
     n_left_out = len(text) - len(head) - len(tail)
@@ -67,7 +67,7 @@ def cut(text: str, max_bytes: int) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    # Messages may hold lone surrogates (of file names), which strict UTF-8 refuses.
+    # Messages may contain lone surrogates from file names, which strict UTF-8 refuses.
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -82,14 +82,14 @@ def _traceback(error: BaseException) -> str:
 
 
 def _shortened(error: BaseException) -> BaseException:
-    """Return a copy of the same class, with long arguments cut and large attributes left out.
+    """Return a copy of the same class, with long arguments shortened and large attributes left out.
 
-    Raises what pickling raises: an attribute that cannot be pickled must not vanish silently.
+    Raises pickling errors: an attribute that cannot be pickled must not vanish silently.
     """
-    reduced: Any = error.__reduce__()  # has what `args` lacks, such as the file of an OSError
+    reduced: Any = error.__reduce__()  # includes what `args` lacks, such as the file of an OSError
     most = _ARGUMENT_BYTES // max(len(reduced[1]), 1)
     args = [_shortened_value(arg, most) for arg in reduced[1]]
-    # Without `__init__`, which may take other arguments, or compute the message from them once more.
+    # Without `__init__`, which may take other arguments, or format the message a second time.
     copy: BaseException = type(error).__new__(type(error), *args)
     if _arguments(error) is not None:
         copy.args = tuple(args)
@@ -111,7 +111,7 @@ def _shortened_value(value: Any, max_bytes: int) -> Any:
         return value[:max_bytes]
     if _size(value) <= max_bytes:
         return value
-    # reprlib abbreviates containers without rendering all of them first.
+    # reprlib abbreviates containers without formatting all their elements.
     short = reprlib.Repr()
     short.maxother = 1000
     return cut(short.repr(value), max_bytes)
@@ -122,7 +122,7 @@ def _size(value: Any) -> int:
 
 
 def _arguments(error: BaseException) -> tuple[Any, ...] | None:
-    """Return the `args` to restore after unpickling; None if the class defines how it is pickled."""
+    """Return the `args` to restore after unpickling; None if the class customises pickling."""
     cls = type(error)
     plain = cls.__reduce__ is BaseException.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
     return error.args if plain else None
@@ -131,8 +131,8 @@ def _arguments(error: BaseException) -> tuple[Any, ...] | None:
 def _rebuilt(packed: bytes) -> BaseException:
     error: BaseException
     error, args = pickle.loads(packed)
-    # Unpickling calls the constructor with the finished message. One that builds its message from its
-    # arguments, as in `super().__init__(f"failed with code {code}")`, would then wrap it a second time.
+    # Unpickling calls the constructor with the final message. A constructor that formats its arguments, as in
+    # `super().__init__(f"failed with code {code}")`, would format it a second time.
     if args is not None:
         error.args = args
     return error
@@ -147,18 +147,18 @@ def _summary(error: BaseException) -> str:
 
 
 def raise_packed(packed: bytes, where: str) -> Any:
-    """Raise the exception that `pack_exception` packed, with the child's traceback as its cause.
+    """Raise an exception packed by `pack_exception`, with the child's traceback as its cause.
 
-    where: names the child and what it was doing; part of the cause, and added as a note.
+    where: names the child and its task; part of the cause, and added as a note.
     """
     inner, summary, text = pickle.loads(packed)
     try:
         error = _rebuilt(inner)
     except Exception as problem:
-        # The child imported its class from a module that this process lacks.
+        # The class is defined in a module that this process lacks.
         error = WorkerError(f"{summary} (which cannot be loaded here: {problem})")
     if not isinstance(error, Exception):
-        # The SystemExit or KeyboardInterrupt of a child must not end the parent.
+        # A child's SystemExit or KeyboardInterrupt must not end the parent.
         error = WorkerError(f"{where}: {type(error).__name__}: {error}")
     add_note(error, f"in {where}")
     raise error from WorkerTracebackError(f"{where}; traceback of the child:\n\n{text}")

@@ -1,4 +1,4 @@
-"""Run a private instance of multiprocessing's fork server, with time-outs and without files.
+"""Private instance of multiprocessing's fork server, with time-outs and without files.
 
     parent                                          server                  child
     connect -- descriptors, over a socket -------->  fork --------------->  starts
@@ -6,9 +6,9 @@
             <- its exit code, over the same pipe --  waits for it <-------  ends
     "alive" pipe hangs up with the parent -------->  exits
 
-The server has imported numpy and gymnasium and nothing of the user's. To multiprocessing's ForkServer, which
-does the work, this adds time-outs for a server that is stopped, a socket whose path is short enough wherever
-TMPDIR is, and a socket without a name, so that no file remains when the parent is killed.
+The server has imported numpy and gymnasium, and none of the user's modules. Over multiprocessing's
+ForkServer, which does the work, this adds time-outs for a server that is stopped, a socket path that is short
+enough for any TMPDIR, and a socket without a name, so that no file remains when the parent is killed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.system.counted_time import SLICE_S, counted_s
 from parllel.system.limits import limits_text
 
-START_S = 60.0  # for the first fork, before which the server imports; for others by default
-# What Python and the libraries that the server imports read at their start. A child gets its variables with
-# its target; all others of this process, such as keys, are nowhere in the server's memory.
+START_S = 60.0  # for the first fork, before which the server imports modules; default for others
+# Variables that Python and the libraries imported by the server read at their start. A child gets all its
+# variables with its target, so others of this process, such as keys, are never in the server's memory.
 _VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"),
     *("TMPDIR", "TMP", "TEMP", "XDG_*", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"),
@@ -44,7 +44,7 @@ _VARIABLES = (
     *("CUDA_*", "NVIDIA_*", "HIP_*", "ROCR_*"),
 )
 _FIRST, _LAST = "parllel.system.processes.in_fork_server", "parllel.system.processes.frozen_imports"
-# Linux can open a socket as a path (O_PATH), and reach it by /proc although its name is gone.
+# Linux can open a socket with O_PATH, and reach it through /proc after its name has been removed.
 _HAS_PATHS = hasattr(os, "O_PATH") and Path("/proc/self/fd").is_dir()
 
 _preload: list[str] = []
@@ -52,22 +52,22 @@ _server: ForkServer | None = None
 
 
 class ForkServer:
-    """The fork server of one process; it starts when the first child is started.
+    """The fork server of one process; started with the first child.
 
     Attributes:
-        owner: id of the process that made this object. A fork of that process makes its own.
+        owner: id of the process that made this object. A fork of that process makes its own server.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
         from multiprocessing import forkserver
 
         self.owner = os.getpid()
-        # An instance of our own, as the user may configure and use multiprocessing's global one.
+        # A separate instance, as the user may configure and use multiprocessing's global one.
         self._server: Any = forkserver.ForkServer()
         self._server.set_forkserver_preload([_FIRST, *preload, _LAST])
-        # An O_PATH descriptor of the server's socket, by which we connect after its name is removed.
+        # An O_PATH descriptor of the server's socket, to connect after its name has been removed.
         self._socket = -1
-        self._answered: int | None = None  # the process that has started one
+        self._answered: int | None = None  # id of a server process that has already started a child
 
     @property
     def pid(self) -> int | None:
@@ -84,9 +84,9 @@ class ForkServer:
     def connect(self, fds: list[int], timeout_s: float) -> tuple[int, int]:
         """Fork a child in the server.
 
-        fds: descriptors to hand to the child.
-        timeout_s: how long the server may take; the first time, when it has yet to import what children
-            need, START_S if that is more.
+        fds: descriptors to pass to the child.
+        timeout_s: time limit for the server. At least START_S the first time, when the server imports
+            modules.
 
         Returns:
             Descriptors of two pipes: one to read the child's process id and later its exit code, one to
@@ -101,21 +101,21 @@ class ForkServer:
         with sigint_held(tracked=True):
             self._ensure_running()
         _reserve_files(len(fds))
-        # Or a short time-out would kill a new server before it is ready, again and again.
+        # Otherwise a short time-out would kill every new server before it is ready.
         timeout_s = timeout_s if self.pid == self._answered else max(timeout_s, START_S)
         began = monotonic()
         try:
             with self._bounded_handshake(timeout_s):
                 reading, writing = self._server.connect_to_new_process(fds)
         except (ConnectionError, EOFError) as error:
-            # It ended once it had our connection and before it had read our request.
+            # It ended after accepting our connection and before reading our request.
             raise self._died() from error
         try:
-            # Before multiprocessing writes the target and reads the id: with a server that is stopped both
-            # calls would block for ever.
+            # Before multiprocessing writes the target and reads the id: both calls would block for ever if
+            # the server is stopped.
             self._await_fork(reading, timeout_s - (monotonic() - began), timeout_s)
         except BaseException:
-            # KeyboardInterrupt too: the caller gets no descriptors that it could close.
+            # Also on KeyboardInterrupt: the caller gets no descriptors to close.
             os.close(reading)
             os.close(writing)
             raise
@@ -126,8 +126,8 @@ class ForkServer:
         try:
             self._ensure_one()
         except ChildProcessError:
-            # It had ended, and was collected by another part of this program, as by `os.waitpid(-1, 0)`: then
-            # multiprocessing cannot ask for it, and would fail at each start from now on.
+            # It has ended and was collected by other code of this program, e.g. `os.waitpid(-1, 0)`.
+            # multiprocessing cannot wait for it any more, and would fail at every further start.
             self._forget()
             self._ensure_one()
 
@@ -136,7 +136,7 @@ class ForkServer:
             self._ensure_named()
 
     def _ensure_named(self) -> None:
-        # Without /proc, as on macOS, multiprocessing's own folder has to do, which lasts until the exit.
+        # Without /proc, as on macOS, use multiprocessing's folder, which remains until exit.
         if not _HAS_PATHS:
             self._server.ensure_running()
             return
@@ -146,24 +146,24 @@ class ForkServer:
         ):
             try:
                 self._server.ensure_running()
-                # Empty if the server runs already; then there is no new socket either.
+                # `made` is empty if the server already runs; then there is no new socket either.
                 if made:
                     self._keep_socket(made[1])
             finally:
-                # At once, and not at exit: a parent that is killed would leave the folder behind.
+                # Immediately, not at exit: a parent that is killed would leave the folder behind.
                 if made:
                     _remove(*made)
 
     def _keep_socket(self, address: str) -> None:
-        if self._socket >= 0:  # of a server that has died
+        if self._socket >= 0:  # belongs to a server that has died
             os.close(self._socket)
         self._socket = os.open(address, os.O_PATH | os.O_CLOEXEC)
         self._server._forkserver_address = f"/proc/self/fd/{self._socket}"
 
     def _await_fork(self, reading: int, left_s: float, timeout_s: float) -> None:
-        """Wait until the child's process id has come, and leave it for multiprocessing to read.
+        """Wait until the child's process id has arrived, and leave it for multiprocessing to read.
 
-        left_s: of timeout_s, which is for the message.
+        left_s: remaining part of timeout_s, which is for the message.
         """
         poller = select.poll()
         poller.register(reading, select.POLLIN)
@@ -174,7 +174,7 @@ class ForkServer:
             left_s -= counted_s(began, slice_s)
             if left_s <= 0:
                 raise self._late(timeout_s)
-        # A hang-up without an id: the server closed its end of the pipe by ending.
+        # A hang-up without an id: the server has ended.
         if not events[0][1] & select.POLLIN:
             raise self._died()
 
@@ -185,13 +185,13 @@ class ForkServer:
 
     @contextmanager
     def _bounded_handshake(self, timeout_s: float) -> Iterator[None]:
-        """Limit the time of the key exchange with which a request begins since Python 3.14."""
+        """Limit the time of the key exchange that begins each request since Python 3.14."""
         if not hasattr(self._server, "_forkserver_authkey"):
             yield
             return
-        # The exchange reads from the socket within multiprocessing, where we cannot poll. Killing the
-        # server from a thread closes the socket and so ends that read.
-        # Not by whether the timer's thread lives: the read ends before that thread does.
+        # The exchange reads from the socket inside multiprocessing, where we cannot poll. Killing the server
+        # from a thread closes the socket and so ends that read. `late` tells whether the timer did it: its
+        # thread may still live when the read ends.
         late, pid = threading.Event(), self.pid
         assert pid is not None
 
@@ -205,17 +205,18 @@ class ForkServer:
         try:
             yield
         except (EOFError, OSError) as error:
-            if not late.is_set():  # not the timer's doing
+            if not late.is_set():  # not caused by the timer
                 raise
             raise self._late(timeout_s) from error
         finally:
             bound.cancel()
-            # Joined, as a timer that has just fired might kill the next server, or a later process.
+            # Joined: a timer that has just fired must not kill the next server, or a later process with this
+            # id.
             bound.join()
 
     def _late(self, timeout_s: float) -> WorkerTimeoutError:
         pid = self.pid
-        # Killed even if it is only slow: a server that is stopped would hold up every later start as well.
+        # Killed even if it is only slow: a stopped server would delay every later start as well.
         self.kill()
         return WorkerTimeoutError(
             f"fork server, process {pid}: did not start a process within {timeout_s:g} s (perhaps it was "
@@ -223,7 +224,7 @@ class ForkServer:
         )
 
     def kill(self) -> None:
-        """Kill the server; its children live on."""
+        """Kill the server; its children continue."""
         global _server
         if _server is self:
             _server = None
@@ -231,7 +232,7 @@ class ForkServer:
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            # Collected here: multiprocessing collects only a server that it finds dead itself.
+            # Collected here, as multiprocessing collects only a server that it finds dead itself.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         self._forget()
@@ -239,7 +240,7 @@ class ForkServer:
     def _forget(self) -> None:
         for fd in self.descriptors:
             os.close(fd)
-        # multiprocessing would otherwise wait for this process, and close these numbers a second time.
+        # Otherwise multiprocessing would wait for this process, and close these descriptors a second time.
         self._server._forkserver_pid = None
         self._server._forkserver_alive_fd = None
         self._socket = -1
@@ -247,8 +248,8 @@ class ForkServer:
 
 @contextmanager
 def replaced_in_thread(module: Any, name: str, ours: Callable[..., Any]) -> Iterator[None]:
-    """Replace a function of multiprocessing for the time of the context, in this thread only."""
-    # The user's own code may start processes and open sockets meanwhile, in other threads.
+    """Replace a function of a multiprocessing module for the context, in this thread only."""
+    # The user's code may start processes and open sockets in other threads meanwhile.
     thread, theirs = threading.get_ident(), getattr(module, name)
 
     def function(*args: Any) -> Any:
@@ -263,17 +264,17 @@ def replaced_in_thread(module: Any, name: str, ours: Callable[..., Any]) -> Iter
 
 @contextmanager
 def sigint_held(*, tracked: bool) -> Iterator[None]:
-    """Hold SIGINT (Ctrl-C) back: a process that is started meanwhile begins with it blocked.
+    """Block SIGINT (Ctrl-C), so that a process started in the context begins with it blocked.
 
-    A terminal sends it to all processes in the foreground. A child ignores it, but only once it has set
-    itself up; before that it would die with a traceback.
+    A terminal sends it to all foreground processes. A child ignores it once it has set itself up; before
+    that it would die with a traceback.
 
     tracked: whether multiprocessing starts its resource tracker for the process.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    if tracked:  # first, as its start unblocks the signal
+    if tracked:  # first, as starting the tracker unblocks the signal
         resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -283,23 +284,23 @@ def sigint_held(*, tracked: bool) -> Iterator[None]:
 
 
 def preload_in_forkserver(module: str) -> None:
-    """Import `module` in the fork server, so that children find it loaded; call before the first child."""
+    """Import `module` in the fork server, so that children need not. Call before the first child starts."""
     if module not in _preload:
         _preload.append(module)
 
 
 def fork_server() -> ForkServer:
-    """Return the fork server of this process, making one if there is none."""
+    """Return the fork server of this process, making one if needed."""
     global _server
-    # After a fork the global still names the parent's server. multiprocessing would take it for a child of
-    # this process, and fail when it asks the system whether that has ended.
+    # After a fork the global is still the parent's server, which multiprocessing would take for a child of
+    # this process and fail to wait for.
     if _server is None or _server.owner != os.getpid():
         _server = ForkServer(_preload)
     return _server
 
 
 def forkserver_pid() -> int | None:
-    """Return the id of this process's fork server, or None if none has been started."""
+    """Return the process id of this process's fork server, or None if none has been started."""
     return None if _server is None or _server.owner != os.getpid() else _server.pid
 
 
@@ -309,15 +310,15 @@ def forkserver_descriptors() -> list[int]:
 
 
 def leave_to_parent() -> None:
-    """Close, in a child, its copy of the pipe by which the fork server notices the end of the parent.
+    """Close a child's copy of the pipe by which the fork server notices the end of the parent.
 
-    multiprocessing hands the pipe to every child, so that a child may use the server as well. A process that
-    the child forks would inherit it and, if it outlives the parent, keep the server alive.
+    multiprocessing passes the pipe to every child, so that a child may use the server too. A process forked
+    by the child would inherit it and, if it outlives the parent, keep the server alive.
     """
     from multiprocessing import forkserver
 
     theirs: Any = forkserver._forkserver  # type: ignore[attr-defined]
-    # With a process id the pipe is that of a server which this process itself has started.
+    # If there is a process id, the pipe belongs to a server that this process started itself.
     if theirs._forkserver_pid is None and theirs._forkserver_alive_fd is not None:
         fd, theirs._forkserver_alive_fd = theirs._forkserver_alive_fd, None
         with contextlib.suppress(OSError):
@@ -325,9 +326,9 @@ def leave_to_parent() -> None:
 
 
 def _reserve_files(n: int) -> None:
-    """Raise OSError unless `n` more files can be opened, and four pipe ends, a socket and a spare one.
+    """Check that `n` more files can be opened, plus four pipe ends, a socket and a spare. Raises OSError.
 
-    A request that breaks off, because this process has too many open files, would kill the server.
+    A request that fails halfway, because this process has too many open files, would kill the server.
     """
     with contextlib.ExitStack() as stack:
         for _ in range(n + 6):
@@ -335,13 +336,14 @@ def _reserve_files(n: int) -> None:
 
 
 def _short_address(made: list[str]) -> str:
-    """Make a folder for a socket and return the socket's address there.
+    """Make a folder for a socket; return the socket's address in it.
 
-    made: receives what `_remove` takes: the folder, the address, and a descriptor of the folder.
+    made: receives the arguments of `_remove`: the folder, the address, and a descriptor of the folder.
     """
     folder = tempfile.mkdtemp(prefix="parllel-")
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    # Through the descriptor: the address of a socket may have some 100 characters, TMPDIR alone more.
+    # Through the descriptor, as a socket's address is limited to some 100 characters, and TMPDIR may be
+    # longer.
     made += [folder, f"/proc/self/fd/{descriptor}/socket", str(descriptor)]
     return made[1]
 
@@ -354,13 +356,13 @@ def _remove(folder: str, address: str, descriptor: str) -> None:
 
 
 def _spawn_with_few_variables(path: Any, args: Sequence[Any], fds: Sequence[int]) -> int:
-    """Start a program as multiprocessing does, without most variables of this process."""
+    """Start a program like multiprocessing, but with only the variables of `_VARIABLES`."""
     variables = {
         name: value
         for name, value in os.environ.items()
         if any(fnmatchcase(name, pattern) for pattern in _VARIABLES)
     }
     started = subprocess.Popen(args, executable=path, pass_fds=fds, env=variables)
-    # multiprocessing waits for its end; without a code this object would.
+    # multiprocessing waits for the process; without a return code this object would, too.
     started.returncode = 0
     return started.pid

@@ -1,7 +1,7 @@
-"""Make the fork server, on import, keep the garbage collector from what has been imported so far.
+"""Freezing of the fork server's imports, on import of this module, so that collections in children skip them.
 
-A collection looks at every object, and so copies, in a child, all memory that it shares with the server. Only
-the fork server may import this module, as the last one.
+A collection touches every object, and so copies, in a child, all memory shared with the server. Only the fork
+server may import this module, as the last one.
 """
 
 import gc

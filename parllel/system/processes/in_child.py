@@ -1,4 +1,4 @@
-"""Set up a child process, run its target, report its exception, and end what it has started.
+"""Main function of a child process: set-up, target, report of its exception, end of its descendants.
 
     parent                                           child
     "liveness" pipe, which hangs up with it ------>  killed with its process group
@@ -6,7 +6,7 @@
     target, arguments ---------------------------->  target(connection, ...)
     Child.receive <-- EXCEPTION + packed error ----  if the target raises
 
-The parent imports this module only to name `run_child` as the function with which a child starts.
+The parent imports this module only to refer to `run_child`, with which a child starts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ EXCEPTION = b"\xff"  # the first byte of a reply that is a packed exception
 
 
 def _use_one_thread() -> None:
-    """Set torch to one thread: a forked child would wait for threads of a pool that only the parent has."""
-    # Only a fork can have imported torch by now. Others import it later, and then read ONE_THREAD.
+    """Set torch to one thread: a forked child would wait for pool threads that only the parent has."""
+    # Only a fork can have imported torch by now. Other children import it later, and then read ONE_THREAD.
     set_num_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
     if set_num_threads is not None:
         set_num_threads(1)
@@ -45,21 +45,21 @@ def _set_up(
     confinement: Confinement | None,
 ) -> None:
     if hasattr(os, "setpgid"):
-        # A group of its own: Ctrl-C in a terminal reaches only the parent, which then ends the child, and
-        # one kill reaches the programs that the child has started.
+        # A separate group: Ctrl-C in a terminal reaches only the parent, which then ends the child, and one
+        # kill reaches all programs that the child has started.
         os.setpgid(0, 0)
-    # After setpgid: what is killed with the parent is the group that the process has at this moment.
+    # After setpgid: the kernel will kill the group that the process has at this moment.
     guard = kernel_guard(liveness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):  # held back by `sigint_held` until now
+    if hasattr(signal, "pthread_sigmask"):  # blocked by `sigint_held` until now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    # A fork inherits the handler of the parent's script, which is meant for the parent alone.
+    # A fork inherits the handler of the parent's script, which is meant only for the parent.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if confinement is not None:
-        # Before the first thread: one that was there already would not be confined.
+        # Before the first thread, as existing threads would not be confined.
         _confine(confinement, guard)
     watch_parent(liveness, by_kernel=guard is not None)
-    if environ is not None:  # the fork server has the variables of the time at which it was started
+    if environ is not None:  # the fork server has outdated variables
         leave_to_parent()
         os.environ.update(environ)
     os.environ.update(ONE_THREAD)
@@ -71,7 +71,7 @@ def _confine(confinement: Confinement, guard: int | None) -> None:
     try:
         confinement.enter([] if guard is None else [guard])
     except OSError as error:
-        # Not sent as an exception: the parent of a child that is confined unpickles nothing of it.
+        # Not sent as an exception: the parent of a confined child unpickles nothing from it.
         print(f"process {os.getpid()}: could not be confined: {error}", file=sys.stderr, flush=True)
         os._exit(NOT_CONFINED)
 
@@ -84,17 +84,17 @@ def run_child(
     inherited: Any,
     confinement: Confinement | None = None,
 ) -> None:
-    """Run the target of a child process, and send what it raises to the parent.
+    """Run the target of a child process, and send its exception to the parent.
 
     Args:
         connection: this end of the pipe to the parent.
         liveness: the pipe that hangs up when the parent ends; None on Windows.
         environ: the parent's environment variables; None if the child has them already.
-        mark: name for `orphans.environment_mark`, which the programs inherit that this process starts.
-        inherited: an object that multiprocessing itself handed over, for the target; None if there is none.
+        mark: name for `orphans.environment_mark`, inherited by all programs that this process starts.
+        inherited: object passed by multiprocessing itself for the target, or None.
         confinement: entered before the target is unpickled.
 
-    The first message is what to run: target and arguments, pickled by cloudpickle.
+    The first message contains target and arguments, pickled by cloudpickle.
     """
     try:
         _set_up(liveness, environ, mark, confinement)
@@ -107,8 +107,8 @@ def run_child(
         if not isinstance(error, Exception):
             raise  # SystemExit keeps its exit code
     finally:
-        # While they still are descendants: the parent cannot tell whose they were once this process has
-        # ended. This also runs if the parent dies, as an idle child sees its pipe close and may do so before
-        # the kernel kills its group, which does not contain programs in sessions of their own.
+        # While they are still descendants: once this process has ended, the parent cannot tell whose they
+        # were. This also runs if the parent dies: an idle child sees its pipe close, perhaps before the
+        # kernel kills its group, which does not include programs in other sessions.
         kill_own_descendants()
         connection.close()

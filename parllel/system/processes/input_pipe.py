@@ -1,10 +1,10 @@
-"""Write to the standard input of a program, and give up at a time-out or when it dies.
+"""Standard input of a program, with time-outs and detection of its death.
 
     this process   write    waits for room in the pipe and for the end of the process together, and reads
-                            meanwhile what the program writes
-    program        reads as it likes, or never; perhaps not before its output is read
+                            the program's output meanwhile
+    program        reads whenever it likes, or never; perhaps only after its output has been read
 
-`Channel` does the same for children that speak its format; here the bytes are the program's own language.
+`Channel` does the same for children with its message format; here the bytes are in the program's own format.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ class InputPipe:
     """The write end of a pipe.
 
     Args:
-        fd: of the pipe; closed by `close`.
+        fd: descriptor of the pipe; closed by `close`.
         death: descriptor that becomes readable when the process ends, or -1.
 
     Attributes:
-        torn: whether part of a message was written and the rest was not, which nothing may follow.
+        torn: whether only part of a message was written; nothing may be written afterwards.
     """
 
     def __init__(self, fd: int, death: int) -> None:
         self._fd, self._death = fd, death
         self.torn = False
-        # Messages of two threads would mix. Reentrant: a signal handler may close in the middle of a write.
+        # Keeps messages of two threads apart. Reentrant, as a signal handler may close in the middle of a
+        # write.
         self._lock = threading.RLock()
         self._closing = False
         if sys.platform != "win32":
-            # A blocking write of more than the pipe holds returns when all is taken, whatever the time-out.
+            # A blocking write of more than the pipe holds would return only when all is read, whatever the
+            # time-out.
             os.set_blocking(fd, False)
 
     @property
     def closed(self) -> bool:
-        """Whether the program sees the end of its input, once it has read what was written."""
+        """Whether the input is closed, so that the program sees its end after reading everything."""
         return self._closing
 
     def write(
@@ -52,14 +54,14 @@ class InputPipe:
         timeout_s: float,
         output: LineReader | None = None,
     ) -> None:
-        """Write a message whole. On Windows this may wait for longer than the time-out.
+        """Write a whole message. On Windows this may exceed the time-out.
 
-        output: of the program, to be read ahead.
+        output: the program's output, read ahead meanwhile.
 
         Raises:
-            TimeoutError: if it was not taken in time; its argument is how many bytes were.
+            TimeoutError: if it was not accepted in time; its argument is the number of bytes that were.
             BrokenPipeError: if the process has ended, or has closed its input.
-            ClosedError: if the pipe is closed, before or meanwhile, or torn.
+            ClosedError: if the pipe is torn, or was closed before or meanwhile.
         """
         if not self._lock.acquire(timeout=min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)):
             raise TimeoutError(0)
@@ -68,13 +70,13 @@ class InputPipe:
             size = len(left)
             if self._closing:
                 raise ClosedError("written to after its input was closed")
-            # With the lock: while another thread writes, its message is torn too.
+            # Under the lock, as `torn` is also set while another thread writes.
             if self.torn:
                 raise ClosedError(
-                    "it has got a part of a message, and anything more would be taken for the rest of it; "
+                    "it has received part of a message, and would take anything more for the rest of it; "
                     "end it and start another"
                 )
-            # First: an interrupt may come between the write and any note of it.
+            # Set first, as an interrupt may come right after the write.
             self.torn = size > 0
             try:
                 while left:
@@ -95,7 +97,7 @@ class InputPipe:
             self._lock.release()
 
     def _await_room(self, left_s: float, output: LineReader | None) -> float:
-        """Wait until a write would not block, and return what is left of the time."""
+        """Wait until a write would not block; return the remaining time."""
         while True:
             poller = select.poll()
             poller.register(self._fd, select.POLLOUT)
@@ -106,7 +108,7 @@ class InputPipe:
                 poller.register(written, select.POLLIN)
             slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()
             ready = {fd for fd, _ in poller.poll(slice_s * 1000)}
-            # Another process may hold the pipe open.
+            # Checked separately, as another process may hold the pipe open.
             if self._death in ready:
                 raise BrokenPipeError
             if output is not None and written in ready:
@@ -118,17 +120,17 @@ class InputPipe:
                 raise TimeoutError
 
     def close(self) -> None:
-        """Close the pipe, and end a write of another thread; may be called twice."""
-        # Before the lock, which a write of another thread gives up when it sees this.
+        """Close the pipe, interrupting another thread's write. Idempotent."""
+        # Before taking the lock, which a writing thread releases when it sees this.
         self._closing = True
-        # Not while another thread writes: the number may belong to another file in the next instant.
+        # Not while another thread writes: the descriptor's number may be reused immediately.
         with self._lock:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the copy that a fork has got, whose lock may belong to a thread that it lacks."""
+        """Close a fork's copy without the lock, which a thread that the fork lacks may hold."""
         self._closing = True
-        # Forgotten before it is closed: a signal handler in between would close a number that is another's.
+        # Cleared before closing, so that a signal handler in between does not close the number again.
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

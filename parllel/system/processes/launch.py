@@ -1,12 +1,12 @@
-"""Start processes without the user's main module, without BLAS threads, from a fork server of our own.
+"""Start of processes without the user's main module and BLAS threads, from a private fork server.
 
     parent                                                child
     start_lean: ONE_THREAD in os.environ ------------->   libraries read it when they are imported
-                no path of __main__ in what is sent --->  the main script is not imported
+                no path of __main__ in the message ---->  the main script is not imported
                 connect to our own ForkServer --------->  forked by a server without the user's modules
 
-multiprocessing imports the parent's main script into every child that it spawns, which would pull torch into
-every worker of a training script. What a child needs from `__main__` is in the cloudpickled payload instead.
+multiprocessing imports the parent's main script in every spawned child, which would import torch in every
+worker of a training script. The cloudpickled payload contains everything that a child needs from `__main__`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from parllel.system.processes.fork_server import (
 
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
-# Each library reads its own variable: OpenMP, OpenBLAS, MKL, numexpr and Apple's Accelerate.
+# The variables of OpenMP, OpenBLAS, MKL, numexpr and Apple's Accelerate.
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -39,20 +39,20 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-# Workers share the cores: with a thread per core each, their small matrix products would mostly wait.
+# Workers share the cores: with a thread per core in each, their small matrix products would mostly wait.
 ONE_THREAD = dict.fromkeys(_THREAD_VARIABLES, "1")
 # One start at a time, as each changes os.environ and functions of multiprocessing. Reentrant, as a forked
-# child runs its target inside the parent's `with`, and may start children of its own there.
+# child runs its target inside the parent's `with`, and may start its own children there.
 _lock = threading.RLock()
 
 
 def default_start_method() -> StartMethod:
-    """Return "forkserver" where it exists, else "spawn": a plain fork inherits locks that threads hold."""
+    """Return "forkserver" if available, else "spawn": a plain fork inherits locks held by threads."""
     return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 def check_start_method(method: str | None) -> StartMethod:
-    """Return `method`, or the default for None; raise ValueError if this platform does not have it."""
+    """Return `method`, or the default for None. Raises ValueError if the platform does not have it."""
     if method is None:
         return default_start_method()
     known = multiprocessing.get_all_start_methods()
@@ -67,19 +67,20 @@ def start_lean(
     args: tuple[Any, ...],
     timeout_s: float = START_S,
 ) -> Any:
-    """Start `target(*args)` in a process and return the multiprocessing Process.
+    """Start `target(*args)` in a process; return the multiprocessing Process.
 
-    timeout_s: how long starts of other threads may take, and then the fork server, see `ForkServer.connect`.
+    timeout_s: time limit for starts in other threads, and then for the fork server, see
+        `ForkServer.connect`.
 
     Raises:
         WorkerTimeoutError: if either takes longer.
     """
     context = multiprocessing.get_context(method)
     process = context.Process(target=target, args=args)  # type: ignore[attr-defined]
-    # A daemonic process may not have children, but an environment may start processes of its own.
-    # `Child` ends the process at exit, as multiprocessing would end a daemon.
+    # A daemonic process may not have children, but environments may start processes. `Child` ends the process
+    # at exit, as multiprocessing would end a daemon.
     process.daemon = False
-    # The fork server holds it back for less time itself, as it may be waited for.
+    # The fork server blocks SIGINT itself, for a shorter time, so that Ctrl-C can interrupt the wait for it.
     held = nullcontext() if method == "forkserver" else sigint_held(tracked=method == "spawn")
     # The variables must be set before the interpreter of a spawned child, or of the server, starts.
     with _one_start(timeout_s), _environment(ONE_THREAD), _patched_start(timeout_s), held:
@@ -88,9 +89,9 @@ def start_lean(
 
 
 def unchanged_environment(timeout_s: float = START_S) -> dict[str, str]:
-    """Return a copy of os.environ, without what a start in another thread sets for its time.
+    """Return a copy of os.environ, without the temporary changes of a start in another thread.
 
-    timeout_s: how long that may take.
+    timeout_s: time limit for that start.
 
     Raises:
         WorkerTimeoutError: if it takes longer.
@@ -103,7 +104,7 @@ def unchanged_environment(timeout_s: float = START_S) -> dict[str, str]:
 def _one_start(timeout_s: float) -> Iterator[None]:
     if not _lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
         raise WorkerTimeoutError(
-            f"another thread has been starting a process for {timeout_s:g} s, and one is started at a time"
+            f"another thread has been starting a process for {timeout_s:g} s; only one can start at a time"
         )
     try:
         yield
@@ -119,7 +120,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if value is None:  # unset before, which is not the same as empty
+            if value is None:  # was unset, which differs from empty
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
@@ -127,7 +128,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _patched_start(timeout_s: float) -> Iterator[None]:
-    """Replace two functions of multiprocessing during one start, without effect on other threads."""
+    """Replace two functions of multiprocessing during a start, in this thread only."""
     theirs = spawn.get_preparation_data
 
     def without_main(name: str) -> dict[str, Any]:
@@ -138,11 +139,11 @@ def _patched_start(timeout_s: float) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(replaced_in_thread(spawn, "get_preparation_data", without_main))
-        if sys.platform != "win32":  # has no fork server, and importing the module fails
+        if sys.platform != "win32":  # Windows has no fork server, and importing the module fails
             from multiprocessing import forkserver
 
             def connect(fds: list[int]) -> tuple[int, int]:
-                # The global server of multiprocessing may be set to preload the user's modules.
+                # Not multiprocessing's global server, which may preload the user's modules.
                 return fork_server().connect(fds, timeout_s)
 
             stack.enter_context(replaced_in_thread(forkserver, "connect_to_new_process", connect))

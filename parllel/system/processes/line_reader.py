@@ -1,13 +1,13 @@
-"""Read the lines that a program writes, in the thread that asks for them.
+"""Lines of a program's output, read in the caller's thread.
 
     program    writes its output       blocks while the pipe is full
-    caller     next()                  reads the pipe while it waits for a line; ends with the output, or with
-                                       the process, after what was in the pipe at that moment
-               read_ahead()            keeps what is there, while the caller waits for something else
-               discard()               a thread throws away what comes, so that a program can leave
+    caller     next()                  reads the pipe while it waits for a line, until the output or the
+                                       process ends, including what was in the pipe at that moment
+               read_ahead()            keeps available output while the caller waits for something else
+               discard()               a thread discards further output, so that the program can exit
 
-No thread reads while the program runs: it would take each line over from another thread, at four times the
-cost of reading it. All that is shared is guarded by one lock, which is held while `next` waits.
+No thread reads while the program runs, as passing each line between threads would cost four times as much as
+reading it. One lock guards all shared state; it is held while `next` waits.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from parllel.errors import LineTooLongError
 from parllel.system.counted_time import SLICE_S, counted_s
 
 _CHUNK = 2**16
-_PIPE = 2**20  # what a pipe should hold, so that a program can write what is not asked for yet
-_MAX_AHEAD = 2**24  # bytes that are kept while nothing is asked for
-_PAUSE_S = 0.001  # between looks at a pipe of Windows, which cannot be waited for
+_PIPE = 2**20  # capacity of the pipe, so that a program can write ahead of its reader
+_MAX_AHEAD = 2**24  # limit of bytes kept by read_ahead
+_PAUSE_S = 0.001  # between polls of a Windows pipe, which cannot be waited for
 _WINDOWS = sys.platform == "win32"
-Line: TypeAlias = bytes | LineTooLongError  # what is raised in the place of a line
+Line: TypeAlias = bytes | LineTooLongError  # an error is raised in place of its line
 
 
 class LineReader:
-    """The read end of a pipe, and the lines that were read from it and not taken yet.
+    """The read end of a pipe, and the lines read from it but not yet taken.
 
     Args:
-        fd: where the lines come from; closed by `close`.
-        death: descriptor that becomes readable when the process ends; -1 if there is none, and the end of the
-            output is waited for.
-        name: what errors call the program.
-        max_line_bytes: a longer line is reported by one LineTooLongError in its place, and left out.
+        fd: descriptor of the pipe; closed by `close`.
+        death: descriptor that becomes readable when the process ends; -1 if there is none, so that only the
+            end of the output counts.
+        name: name of the program, for messages.
+        max_line_bytes: a longer line is dropped and replaced by one LineTooLongError.
     """
 
     def __init__(self, fd: int, death: int, *, name: str, max_line_bytes: int) -> None:
         self._fd, self._death, self._name = fd, -1, name
         self._max_line_bytes = max_line_bytes
-        # Reentrant: a signal handler may end the program while this thread waits for a line of it.
+        # Reentrant, as a signal handler may end the program while this thread waits for a line.
         self._lock = threading.RLock()
         self._lines: deque[Line] = deque()
         self._n_bytes = 0
         self._ended = False
         self._closing = False
-        self._thread: threading.Thread | None = None  # throws away what comes
-        # The line that is not complete. In one piece, as many short writes would take far more as a list.
+        self._thread: threading.Thread | None = None  # discards output
+        # The incomplete line, in one piece, as a list of many short writes would take far more memory.
         self._part = bytearray()
-        self._skips = False  # the rest of a line that was too long
+        self._skips = False  # whether the rest of a line that was too long is being dropped
         try:
-            # A copy, as this one's is closed while another thread may still wait for it.
+            # A copy, as the process closes its descriptor while another thread may still wait for it.
             self._death = os.dup(death) if death >= 0 else -1
             _prepare(fd)
         except OSError:  # a limit on files was reached
@@ -68,11 +68,11 @@ class LineReader:
     # ------------------------------------------------------------------ the caller
 
     def next(self, timeout_s: float) -> bytes | None:
-        """Return the next line without its end, None if there is none in time.
+        """Return the next line without its newline, or None if there is none in time.
 
         Raises:
-            LineTooLongError: in place of a line that is above the limit.
-            EOFError: if there will be no more; its argument is what came of a line that was not completed.
+            LineTooLongError: in place of a line above the limit.
+            EOFError: at the end of the output; its argument is the received part of an incomplete line.
         """
         if not self._lock.acquire(blocking=False):
             began = monotonic()
@@ -80,7 +80,7 @@ class LineReader:
                 return None
             timeout_s -= monotonic() - began
         try:
-            # Lines before the end: those that were written before a death come before it.
+            # Remaining lines first: those written before a death are delivered before it is reported.
             if not self._lines:
                 self._await_line(timeout_s)
             if not self._lines:
@@ -97,16 +97,16 @@ class LineReader:
 
     @property
     def has_line(self) -> bool:
-        """Whether `next` returns or raises at once, without a look at the pipe."""
+        """Whether `next` returns or raises immediately, without reading the pipe."""
         return bool(self._lines) or self._ended
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is read ahead."""
+        """Whether the limit of read_ahead is reached."""
         return self._n_bytes > _MAX_AHEAD
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when there may be more; -1 once there is none."""
+        """Return the descriptor that becomes readable when there may be more output; -1 at the end."""
         return -1 if self._ended else self._fd
 
     @property
@@ -115,8 +115,8 @@ class LineReader:
         return self._death
 
     def read_ahead(self) -> None:
-        """Read what is there, up to a limit of whole lines; do not wait."""
-        # Another thread that has the lock reads by itself.
+        """Read available output without waiting, up to a limit of whole lines."""
+        # A thread that holds the lock is reading itself.
         if self._lock.acquire(blocking=False):
             try:
                 while not (self._ended or self.is_full) and self._await_output(0.0):
@@ -125,7 +125,7 @@ class LineReader:
                 self._lock.release()
 
     def read_until_end(self, timeout_s: float) -> float:
-        """Read until the process ends, or has written much; return what is left of the time."""
+        """Read until the process ends or the limit of read_ahead is reached; return the remaining time."""
         left_s = timeout_s
         with self._lock:
             while left_s > 0 and not (self._ended or self.is_full):
@@ -135,22 +135,23 @@ class LineReader:
         return max(left_s, 0.0)
 
     def discard(self) -> None:
-        """Throw away what comes from now on, so that a program which has to end does not wait for room."""
+        """Discard all further output, so that a program that should exit does not block on a full pipe."""
         if self._thread is None and not self._ended:
-            # Daemon: at exit Python waits for other threads before it calls what ends the program.
+            # A daemon, as Python joins other threads at exit before it runs the functions that end the
+            # program.
             self._thread = threading.Thread(
                 target=self._drain, name=f"{self._name}: output", daemon=True
             )
-            # It cannot be started at exit, and then the program is killed at once.
+            # It cannot be started during exit, when the program is killed immediately anyway.
             with suppress(RuntimeError):
                 self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Close the pipe; a thread that waits for a line has seen the death of the process by now."""
+        """Close the pipe. The process has ended, so a thread that waits for a line returns."""
         self._closing = True
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join(timeout_s)
-        # With the lock: the number might be another file's when a thread reads it.
+        # Under the lock: a reading thread must not use a descriptor number that was reused.
         if self._lock.acquire(timeout=timeout_s):
             try:
                 self.abandon()
@@ -158,14 +159,16 @@ class LineReader:
                 self._lock.release()
 
     def abandon(self) -> None:
-        """Close the copy that a fork has got, whose lock may belong to a thread that it lacks."""
+        """Close a fork's copy without the lock, which a thread that the fork lacks may hold."""
         self._ended = True
         self._close_files()
 
     # ------------------------------------------------------------------ reading
 
     def _await_line(self, left_s: float) -> None:
-        reads_left = _PIPE // _CHUNK  # when the time is over: an endless line may come for ever
+        reads_left = (
+            _PIPE // _CHUNK
+        )  # limit after the time is over, as an endless line never completes
         while not (self._lines or self._ended):
             slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()
             has_read = self._await_output(slice_s)
@@ -176,12 +179,12 @@ class LineReader:
                     return
 
     def _await_output(self, timeout_s: float) -> bool:
-        """Wait for output or for the end, and take it; return False if none came in time."""
+        """Wait for output or the end, and process it; return False after the time-out."""
         ready = self._ready(timeout_s)
-        if self._ended or not ready:  # by a signal handler meanwhile
+        if self._ended or not ready:  # a signal handler may have ended it meanwhile
             return False
         if self._death in ready:
-            # The end goes first: after it, output may come for ever from what still holds the pipe.
+            # The death first: other processes that hold the pipe may write to it for ever.
             self._take_rest()
             self._ended = True
             return True
@@ -206,11 +209,11 @@ class LineReader:
         return [self._fd]
 
     def _take_rest(self) -> None:
-        """Take what a dead process has left in the pipe, not what others write into it later."""
+        """Read what a dead process has left in the pipe, but not what others write later."""
         import fcntl
         import termios
 
-        # Its size first: by reading to the end we would wait for all that have inherited the pipe.
+        # By size, as reading to the end would wait for all processes that have inherited the pipe.
         size = bytearray(4)
         with suppress(OSError):
             fcntl.ioctl(self._fd, termios.FIONREAD, size)
@@ -224,7 +227,7 @@ class LineReader:
 
     def _drain(self) -> None:
         while not (self._ended or self._closing):
-            # A thread that waits for a line takes what comes meanwhile.
+            # A thread that waits for a line reads the output meanwhile.
             if self._lock.acquire(timeout=SLICE_S):
                 try:
                     self._await_output(SLICE_S)
@@ -234,7 +237,7 @@ class LineReader:
                     self._lock.release()
 
     def _close_files(self) -> None:
-        # Forgotten before they are closed: a signal handler in between would close another's.
+        # Cleared before closing, so that a signal handler in between does not close the numbers again.
         fds, self._fd, self._death = (self._fd, self._death), -1, -1
         for fd in fds:
             if fd >= 0:
@@ -246,7 +249,7 @@ class LineReader:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             if not (self._part or self._skips or len(end) > self._max_line_bytes):
-                self._put(end)  # as most do, it came whole
+                self._put(end)  # the usual case: the whole line is in this chunk
                 continue
             self._add_part(end)
             if not self._skips:
@@ -260,30 +263,30 @@ class LineReader:
         self._n_bytes += len(line)
 
     def _add_part(self, part: bytes) -> None:
-        """Add to the line that is not complete; if it gets too long, put an error in its place."""
+        """Extend the incomplete line; if it gets too long, replace it by an error."""
         if self._skips:
             return
         self._part += part
         if len(self._part) > self._max_line_bytes:
-            # At once, as the end of the line may never come.
+            # Immediately, as the end of the line may never come.
             self._part, self._skips = bytearray(), True
             self._lines.append(
                 LineTooLongError(
                     f"{self._name}: a line of more than max_line_bytes={self._max_line_bytes:,} was left "
-                    "out; raise that limit, or let the program write shorter lines"
+                    "out; raise that limit, or make the program write shorter lines"
                 )
             )
 
 
 def _prepare(fd: int) -> None:
-    """Let reads of our end return at once, and let the pipe hold more."""
+    """Make our end non-blocking, and enlarge the pipe."""
     if sys.platform == "win32":
         return
     import fcntl
 
     os.set_blocking(fd, False)
     if hasattr(fcntl, "F_SETPIPE_SZ"):
-        # All pipes of a user have a limit together.
+        # Fails if the user's limit for all pipes together is reached.
         with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE)
 
@@ -297,7 +300,7 @@ def _poller(fd: int, death: int) -> select.poll:
 
 
 def _has_output(fd: int) -> bool:
-    """Return whether a pipe of Windows can be read at once, its end included."""
+    """Return whether a Windows pipe has output or is at its end."""
     if sys.platform == "win32":
         import _winapi
         import msvcrt

@@ -1,14 +1,14 @@
-"""Find, kill and collect descendants that a kill of the process group does not reach.
+"""Search, kill and collection of descendants that a kill of the process group does not reach.
 
-    child         environment_mark: a variable that all programs inherit which it starts
+    child         environment_mark: a variable inherited by all programs that it starts
     parent        child alive:    descendants, by their parents in /proc   -> kill_all
                   child crashed:  marked, by their environment in /proc    -> kill_all
                   program ended:  all that still carries its mark          -> kill_marked
     fork server   adopt_orphans: becomes the parent of what killed workers leave -> kill_own_descendants
 
-An environment may start a program in a session of its own, such as a game's server started with
-`start_new_session=True`. If this process is process 1 of a container, or adopts orphans, it has to collect
-them once killed, or they stay in the process table.
+An environment may start a program in a separate session, such as a game server with
+`start_new_session=True`. If this process is process 1 of a container, or adopts orphans, it must collect them
+after killing them, or they stay in the process table as zombies.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from parllel.system.processes.process_table import PROC, ProcessEntry, descendan
 
 _SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 _MARK = "PARLLEL_WORKER"
-_KERNEL_THREADS = 2  # the process that is the parent of them all
-_EXEC_S = 0.5  # `exec` takes far less
-_COLLECT_S = 1.0  # a killed process ends in far less, unless it waits for a device
+_KERNEL_THREADS = 2  # the process that is the parent of all kernel threads
+_EXEC_S = 0.5  # limit for `exec`, which takes far less
+_COLLECT_S = (
+    1.0  # limit for a killed process to end, which takes far less unless it waits for a device
+)
 
 
 def adopt_orphans() -> bool:
-    """Make this process the parent of descendants whose own parents end; return whether it worked.
+    """Make this process adopt descendants whose parents end; return whether it worked.
 
     Linux only. Elsewhere, orphans become children of process 1.
     """
@@ -43,20 +45,20 @@ def adopt_orphans() -> bool:
 
 
 def environment_mark(name: str) -> dict[str, str]:
-    """Return the environment variable by which `marked` finds programs, and all programs they start."""
+    """Return the variable by which `marked` finds programs, and all programs that they start."""
     return {_MARK: name}
 
 
 def marked(name: str) -> list[ProcessEntry]:
-    """Return the running programs that were started with a mark; none where there is no /proc.
+    """Return the running programs that were started with a mark; none without /proc.
 
-    A fork that has not executed another program is missing, as is a program started with other variables.
+    Misses forks that have not executed another program, and programs started without the variable.
     """
     return _search([name])[0]
 
 
 def _search(names: Iterable[str]) -> tuple[list[ProcessEntry], set[int]]:
-    """Return the running programs with one of the marks, and the ids of processes that have ended."""
+    """Return the running programs with any of the marks, and the ids of processes that have ended."""
     wanted = {f"{_MARK}={name}".encode() for name in names}
     found, ended = [], set()
     unknown: list[int] = []
@@ -68,8 +70,9 @@ def _search(names: Iterable[str]) -> tuple[list[ProcessEntry], set[int]]:
         for pid in unknown:
             variables = _read(pid, "environ")
             if variables and wanted.isdisjoint(variables.split(b"\0")):
-                continue  # nearly all of the machine: one file of each is enough
-            # First: the variables are then of the same process, or of one that came later and is spared.
+                continue  # nearly all processes of the machine are dismissed by this one file
+                # Entry first, then variables again: these belong to the entry's process, or to a later one
+                # with the same id, which `kill_all` spares.
             entry, variables = process_entry(pid), _read(pid, "environ")
             if entry is None or not entry.runs or variables is None:
                 ended.add(pid)
@@ -84,15 +87,15 @@ def _search(names: Iterable[str]) -> tuple[list[ProcessEntry], set[int]]:
 
 
 def _is_in_exec(entry: ProcessEntry) -> bool:
-    """Return whether a process without variables is just being replaced by another program.
+    """Return whether a process without variables is in the middle of `exec`.
 
-    For that time it has no arguments either. Threads of the kernel never have any.
+    It then has no arguments either. Kernel threads never have any.
     """
     return _KERNEL_THREADS not in (entry.pid, entry.parent) and not _read(entry.pid, "cmdline")
 
 
 def _read(pid: int, name: str) -> bytes | None:
-    """Return a file of a process, b"" if it is another user's, None if the process has ended."""
+    """Return the content of a /proc file; b"" for another user's process, None for one that has ended."""
     try:
         with open(f"{PROC}/{pid}/{name}", "rb", buffering=0) as file:
             return file.read()
@@ -103,9 +106,9 @@ def _read(pid: int, name: str) -> bytes | None:
 
 
 def kill_all(entries: Iterable[ProcessEntry]) -> None:
-    """Kill processes, sparing later ones that were given the same ids."""
+    """Kill processes, sparing later ones with the same ids."""
     for entry in entries:
-        # The id alone is not enough: the process may have ended since it was found.
+        # Checked again, as the process may have ended since, and its id may have been reused.
         now = process_entry(entry.pid)
         if now is not None and now.identity == entry.identity and now.runs:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -113,7 +116,7 @@ def kill_all(entries: Iterable[ProcessEntry]) -> None:
 
 
 def kill_marked(names: Collection[str], timeout_s: float = _COLLECT_S) -> list[ProcessEntry]:
-    """Kill the programs that were started with any of the marks, and return them."""
+    """Kill the programs that were started with any of the marks; return them."""
     killed: list[ProcessEntry] = []
     known: set[int] = set()
     deadline = time.monotonic() + timeout_s
@@ -121,8 +124,8 @@ def kill_marked(names: Collection[str], timeout_s: float = _COLLECT_S) -> list[P
         found, ended = _search(names)
         kill_all(found)
         killed += found
-        # One that ended between the list of processes and the look at it may have started another in that
-        # time, as a daemon does; only what had ended before cannot have.
+        # A process that ended between the listing and its check may have started another meanwhile, as a
+        # daemon does. Only those that had ended before cannot have.
         if (not found and ended <= known) or time.monotonic() > deadline:
             return killed
         known |= ended
@@ -132,17 +135,17 @@ def kill_marked(names: Collection[str], timeout_s: float = _COLLECT_S) -> list[P
 def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:
     """Kill and collect all descendants of this process except multiprocessing's resource tracker.
 
-    For a process that is about to end: what else waits for its children would miss their exit codes.
+    Only for a process about to end: other code that waits for its children would miss their exit codes.
     """
-    # The tracker unlinks shared memory that is left behind, and exits by itself after its last user.
+    # The tracker unlinks leftover shared memory, and exits by itself after its last user.
     tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
     deadline = time.monotonic() + timeout_s
-    # Until a search finds none: a process may have started another after the search and before its death,
-    # and the children of a killed one may become children of this process.
+    # Repeated until a search finds none: a process may start another between the search and its death, and
+    # children of a killed one may become children of this process.
     while True:
         found = [e for e in descendants(os.getpid()) if e.runs and e.pid != tracker._pid]
         kill_all(found)
-        # Process 1 of a namespace ends only once all that had ended in it are collected, of which some may
+        # Process 1 of a namespace ends only after all ended processes in it are collected, some of which may
         # have become children of this process.
         with contextlib.suppress(ChildProcessError):
             while hasattr(os, "WNOHANG") and os.waitpid(-1, os.WNOHANG)[0]:
@@ -155,11 +158,11 @@ def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:
 def collect(group: int, killed: Collection[ProcessEntry]) -> None:
     """Collect killed processes that have become children of this one, so that no zombies remain.
 
-    group: id of a process group that was killed.
-    killed: processes outside the group that were killed.
+    group: id of a killed process group.
+    killed: killed processes outside the group.
 
-    They become children of this process if it is process 1, or adopts orphans. Elsewhere this returns after
-    a system call for each.
+    They become children of this process if it is process 1 or adopts orphans. Otherwise this returns after
+    one system call for each.
     """
     waiting = {-group, *(entry.pid for entry in killed)}  # negative for waitpid: all of the group
     deadline = time.monotonic() + _COLLECT_S

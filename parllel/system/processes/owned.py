@@ -1,11 +1,11 @@
-"""What a forked copy of a process must leave alone: its workers, and what they are reached by.
+"""Objects that belong to the process that made them, and that a fork must not use: workers and their pipes.
 
-    owner   own(pool)                         remembered, weakly
-    fork    copy: pool.disown(why)            before any other code runs there
-    copy    whatever is asked of the pool     raises ClosedError, before a word or a byte is written
+    owner   own(pool)                         remembered in a weak set
+    fork    pool.disown(why)                  before any other code runs in the fork
+    fork    any use of the pool               raises ClosedError before a word or byte is written
 
-A copy has the same memory, pipes and numbers as its owner. Two processes that command the same workers would
-each take the other's answers for its own.
+A fork has the same memory, pipes and numbers as its owner. If both commanded the same workers, each would
+take the other's answers for its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _pid = os.getpid()
 
 
 class OwnedByProcess(Protocol):
-    """What belongs to the process that made it."""
+    """An object that belongs to the process that made it."""
 
     def disown(self, why: str) -> None:
-        """Refuse everything from now on, in a copy of the owner. why: for messages."""
+        """Refuse all further use, in a fork of the owner. why: the reason, for messages."""
 
 
 def own(thing: OwnedByProcess) -> None:
-    """Call `thing.disown` in each process that is forked from this one, as long as it exists."""
+    """Call `thing.disown` in every fork of this process, as long as the object exists."""
     _owned.add(thing)
 
 

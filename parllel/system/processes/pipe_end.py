@@ -1,4 +1,4 @@
-"""Send messages between parent and child, and give up at a time-out or when the other side dies.
+"""Messages between parent and child, with time-outs and detection of the other side's death.
 
     parent                                           child
     write    ------ message, over the pipe ------->  read
@@ -6,9 +6,9 @@
     _death   <----- the system: child has ended
 
 The format is that of `Connection.send_bytes`, so the other end may be a plain Connection. But `recv_bytes`
-blocks for ever if the sender is stopped in the middle of a message, or killed while another process keeps
-the pipe open; and `send_bytes` blocks while the pipe is full. A channel waits for the pipe and for the end of
-the process together, before each part of a message. A short message takes one `write` and one `read` call.
+blocks for ever if the sender is stopped in the middle of a message, or is killed while another process keeps
+the pipe open; and `send_bytes` blocks while the pipe is full. A channel waits for the pipe and the end of the
+process together, before each part of a message. A short message takes one `write` and one `read` call.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from parllel.system.counted_time import SLICE_S, counted_s
 _LENGTH = struct.Struct("!i")  # -1 announces a longer length
 _LONG_LENGTH = struct.Struct("!Q")
 _LONGEST = 0x7FFFFFFF
-# Bytes to read along with the length, so that a short message takes one call instead of two. Not more:
+# Bytes to read along with the length, so that a short message takes one call instead of two. Not more: a
 # `reduction.send_handle` may follow a longer message, and reading past its end would lose the descriptor.
 _SHORT = 12
-# Bytes that fit into an empty pipe. The parent sends one request at a time, so it finds the pipe empty.
+# Bytes that fit into an empty pipe. The parent sends one request at a time, so the pipe is empty.
 _ROOM = 16384
 
 
@@ -38,10 +38,10 @@ class PipeEnd:
     """One end of a pipe between parent and child.
 
     Args:
-        connection: this end; the channel uses it but does not close it.
-        death: descriptor or handle that becomes ready when the other side ends. None in a child, which
-            the system kills when its parent ends, see `liveness`.
-        max_bytes: of a message that is read, from a side that may announce any length.
+        connection: this end; not closed here.
+        death: descriptor or handle that becomes ready when the other side ends. None in a child, which is
+            killed when its parent ends, see `liveness`.
+        max_bytes: limit for a message that is read, from an untrusted side that may announce any length.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class PipeEnd:
         self._connection = connection
         self._death = death
         self._max_bytes = max_bytes
-        self._ahead: list[bytes] = []  # what was read of the next message, in parts
-        self._readable = False  # whether `poll` has seen bytes that were not read since
+        self._ahead: list[bytes] = []  # parts of the next message that were already read
+        self._readable = False  # whether `poll` has seen bytes that have not been read since
         self._handles: list[Connection | int] = [connection]
         if death is not None:
             self._handles.append(death)
         self._poller = None
-        # One poll object for all waits: to make one per wait costs more than the step of an environment.
-        # `select.select` would not do instead, as it refuses descriptors above 1023.
+        # One poll object for all waits: making one per wait costs more than the step of an environment.
+        # Not `select.select`, which refuses descriptors above 1023.
         if hasattr(select, "poll") and sys.platform != "win32":
             self._fd = self._handles[0] = connection.fileno()
             self._poller = select.poll()
@@ -66,21 +66,21 @@ class PipeEnd:
                 self._poller.register(death, select.POLLIN)
 
     def poll(self) -> bool:
-        """Return at once whether there is something to read, or the other side has ended."""
+        """Return without waiting whether there is something to read, or the other side has ended."""
         if self._ahead:
             return True
-        # Only this channel reads here, so what is there now still is when it is read.
+        # Only this channel reads the pipe, so the bytes will still be there for `read`.
         self._readable, dead = self._look(0.0)
         return self._readable or dead
 
     def handles(self) -> Sequence[Connection | int]:
-        """Return what is ready when `poll` returns True; empty if it does so for another reason."""
-        # What was read ahead has left the pipe, which need not be readable then.
+        """Return handles that become ready when `poll` becomes True; empty if bytes were read ahead."""
+        # Bytes read ahead have left the pipe, which need not be readable then.
         return () if self._ahead else self._handles
 
     def await_bytes(self, timeout_s: float) -> None:
-        """Wait until part of the next message has come; raise as `read` does."""
-        # What was read ahead has left the pipe, so polling the pipe would miss it.
+        """Wait until part of the next message has arrived. Raises as `read`."""
+        # Bytes read ahead have left the pipe, so polling it would miss them.
         if not self._ahead:
             self._await_bytes(timeout_s)
 
@@ -88,11 +88,11 @@ class PipeEnd:
         """Send a message.
 
         timeout_s: `math.inf` blocks in the kernel instead of polling. The kernel accepts more than `poll`
-            reports room for, so a child can leave its exception in the pipe and exit although the parent
-            reads it later, or never.
+            reports room for, so a child can leave its exception in the pipe and exit, even if the parent
+            reads it later or never.
 
         Raises:
-            TimeoutError: if the message was not taken in time. Part of it may have been sent, so the pipe
+            TimeoutError: if the message was not accepted in time. Part of it may have been sent, so the pipe
                 cannot be used again.
             BrokenPipeError: if the other side has ended.
         """
@@ -105,20 +105,20 @@ class PipeEnd:
         )
         left = memoryview(head + message)
         while left:
-            # A short message fits into the empty pipe, so a request per step costs no call to poll.
+            # A short message fits into the empty pipe, so the request of a step needs no call to poll.
             if size > _ROOM and timeout_s < math.inf:
                 timeout_s = self.await_room(timeout_s)
-            # In parts: a blocking write of more than there is room for would outlast the time-out.
+            # In parts: a blocking write of more than the pipe has room for would outlast the time-out.
             left = left[os.write(self._fd, left[:_ROOM]) :]
 
     def await_room(self, left_s: float) -> float:
-        """Wait until a write would not block, and return what is left of the time.
+        """Wait until a write would not block; return the remaining time.
 
-        Raises: as `write` does.
+        Raises: as `write`.
         """
         if self._poller is None:
             return left_s
-        # A poll object of its own: that of the channel must not report room where `read` waits for bytes.
+        # A separate poll object: the channel's must not report room when `read` waits for bytes.
         poller = select.poll()
         poller.register(self._fd, select.POLLOUT)
         if self._death is not None:
@@ -135,15 +135,15 @@ class PipeEnd:
                 raise TimeoutError
 
     def read(self, timeout_s: float | None) -> bytes:
-        """Return the next message; None waits until there is one or the pipe ends.
+        """Return the next message; a time-out of None waits until there is one or the pipe ends.
 
         Raises:
             TimeoutError: if the message is not complete in time.
             EOFError: if the pipe or the other side ended first.
-            ValueError: if a longer message than `max_bytes` comes; the pipe cannot be used again.
+            ValueError: if the message is longer than `max_bytes`; the pipe cannot be used again.
 
-        If an exception interrupts the read, KeyboardInterrupt included, the next call continues with the
-        part of the message that has come.
+        If an exception interrupts the read, including KeyboardInterrupt, the next call continues with the
+        bytes that have arrived.
         """
         if self._poller is None:  # Windows, where the system delivers whole messages
             if timeout_s is not None:
@@ -157,19 +157,19 @@ class PipeEnd:
             (size,) = _LONG_LENGTH.unpack_from(first, start)
             start += _LONG_LENGTH.size
         end = start + size
-        # Nothing has been taken from `_ahead` so far: an interrupted read starts over from the length.
+        # Nothing has been removed from `_ahead` so far, so an interrupted read restarts from the length.
         if len(first) >= end:
             self._ahead = [first[end:]] if len(first) > end else []
             return first[start:end]
         if not 0 <= size <= self._max_bytes:
-            raise ValueError(f"a message of {size} bytes, of {self._max_bytes} allowed")
+            raise ValueError(f"a message of {size} bytes: expected at most {self._max_bytes}")
         self._fill(end, left_s)
         parts, self._ahead = self._ahead, []
         parts[0] = first[start:]
         return b"".join(parts)
 
     def _first(self, size: int, left_s: float | None, more: int = 0) -> tuple[bytes, float | None]:
-        """Return the next bytes without taking them, at least `size`, and what is left of the time.
+        """Return at least the next `size` bytes without removing them, and the remaining time.
 
         Up to `more` bytes beyond `size` may be read.
         """
@@ -180,7 +180,7 @@ class PipeEnd:
         return self._ahead[0], left_s
 
     def _fill(self, size: int, left_s: float | None, more: int = 0) -> float | None:
-        """Read until `_ahead` holds `size` bytes, and return what is left of the time."""
+        """Read until `_ahead` holds `size` bytes; return the remaining time."""
         left = size - sum(map(len, self._ahead))
         while left > 0:
             if left_s is not None and not self._readable:
@@ -194,19 +194,19 @@ class PipeEnd:
         return left_s
 
     def _await_bytes(self, left_s: float) -> float:
-        """Wait until the pipe is readable, also at its end, and return what is left of the time.
+        """Wait until the pipe is readable or at its end; return the remaining time.
 
-        Raises EOFError if the child died first, TimeoutError if nothing came in time.
+        Raises EOFError if the child died first, TimeoutError if nothing arrived in time.
         """
         while True:
             slice_s = SLICE_S if left_s > SLICE_S else max(left_s, 0.0)
             began = monotonic()
             readable, dead = self._look(slice_s)
-            # `counted_s` written out: the cost of the call would show in every step.
+            # `counted_s` inlined: the call would slow down every step.
             passed_s = monotonic() - began
             left_s -= passed_s if passed_s < slice_s else slice_s
-            # The poll may see the process dead and the pipe still empty, if the last message came in
-            # between. Nothing follows a death, so a second look is certain.
+            # The poll may see an empty pipe and then a dead process, if the last message arrived in
+            # between. Nothing follows a death, so a second poll is conclusive.
             if readable or (dead and self._look(0.0)[0]):
                 return left_s
             if dead:

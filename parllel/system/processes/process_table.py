@@ -1,11 +1,11 @@
-"""Read the processes of this machine from /proc.
+"""The machine's processes, read from /proc.
 
-    kernel         writes /proc/<pid>/{stat,cmdline,task/*/children}, anew at each read
-    this process   reads them; between two reads any process may end, and its id may go to another
+    kernel         generates /proc/<pid>/{stat,cmdline,task/*/children} at each read
+    this process   reads them; between two reads any process may end, and its id may be reused
 
-Where there is no /proc, nothing is found.
+Without /proc nothing is found.
 
-Not psutil: for one process's children it reads all of the machine's, 16 ms among 400 against 0.05 ms.
+Not psutil, which reads all processes to find the children of one: 16 ms for 400 processes, against 0.05 ms.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class ProcessEntry(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What distinguishes this process from a later one with the same id."""
+        """Key that distinguishes this process from a later one with the same id."""
         return self.pid, self.started
 
     @property
     def runs(self) -> bool:
-        """Whether the process has not ended; a zombie, which its parent has yet to collect, has."""
+        """Whether the process is running. A zombie, which its parent has not collected yet, is not."""
         return self.state not in "ZX"
 
 
 def process_entry(pid: int) -> ProcessEntry | None:
-    """Return the entry of a process, or None if there is none with this id."""
-    with suppress(OSError, ValueError, IndexError):  # it may end while it is read
+    """Return the entry of a process, or None if there is no process with this id."""
+    with suppress(OSError, ValueError, IndexError):  # it may end during the read
         content = (PROC / str(pid) / "stat").read_text(errors="replace")
-        # The name of the program is in parentheses and may contain anything, even parentheses.
+        # The program's name is in parentheses and may contain anything, even parentheses.
         rest = content[content.rindex(")") + 2 :].split()
         return ProcessEntry(pid, int(rest[1]), rest[0], int(rest[19]))
     return None
@@ -60,8 +60,8 @@ def descendants(pid: int) -> list[ProcessEntry]:
     if not PROC.is_dir():
         return []
     known: set[int] = set()
-    # Children of one that ends after it was listed are in no list that is still to be read: their new parent
-    # may be `pid`, whose children are read first. Ten looks, as processes may start and end all the time.
+    # If a process ends after it was listed, its children may be missed: their new parent may be `pid`, whose
+    # children are read first. Repeated up to ten times, as processes may start and end all the time.
     for _ in range(10):
         found, ended = _look_below(pid)
         if ended <= known:
@@ -71,8 +71,8 @@ def descendants(pid: int) -> list[ProcessEntry]:
 
 
 def _look_below(pid: int) -> tuple[list[ProcessEntry], set[int]]:
-    """Return the descendants of a process, and the ids of those that have ended or changed their parent."""
-    # Two sources: most kernels list children by parent; others need a look at every process of the machine.
+    """Return the descendants of a process, and the ids of those that ended or changed their parent."""
+    # Most kernels list the children of a process; on others every process of the machine is read.
     children = _listed_children if _lists_children() else _table_of_children().__getitem__
     found: list[ProcessEntry] = []
     ended: set[int] = set()
@@ -81,8 +81,8 @@ def _look_below(pid: int) -> tuple[list[ProcessEntry], set[int]]:
         parent = parents.pop()
         for child in children(parent):
             entry = process_entry(child)
-            # It may have ended since it was listed, and its id may belong to an unrelated process by now,
-            # which the caller might kill.
+            # It may have ended since it was listed, and its id may now belong to an unrelated process, which
+            # the caller might kill.
             if entry is not None and entry.parent == parent:
                 found.append(entry)
                 parents.append(child)
@@ -93,13 +93,13 @@ def _look_below(pid: int) -> tuple[list[ProcessEntry], set[int]]:
 
 @cache
 def _lists_children() -> bool:
-    """Return whether this kernel lists the children of each thread, which is far less to read."""
+    """Return whether this kernel lists the children of each thread, which is much faster to read."""
     return (PROC / "self" / "task" / str(os.getpid()) / "children").exists()
 
 
 def _listed_children(pid: int) -> list[int]:
-    # The kernel may skip a child while another one ends (see `children` in proc(5)). A list that is read
-    # twice in a row is taken as complete; ten attempts, as a process may start children all the time.
+    # The kernel may skip a child while another one ends (see `children` in proc(5)), so a list must be read
+    # twice with equal results; at most ten attempts, as a process may start children all the time.
     found = _read_children(pid)
     for _ in range(10):
         before, found = found, _read_children(pid)
@@ -111,7 +111,7 @@ def _listed_children(pid: int) -> list[int]:
 def _read_children(pid: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError):
-        # By thread, as the kernel lists only the children that the thread itself has started.
+        # By thread, as the kernel lists the children that each thread has started.
         for thread in os.listdir(PROC / str(pid) / "task"):
             with suppress(OSError), open(f"{PROC}/{pid}/task/{thread}/children") as file:
                 found += map(int, file.read().split())
@@ -129,9 +129,9 @@ def _table_of_children() -> defaultdict[int, list[int]]:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line of a process in at most 200 characters, else its name, else "?"."""
+    """Return the command line of a process, at most 200 characters; else its name, else "?"."""
     with suppress(OSError):
-        # Empty for zombies and threads of the kernel, which have a name all the same.
+        # Empty for zombies and kernel threads, which still have a name.
         words = (PROC / str(pid) / "cmdline").read_text(errors="replace").split("\0")
         line = " ".join(words).strip()
         if line:

@@ -1,15 +1,15 @@
-"""A foreign program as a watched child: started, spoken to in lines, and ended with all that it has started.
+"""Foreign program as a watched process: started, connected by lines, and ended with its descendants.
 
-    this process                                            the program, in a session of its own
+    this process                                            the program, in a separate session
     write        ---- standard input, a pipe ------------>  reads, or does not
     read_line    <--- a pipe, read by the caller ---------  writes its standard output
     last_lines   <--- a file -----------------------------  writes its standard error
     died         <--- process descriptor -----------------  ends
-    (ends)       ---- liveness pipe, fork server -------->  killed with all below it (in_program.py)
+    (ends)       ---- liveness pipe, fork server -------->  killed with its descendants (in_program.py)
     (how it is watched and ended: watched_process.py)
 
-A program that writes more than the pipe holds waits until this process reads, as `read_line` does, and as
-`write` and `wait` do meanwhile. Lines that were written before a death are delivered before it is reported.
+A program that writes more than the pipe holds blocks until this process reads, in `read_line`, `write` or
+`wait`. Lines written before a death are delivered before the death is reported.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Program(WatchedProcess, Closeable):
-    """One running program, given by its command line.
+    """A running program, started from a command line.
 
     Args:
         command: the program, found by its PATH, and its arguments; no shell is involved. Everyone on this
-            machine can read arguments: a secret belongs into `environment`.
-        name: what errors call it; default the first word of the command.
-        environment: variables to set. Of those of this process only `PASSED_VARIABLES` are passed on.
+            machine can read the arguments, so pass secrets in `environment`.
+        name: name for messages; default the first word of the command.
+        environment: variables to set. Of this process's variables only `PASSED_VARIABLES` are passed on.
         passed: names or patterns of further variables to pass on, such as "CUDA_VISIBLE_DEVICES" or "OMP_*".
-        cwd: the folder it runs in; default that of this process.
-        lines: whether its standard output is read as lines, for `read_line`; otherwise it is discarded.
-        output_to_stderr: whether what would be discarded goes where its standard error goes.
-        stderr: path of the file that its standard error is added to; default a file without a name, which
-            vanishes afterwards. Its size is not limited. Of a pipe or a terminal no last lines are known.
-        start_timeout_s: how long it may take to start: the fork server, and then `exec`.
-        max_line_bytes: a longer line is reported by one LineTooLongError, and left out.
+        cwd: the working directory; default that of this process.
+        lines: read its standard output as lines, for `read_line`; otherwise it is discarded.
+        output_to_stderr: send output that would be discarded to its standard error.
+        stderr: path of a file to which its standard error is appended; default an unnamed file, which
+            vanishes afterwards. Its size is not limited. A pipe or terminal has no `last_lines`.
+        start_timeout_s: time limit for starting: the fork server, and then `exec`.
+        max_line_bytes: a longer line is dropped and reported by one LineTooLongError.
 
     Raises:
-        FileNotFoundError: if there is no such program or folder, or no interpreter for the script that it is.
+        FileNotFoundError: if the program, its folder, or the interpreter of a script does not exist.
         PermissionError: if it may not be executed.
-        OSError: if it cannot be executed for another reason, or at a limit of open files or processes.
+        OSError: if it cannot be executed for another reason, or a limit of files or processes is reached.
         WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
-        TypeError, ValueError: for a command or variables that cannot be executed, as an empty list or a word
-            with a zero byte; for limits below 1.
+        TypeError, ValueError: for an invalid command or variables, such as an empty list or a word with a
+            zero byte; for limits below 1.
 
-    On Linux a program ends with this process, however that ends, SIGKILL included, and takes with it what it
-    started in sessions of its own. It is forked by the fork server of this process, whose umask, limits and
-    priority it has. (If that is killed in the same instant, as by a signal to the group of both, what has a
-    session of its own lives on.) On macOS and Windows, and in daemonic processes of multiprocessing, a killed
-    parent closes the program's input and does no more.
+    On Linux a program ends with this process, however that ends (SIGKILL included), together with what it
+    started in other sessions. It is forked by the fork server of this process, from which it inherits umask,
+    limits and priority. (If the server is killed at the same moment, e.g. by a signal to the group of both,
+    processes in other sessions survive.) On macOS and Windows, and in daemonic processes of multiprocessing,
+    a killed parent only closes the program's input.
     """
 
     def __init__(
@@ -94,17 +94,18 @@ class Program(WatchedProcess, Closeable):
         if max_line_bytes < 1:
             raise ValueError(f"{name}: max_line_bytes: expected at least 1, got {max_line_bytes}")
         mark = secrets.token_hex(16)
-        # The mark last: what is given may be a copy of os.environ, with the mark of this very process.
+        # The mark last: `environment` may be a copy of os.environ, with the mark of this process.
         variables = {**program_environment(environment, passed), **environment_mark(mark)}
         with limits_explained(f"{name}: could not start it, which takes 21 open files"):
             self._errors = _ErrorFile(stderr)
             try:
-                # Here, as the fork server stays in the folder in which it was started.
+                # Made absolute here, as the fork server keeps the folder in which it was started.
                 folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
                 with ExitStack() as stack:
                     output = None if lines else self._errors.fd
                     if not (lines or output_to_stderr):
-                        # Not a closed one: a file that it opens would get the number, and its output.
+                        # Not closed: the next file that the program opens would get this number, and the
+                        # output.
                         output = os.open(os.devnull, os.O_WRONLY)
                         stack.callback(os.close, output)
                     start = start_program(
@@ -113,13 +114,13 @@ class Program(WatchedProcess, Closeable):
             except BaseException:
                 self._errors.close()
                 raise
-        self._swept: list[ProcessEntry] | None = None  # what carried its mark, once that was killed
-        self._last_lines: list[str] | None = None  # once the file is closed
+        self._swept: list[ProcessEntry] | None = None  # killed processes with its mark
+        self._last_lines: list[str] | None = None  # set when the file is closed
         self._output: LineReader | None = None
-        # Next, as from here on an exit of this process ends the program.
+        # Right after the start, as from here on an exit of this process ends the program.
         super().__init__(start.process, name=name, mark=mark)
         self._why_ended = "used after it was ended"
-        # On Windows a handle, which cannot be polled together with pipes.
+        # On Windows the sentinel is a handle, which cannot be polled together with pipes.
         death = -1 if os.name == "nt" else self.sentinel
         self._input = InputPipe(start.input, death)
         try:
@@ -137,8 +138,8 @@ class Program(WatchedProcess, Closeable):
         """Write to the program's standard input.
 
         Raises:
-            WorkerTimeoutError: if the program did not take it in `timeout_s`. It lives on. If it took part of
-                the message, nothing more can be written; the error says so.
+            WorkerTimeoutError: if the program did not accept it within `timeout_s`. It keeps running. If it
+                accepted part of the message, nothing more can be written; the error says so.
             WorkerDiedError: if it has ended, or has closed its input. Its last lines can still be read.
             ClosedError: after `end` or `close_input`, and after part of a message.
         """
@@ -161,7 +162,7 @@ class Program(WatchedProcess, Closeable):
             raise ClosedError(f"{self.name}: {error}") from None
 
     def close_input(self) -> None:
-        """Let the program see the end of its input; may be called twice."""
+        """Close the program's input. Idempotent."""
         if not self._ended:
             self._input.close()
 
@@ -169,9 +170,10 @@ class Program(WatchedProcess, Closeable):
         """Return the next line of the program's standard output, without its newline.
 
         Raises:
-            WorkerTimeoutError: if none came in time. The program lives on, and the line may still come.
-            HalfLineError: a WorkerDiedError whose `half_line` is what came of a line that was not completed.
-            WorkerDiedError: if the program ended, or closed its output; says how, and its last words.
+            WorkerTimeoutError: if there was none in time. The program keeps running, and the line may follow.
+            HalfLineError: a WorkerDiedError whose `half_line` is the received part of an incomplete line.
+            WorkerDiedError: if the program ended or closed its output; says how, with its last lines of
+                standard error.
             LineTooLongError: in place of a line above the limit; the next one can be read.
             ClosedError: after `end`.
         """
@@ -183,14 +185,14 @@ class Program(WatchedProcess, Closeable):
         return line
 
     def try_read_line(self, timeout_s: float = 0.0) -> bytes | None:
-        """Return the next line, or None if none came in `timeout_s`; raise as `read_line` otherwise."""
+        """Return the next line, or None if there was none within `timeout_s`. Raises as `read_line`."""
         self.check_open()
         output = self.output
         try:
             return output.next(timeout_s)
         except EOFError as ended:
             half = ended.args[0]
-        self.check_open()  # by another thread meanwhile
+        self.check_open()  # another thread may have ended it meanwhile
         if not half:
             raise self.death_error("while its next line was awaited")
         error = HalfLineError(str(self.death_error(f"in a line of which {len(half):,} bytes came")))
@@ -199,50 +201,50 @@ class Program(WatchedProcess, Closeable):
 
     @property
     def output(self) -> LineReader:
-        """What reads its standard output, to wait for several programs at once.
+        """Reader of its standard output, to wait for several programs at once.
 
-        Raises: ValueError if it is not read as lines.
+        Raises: ValueError if the output is not read as lines.
         """
         if self._output is None:
             raise ValueError(f"{self.name}: was started with lines=False: its output is discarded")
         return self._output
 
     def last_lines(self, n: int = _QUOTED_LINES) -> list[str]:
-        """Return the last lines of its standard error, 16 KiB at most; after `end`, twenty at most."""
+        """Return the last lines of its standard error, at most 16 KiB; after `end`, at most twenty lines."""
         if self._last_lines is not None:
             return self._last_lines[-n:] if n > 0 else []
         return self._errors.last_lines(n)
 
     def death_error(self, doing: str) -> WorkerDiedError:
-        """Return what to raise when the program has ended, or has closed a pipe, with its last words."""
+        """Build the error for a program that has ended or closed a pipe, with its last lines."""
         how = self.exit_text()
-        # Asked last: a pipe may hang up an instant before the end is known.
+        # After exit_text, which waits a while: a pipe may hang up shortly before the process ends.
         if self.alive:
             how = "closed its end of the pipe, but runs on,"
-        said = self.last_lines()
+        last_lines = self.last_lines()
         words = "it wrote nothing to its standard error"
         if not self._errors.readable:
             words = "its standard error cannot be read back"
-        if said:
-            words = "\n  ".join(["the end of its standard error:", *said])
+        if last_lines:
+            words = "\n  ".join(["the end of its standard error:", *last_lines])
         return WorkerDiedError(f"{self.name}: process {self.pid} {how} {doing}; {words}")
 
     # ------------------------------------------------------------------ ending
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end of the program and return its exit code, -N after signal N; None if it runs on.
+        """Wait for the program; return its exit code, -N after signal N, or None if it is still running.
 
-        What it writes meanwhile is kept up to 16 MiB; then the program waits until that is read.
+        Up to 16 MiB of its output are kept meanwhile; then the program blocks until they are read.
         """
         if self._output is not None and not self._ended:
             timeout_s = self._output.read_until_end(timeout_s)
         return self._await_exit(timeout_s)
 
     def end(self, grace_s: float = 2.0) -> None:
-        """Close the program's input, wait `grace_s` for it to leave, then terminate it, then kill it.
+        """Close the program's input, wait `grace_s` for it to exit, then terminate it, then kill it.
 
-        What it has started ends as well, in whatever session: what is below it, and all that carries its
-        mark in the environment. What it wrote and was not read is lost.
+        Its descendants end too, in whatever session, as does every process with its mark in the environment.
+        Unread output is lost.
         """
         if self._ended:
             return
@@ -253,54 +255,54 @@ class Program(WatchedProcess, Closeable):
         super().end(grace_s)
 
     def begin_exit(self) -> None:
-        """Close the program's input, and throw away what it writes; do not wait for it."""
+        """Close the program's input and discard its output, without waiting for it."""
         if self._ended:
             return
-        # First, as most programs leave at the end of their input.
+        # First, as most programs exit at the end of their input.
         self._input.close()
         if self._output is not None and os.getpid() == self._owner:
-            # It may be waiting for room, and could not leave.
+            # It may be blocked on a full pipe, and could not exit.
             self._output.discard()
 
     def close(self) -> None:
-        """End the program; may be called twice."""
+        """End the program. Idempotent."""
         self.end()
 
     def _clean_up(self) -> None:
         try:
-            # By now all in its group are dead. What had detached itself from it, as a daemon does, is no
-            # longer below it, and may hold its output open.
+            # Its group is dead by now. A process that has detached itself, as daemons do, is no longer a
+            # descendant, and may hold the output open.
             killed = kill_marked([self._mark]) if self._swept is None else self._swept
             super()._clean_up()
             if hasattr(os, "killpg"):
                 collect(self.pid, killed)
         finally:
-            # After the kill, as what reads ends with the process.
+            # After the kill, as the reader ends with the process.
             if self._output is not None:
                 self._output.close(_JOIN_S)
-            # Before the file is closed, as one without a name is gone then.
+            # Before the file is closed, as an unnamed file vanishes then.
             self._last_lines = self._errors.last_lines(_QUOTED_LINES)
             self._errors.close()
 
     def disown(self, why: str) -> None:
-        """Leave the program to its owner, in a fork that has a copy of this object."""
+        """Leave the program to its owner, in a fork of the owner."""
         super().disown(why)
-        # With a copy of the input in another process the program would not see its end.
+        # With a copy of the pipe in another process the program would not see the end of its input.
         self._input.abandon()
         if self._output is not None:
             self._output.abandon()
 
 
 class _ErrorFile:
-    """The file that takes a program's standard error: one that is added to, or one without a name.
+    """File for a program's standard error: named and appended to, or unnamed.
 
-    The program writes at its end; this process reads the last lines and never writes. A file without a name
-    vanishes with its users.
+    The program appends; this process reads the last lines and never writes. An unnamed file vanishes with
+    its last user.
 
-    path: None for one without a name. A new file is readable for this user alone.
+    path: None for an unnamed file. A new file is readable only by this user.
 
     Attributes:
-        readable: whether what was written can be read back, unlike that of a pipe or a terminal.
+        readable: whether its content can be read back, unlike a pipe's or a terminal's.
 
     Raises: OSError if it cannot be opened.
     """
@@ -310,39 +312,39 @@ class _ErrorFile:
             with tempfile.TemporaryFile(buffering=0) as file:
                 self.fd = os.dup(file.fileno())
             if sys.platform != "win32":
-                # A script may open /dev/stderr anew, which empties the file: what it writes by the descriptor
-                # that it was given would leave a hole before it.
+                # A script may reopen /dev/stderr, which truncates the file. Without O_APPEND, later writes
+                # through the original descriptor would leave a hole.
                 fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
         else:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
             self.fd = os.open(path, flags, 0o600)
-        # What an earlier program wrote into the same file is not this one's.
+        # Skips what earlier programs have written to the same file.
         status = os.fstat(self.fd)
         self._start = status.st_size
         self.readable = hasattr(os, "pread") and stat.S_ISREG(status.st_mode)
 
     def last_lines(self, n: int) -> list[str]:
-        """Return up to `n` last lines, of the last 16 KiB at most; none if it is not readable."""
+        """Return the last `n` lines, from at most the last 16 KiB; none if the file is not readable."""
         if not self.readable:
             return []
         size = os.fstat(self.fd).st_size
         begin = max(size - _MAX_QUOTED_BYTES, self._start if size >= self._start else 0)
-        # By position, as the one of the descriptor is where the program writes.
+        # With pread, as the descriptor's position is shared with the program.
         text = os.pread(self.fd, size - begin, begin)
         lines = text.decode(errors="replace").splitlines()
         if begin > self._start and len(lines) > 1:
-            lines = lines[1:]  # begins in the middle
+            lines = lines[1:]  # the first one is incomplete
         return lines[-n:] if n > 0 else []
 
     def close(self) -> None:
-        """Close our descriptor; may be called twice."""
+        """Close the descriptor. Idempotent."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> list[str]:
-    # A single string is a sequence of words too, of one letter each.
+    # A string is also a sequence, of one-letter words.
     if isinstance(command, (str, bytes, os.PathLike)):
         raise TypeError(f"command: expected a list of words, got {command!r}")
     words = [os.fsdecode(word) for word in command]

@@ -1,12 +1,12 @@
-"""Start a foreign program, with pipes to it and chosen variables; report at once why it could not be started.
+"""Start of a foreign program with pipes and selected variables; reports immediately if it cannot start.
 
     this process                                             the program
     input   (write end) ---------- standard input -------->  reads
     output  (read end)  <--------- standard output --------  writes
     errors  (a file, shared) <---- standard error ---------  writes
 
-Linux: forked by the fork server (in_program.py). Elsewhere, and in daemonic processes of multiprocessing,
-which may not start others by it: by subprocess.
+On Linux it is forked by the fork server (in_program.py). Elsewhere, and in daemonic processes of
+multiprocessing, which may not use the server, it is started by subprocess.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from parllel.system.processes.liveness import liveness_connection
 from parllel.system.processes.watched_process import StartedProcess
 
 _END_S = 5.0
-# What programs need to find files, libraries, the language and the terminal; nothing that holds a secret.
-# Those in the last row are for Windows, where many programs fail without them.
+# Variables for files, libraries, language and terminal; none that holds a secret. Those in the last row are
+# for Windows, where many programs fail without them.
 PASSED_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
     *("LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR", "TMP", "TEMP"),
@@ -40,7 +40,7 @@ PASSED_VARIABLES = (
 
 
 class ProgramStart(NamedTuple):
-    """A program that has started, and our ends of its pipes; `output` is -1 if it has none."""
+    """A started program and our ends of its pipes; `output` is -1 without a pipe."""
 
     process: StartedProcess
     input: int
@@ -55,18 +55,18 @@ def start_program(
     output: int | None,
     timeout_s: float,
 ) -> ProgramStart:
-    """Start a program in a session of its own.
+    """Start a program in a new session.
 
     errors: descriptor of the file for its standard error.
-    output: that of the file for its standard output; None for a pipe.
-    timeout_s: how long the fork server may take, and then `exec`.
+    output: descriptor of the file for its standard output; None for a pipe.
+    timeout_s: time limit for the fork server, and then for `exec`.
 
     Raises:
-        OSError: FileNotFoundError, PermissionError or another one, about the command or the folder.
+        OSError: FileNotFoundError, PermissionError or another subclass, about the command or the folder.
         WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
     """
-    # Theirs are closed here in any case: while we hold them, the output does not end, nor does a write fail.
-    # Ours are closed only if it did not start.
+    # Our copies of its ends are always closed: while open, the output would not end and writes would not
+    # fail. Our own ends are closed only if it did not start.
     with ExitStack() as theirs, ExitStack() as ours:
         stdin, mine_in = _pipe(theirs, ours)
         if output is None:
@@ -80,21 +80,21 @@ def start_program(
 
 
 def program_environment(given: Mapping[str, str], passed: Iterable[str]) -> dict[str, str]:
-    """Return the variables of this process that are on the allow-list, and those that the caller gives.
+    """Return the allowed variables of this process, overridden by the given ones.
 
-    given: variables to set, which go before those of this process.
-    passed: names, or patterns such as "OMP_*", of more variables to pass on; one that is not set is skipped.
+    given: variables to set.
+    passed: names, or patterns such as "OMP_*", of further variables to pass on if set.
 
     Raises:
-        TypeError, ValueError: for a given variable that no environment can hold.
+        TypeError, ValueError: for an invalid name or value.
     """
-    # Here, as it would otherwise look like a death of the program.
+    # Checked here, as it would otherwise look like a death of the program.
     for name, value in given.items():
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise ValueError(f"environment: {name!r}: expected a name without '=' and zero bytes")
         if not isinstance(value, str):
             raise TypeError(f"environment: {name!r}: expected text, got {type(value).__name__}")
-        if "\0" in value:  # not shown, as it may be a secret
+        if "\0" in value:  # the value is not shown, as it may be a secret
             raise ValueError(f"environment: {name!r}: expected text without zero bytes")
     patterns = (*PASSED_VARIABLES, *passed)
     chosen = {
@@ -106,7 +106,7 @@ def program_environment(given: Mapping[str, str], passed: Iterable[str]) -> dict
 
 
 def _has_guards() -> bool:
-    """Return whether a program can be ended with this process, however this one ends."""
+    """Return whether programs can be ended with this process, however it ends."""
     # multiprocessing refuses to start anything from a daemonic process.
     daemonic = multiprocessing.current_process().daemon
     return sys.platform.startswith("linux") and not daemonic
@@ -115,8 +115,8 @@ def _has_guards() -> bool:
 def _pipe(of_read_end: ExitStack, of_write_end: ExitStack) -> tuple[int, int]:
     ends = []
     for fd, owner in zip(os.pipe(), (of_read_end, of_write_end), strict=True):
-        # A process may have closed 0, 1 or 2: then what is written to them by habit would reach the program,
-        # and the resource tracker, which inherits 2, would hold its input open.
+        # This process may have closed 0, 1 or 2. A pipe with such a number would receive whatever is written
+        # to the standard streams, and the resource tracker, which inherits 2, would hold it open.
         high = moved_up(fd, 3) if fd < 3 and os.name != "nt" else fd
         owner.callback(os.close, high)
         if high != fd:
@@ -136,7 +136,7 @@ def _by_fork_server(
     timeout_s: float,
 ) -> StartedProcess:
     with ExitStack() as stack:
-        # Connections, as multiprocessing hands those over, and copies, as they close what they hold.
+        # Connections, which multiprocessing can pass, of copies, as they close their descriptors.
         streams = [
             stack.enter_context(Connection(os.dup(fd), readable=i == 0, writable=i > 0))
             for i, fd in enumerate(files)
@@ -148,11 +148,11 @@ def _by_fork_server(
         with report, liveness:
             args = (*streams, report, liveness, command, environment, folder)
             process: Any = start_lean("forkserver", become_program, args, timeout_s)
-        # Our copy of the report's write end is closed by now: what ends the read is `exec`, or a death.
+        # Our copy of the report's write end is closed by now, so only `exec` or a death ends the read.
         try:
             _check_report(heard.fileno(), command[0], folder, timeout_s)
         except BaseException:
-            # It may be the program already, which the caller gets no handle to.
+            # It may already be the program, which the caller cannot reach.
             process.kill()
             process.join(_END_S)
             with suppress(ValueError):  # still running: unkillable, in the kernel
@@ -163,9 +163,9 @@ def _by_fork_server(
 
 
 def _check_report(heard: int, program: str, folder: str, timeout_s: float) -> None:
-    """Wait until the program has started; raise what kept it from starting."""
-    said, left_s = b"", timeout_s
-    # To the end of the pipe: `GO` comes before `exec`, and only the end says that it has worked.
+    """Wait until the program has started. Raises the error if it could not."""
+    report, left_s = b"", timeout_s
+    # Read to the end of the pipe: `GO` precedes `exec`, and only the end shows that `exec` succeeded.
     while True:
         began = monotonic()
         slice_s = max(min(left_s, SLICE_S), 0.0)
@@ -173,16 +173,16 @@ def _check_report(heard: int, program: str, folder: str, timeout_s: float) -> No
             part = os.read(heard, 4096)
             if not part:
                 break
-            said += part
+            report += part
         left_s -= counted_s(began, slice_s)
         if left_s <= 0:
             raise WorkerTimeoutError(
                 f"{program}: did not start within {timeout_s:g} s; it was killed"
             )
-    if said == GO:
+    if report == GO:
         return
-    # An error of `exec` itself comes after the word.
-    step, _, rest = said.decode(errors="replace").removeprefix(GO.decode()).partition("\n")
+    # An error of `exec` itself follows `GO`.
+    step, _, rest = report.decode(errors="replace").removeprefix(GO.decode()).partition("\n")
     number, _, text = rest.partition("\n")
     if not step:
         raise WorkerDiedError(f"{program}: the process ended before the program could start in it")
@@ -192,7 +192,7 @@ def _check_report(heard: int, program: str, folder: str, timeout_s: float) -> No
 
 
 def _start_error(number: int, program: str, folder: str, by_folder: bool) -> OSError:
-    """Return the FileNotFoundError, PermissionError or other OSError about a command or its folder."""
+    """Build the FileNotFoundError, PermissionError or other OSError about a command or its folder."""
     if by_folder:
         return OSError(
             number, f"could not enter the folder for {program}: {os.strerror(number)}", folder
@@ -204,7 +204,7 @@ def _start_error(number: int, program: str, folder: str, by_folder: bool) -> OSE
 
 
 class _Popen:
-    """A subprocess.Popen with the face of a multiprocessing.Process."""
+    """A subprocess.Popen with the interface of a multiprocessing.Process."""
 
     def __init__(self, popen: subprocess.Popen[bytes], sentinel: int) -> None:
         self._popen = popen
@@ -214,7 +214,7 @@ class _Popen:
 
     @property
     def sentinel(self) -> int:
-        # On Windows the handle of the process; elsewhere a pipe that the program holds open.
+        # The process's handle on Windows; elsewhere a pipe that the program holds open.
         return self._sentinel if self._sentinel >= 0 else int(self._popen._handle)  # type: ignore[attr-defined]
 
     @property
@@ -242,10 +242,10 @@ def _by_subprocess(
     files: tuple[int, int, int],
     timeout_s: float,
 ) -> StartedProcess:
-    # Popen itself waits for `exec`, without a limit.
+    # Popen waits for `exec` itself, without a time limit.
     stdin, stdout, stderr = files
     with ExitStack() as theirs, ExitStack() as ours:
-        # A pipe that the program never writes to, and that hangs up when it ends.
+        # A pipe that the program inherits and never writes to; it hangs up when the program ends.
         sentinel, held = (-1, -1) if os.name == "nt" else _pipe(ours, theirs)
         try:
             popen = subprocess.Popen(
@@ -256,11 +256,11 @@ def _by_subprocess(
                 env=dict(environment),
                 cwd=folder,
                 pass_fds=() if held < 0 else (held,),
-                # A group of its own, which can be killed with what it has started.
+                # A separate group, which can be killed with everything that it has started.
                 start_new_session=True,
             )
         except OSError as error:
-            # The error is the same for the program and for the folder.
+            # Popen raises the same error for a missing program and a missing folder.
             by_folder = not os.path.isdir(folder)
             raise _start_error(error.errno or 0, command[0], folder, by_folder) from None
         ours.pop_all()

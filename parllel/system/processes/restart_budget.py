@@ -1,4 +1,4 @@
-"""Say whether, and after which pause, a process that died may be started again."""
+"""Limit on restarts of a process, with pauses in between."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _REASONS, _REASON_CHARACTERS = 3, 1000
 
 
 class RestartBudget:
-    """So many restarts in so long, with pauses that double.
+    """Limited number of restarts per time, with exponentially growing pauses.
 
-    A restart counts for `within_s`. The pause before one is `first_pause_s`, doubled for each that still
-    counts, so after quiet of `within_s` the pauses are short again.
+    A restart counts for `within_s`. The pause before a restart is `first_pause_s`, doubled for each one that
+    still counts, so pauses are short again after `within_s` without restarts.
 
     Args:
-        most: how many restarts may count at a time; with 0 the first death is the last.
+        most: maximum number of restarts that count at a time; 0 allows none.
         within_s: seconds for which a restart counts.
-        first_pause_s, longest_pause_s: seconds before a restart.
-        clock: seconds, from any origin, never going back.
+        first_pause_s, longest_pause_s: shortest and longest pause before a restart, in seconds.
+        clock: monotonic clock in seconds.
 
     Raises:
         ValueError: if `most` is negative, `within_s` is not above 0, or the pauses are not in order.
@@ -52,19 +52,19 @@ class RestartBudget:
 
     @property
     def left(self) -> int:
-        """How many restarts are allowed now."""
+        """Number of restarts that are allowed now."""
         return self.most - self._count(self._clock())
 
     def restart(self, reason: object) -> float:
-        """Use one restart, and return how many seconds to wait before it.
+        """Use one restart; return the seconds to wait before it.
 
-        reason: why one is needed, such as the error that reported the death.
+        reason: why it is needed, such as the error that reported the death.
 
         Raises:
             RestartsUsedUpError: if none is left; names the last reasons.
         """
         now = self._clock()
-        # First: the error is to name the death for which no restart is left, too.
+        # First, so that the error also names the last death.
         self._reasons.append(str(reason)[:_REASON_CHARACTERS])
         count = self._count(now)
         if count >= self.most:
@@ -74,7 +74,7 @@ class RestartBudget:
                 f"the cause. The last reasons:\n  {reasons}"
             )
         self._times.append(now)
-        # Limited, as a power of some thousands exceeds a float.
+        # The exponent is limited, as a power of some thousands overflows a float.
         return min(self._first_pause_s * 2.0 ** min(count, 64), self._longest_pause_s)
 
     def _count(self, now: float) -> int:

@@ -1,13 +1,13 @@
-"""Wait for several processes at once.
+"""Waits for several processes at once.
 
     processes                                  this process
     a child: message over its pipe --------->  await_any
-    any: the system reports its end -------->  await_any, Deaths
-    any: a descriptor becomes ready -------->  Handles
+    any: the system reports its end -------->  await_any, ExitPoller
+    any: a descriptor becomes ready -------->  WaitSet
     a program: a line of its output -------->  await_lines
     all at once: exit, or be killed <--------  end_all
 
-A loop over the processes that waits for each would notice a death only when it came to that process.
+A loop that waits for one process after the other would notice a death only when it reaches that process.
 """
 
 from __future__ import annotations
@@ -28,54 +28,54 @@ from parllel.system.processes.watched_process import TERMINATE_S, WatchedProcess
 
 
 class HasFileno(Protocol):
-    """A connection, or what else stands for a descriptor."""
+    """A connection, or any other object with a descriptor."""
 
     def fileno(self) -> int:
         """Return the descriptor."""
 
 
-Handle: TypeAlias = int | HasFileno  # a number is the sentinel of a process
+Handle: TypeAlias = int | HasFileno  # an int is the sentinel of a process
 
 
 class WaitSet:
-    """Wait for any of several connections and processes, in one system call.
+    """Waits for any of several connections and processes in one system call.
 
-    Each has owners, who are returned when it is ready.
+    Each handle has owners, which are returned when it is ready.
     """
 
     def __init__(self) -> None:
         self._owners: dict[int, tuple[Any, list[Any]]] = {}  # by descriptor: handle, owners
-        # One poll object for all waits, as they are made during steps. Windows has only `wait`.
+        # One poll object for all waits, as they happen during steps. Windows has only `wait`.
         self._poller = None
         if hasattr(select, "poll") and sys.platform != "win32":
             self._poller = select.poll()
 
     def add(self, handle: Handle, owner: Any) -> int:
-        """Wait for a handle as well, which may have other owners; return the number to remove it by."""
+        """Add an owner to a handle; return the handle's number, for `remove`."""
         number = handle if isinstance(handle, int) else handle.fileno()
         known = self._owners.get(number)
         if known is not None and known[1]:
             known[1].append(owner)
             return number
-        # It may be known from what had this number before.
+        # The number may be known from an earlier handle.
         self._owners[number] = handle, [owner]
         if known is None and self._poller is not None:
             self._poller.register(number, select.POLLIN)
         return number
 
     def remove(self, number: int, owner: Any) -> None:
-        """Take an owner from a handle, which is not returned without any; it may have been closed."""
-        # It stays registered until it is ready: most have an owner again before that.
+        """Remove an owner from a handle, which may already be closed."""
+        # The handle stays registered until it is ready, as most get an owner again before that.
         self._owners[number][1].remove(owner)
 
     def ready(self, timeout_s: float) -> list[tuple[Any, list[Any]]]:
-        """Return those that are ready with their owners, once any is; none when the time is over."""
+        """Wait for any owned handle; return the ready ones with their owners, none after the time-out."""
         while True:
             found = self._found(timeout_s)
             owned = [self._owners[number] for number in found]
             if all(owners for _, owners in owned):
                 return owned
-            # Of a process that has ended, or closed since: it would be ready for ever.
+            # Handles without owners, e.g. of an ended process, would stay ready for ever.
             for number, (_, owners) in zip(found, owned, strict=True):
                 if not owners:
                     self._forget(number)
@@ -93,10 +93,10 @@ class WaitSet:
 
 
 class ExitPoller:
-    """Check whether any of several processes has ended, in one system call.
+    """Checks whether any of several processes has ended, in one system call.
 
-    A thread that waits for the processes would notice an end some milliseconds sooner. But a process with
-    threads should not fork, and this is the user's process, which may.
+    A waiting thread would notice an end some milliseconds sooner. But a process with threads should not fork,
+    and the user's process may.
     """
 
     def __init__(self, processes: Sequence[WatchedProcess]) -> None:
@@ -105,7 +105,7 @@ class ExitPoller:
             self._handles.add(process.sentinel, process)
 
     def any(self) -> bool:
-        """Return at once whether a process has ended, by itself or by `end`."""
+        """Return without waiting whether any process has ended, by itself or by `end`."""
         return bool(self._handles.ready(0.0))
 
 
@@ -113,14 +113,14 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
     """Wait until at least one child has sent something, or has ended.
 
     Returns:
-        These children, none if the time is up; and what is left of the time.
+        These children, none after the time-out; and the remaining time.
     """
-    # Both for each child: a grandchild may hold the pipe of a child that has died.
+    # Pipe and sentinel of each child, as a grandchild may hold the pipe of a child that has died.
     handles: list[Connection | int] = [child.connection for child in children]
     handles += [child.sentinel for child in children]
     left_s = timeout_s
     while True:
-        # Asked before the wait, as a channel may have read part of a message ahead, which `wait` cannot see.
+        # Polled before the wait: a channel may have read part of a message ahead, which `wait` cannot see.
         heard = [child for child in children if child.poll()]
         if heard or left_s <= 0:
             return heard, left_s
@@ -130,10 +130,10 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
 
 
 def await_lines(programs: Sequence[Program], timeout_s: float) -> list[Program]:
-    """Wait until of at least one program a line can be read at once, or its end.
+    """Wait until at least one program has a complete line, or has ended its output.
 
     Returns:
-        These programs, none if the time is up.
+        These programs, none after the time-out.
     """
     left_s = timeout_s
     while True:
@@ -143,17 +143,17 @@ def await_lines(programs: Sequence[Program], timeout_s: float) -> list[Program]:
         slice_s, began = min(left_s, SLICE_S), time.monotonic()
         for program in _with_output(programs, slice_s):
             program.output.read_ahead()
-        # Below 0 after a last look.
+        # Becomes negative only after a last poll.
         left_s -= max(counted_s(began, slice_s), 1e-6)
 
 
 def _with_output(programs: Sequence[Program], timeout_s: float) -> Iterable[Program]:
     if sys.platform == "win32":
-        time.sleep(min(timeout_s, 0.001))  # its pipes cannot be waited for
+        time.sleep(min(timeout_s, 0.001))  # Windows pipes cannot be waited for
         return programs
     poller, by_fd = select.poll(), {}
     for program in programs:
-        # Both of each: another process may hold the output of one that has ended.
+        # Output and death of each, as another process may hold the output of one that has ended.
         for fd in (program.output.fileno(), program.output.death):
             if fd >= 0:
                 by_fd[fd] = program
@@ -162,11 +162,11 @@ def _with_output(programs: Sequence[Program], timeout_s: float) -> Iterable[Prog
 
 
 def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
-    """Give all processes together `grace_s` to exit by themselves, then terminate them, then kill them."""
-    # Each stage for all at once: many processes that hang would take that many times as long.
+    """Give all processes together `grace_s` to exit, then terminate them, then kill them."""
+    # Each stage for all at once, so that the time-outs of hanging processes do not add up.
     ending: list[WatchedProcess] = []
     with ExitStack() as stack:
-        # In reverse order, after a Ctrl-C too.
+        # Run in reverse order, even after Ctrl-C.
         stack.callback(_finish_all, ending)
         stack.callback(_kill_all, processes, ending)
         if grace_s > 0:
@@ -180,7 +180,7 @@ def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
 
 def _kill_all(processes: Sequence[WatchedProcess], ending: list[WatchedProcess]) -> None:
     for process in processes:
-        # Not those that another thread ends.
+        # Skips those that another thread is ending.
         if process._begin_end():
             ending.append(process)
             process._kill_all()
@@ -189,18 +189,18 @@ def _kill_all(processes: Sequence[WatchedProcess], ending: list[WatchedProcess])
 def _finish_all(ending: Sequence[WatchedProcess]) -> None:
     programs = [process for process in ending if isinstance(process, Program)]
     with ExitStack() as stack:
-        # All of them, whatever goes wrong with one, or with the search.
+        # Runs for all of them, even if one, or the search, fails.
         for process in ending:
             stack.callback(process._finish_end)
         if programs:
-            # One for all of them, as it goes through all processes of the machine.
+            # One search for all, as it reads all processes of the machine.
             swept = kill_marked([program._mark for program in programs])
             for program in programs:
                 program._swept = swept
 
 
 def _await_deaths(processes: Sequence[WatchedProcess], timeout_s: float) -> list[WatchedProcess]:
-    """Wait until all have ended; return those that run on when the time is over."""
+    """Wait until all have ended; return those still running after the time-out."""
     left = [process for process in processes if not process.died()]
     deadline = time.monotonic() + timeout_s
     while left and time.monotonic() < deadline:

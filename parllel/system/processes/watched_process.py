@@ -1,14 +1,14 @@
-"""A process, whatever started it: watched, and ended with all that it has started.
+"""Base class of processes that are watched, and ended together with everything that they have started.
 
-    this process                                  the process, in a group of its own
+    this process                                  the process, in its own group
     died       <------ process descriptor ------  readable once it has ended
-    exit_text  <------ exit code ---------------  from what started it: only that may collect the process
-    end        ------- 1. nothing: it was asked to leave in its own language, and has `grace_s` for it
-               ------- 2. SIGTERM to the group --> its programs may tidy up
-               ------- 3. SIGKILL to the group --> and to descendants in groups and sessions of their own
+    exit_text  <------ exit code ---------------  from its starter, which alone may collect the process
+    end        ------- 1. nothing: it was asked to exit by other means, and has `grace_s` for it
+               ------- 2. SIGTERM to the group --> its programs may clean up
+               ------- 3. SIGKILL to the group --> and to descendants in other groups and sessions
 
-The list of its descendants is taken before the first signal: the children of one that has ended are others'.
-What a crashed process left is found by a mark that all its programs carry in their environment.
+Descendants are listed before the first signal, as the children of an ended process get another parent. What a
+crashed process leaves is found by a mark in the environment of all its programs.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from parllel.system.processes.orphans import collect, kill_all, marked
 from parllel.system.processes.owned import own
 from parllel.system.processes.process_table import ProcessEntry, descendants, process_runs
 
-# For what a program does on SIGTERM; a Python child ends at once, so it seldom passes.
+# For a program's SIGTERM handler; rarely used up, as a Python child ends immediately.
 TERMINATE_S = 0.5
-_EXIT_CODE_S = 0.5  # the exit code follows the end within milliseconds
-# And the end that of the pipe, but an interpreter first gives up all that it holds.
+_EXIT_CODE_S = 0.5  # the exit code follows the end of the process within milliseconds
+# The end follows that of the pipe, but an interpreter first tears down its objects.
 _LAST_WORDS_S = 3.0
-# Weak: one that is forgotten is ended by `__del__`, which a reference in here would put off to the exit.
+# Weak, so that an unreferenced process is ended by `__del__` and not only at exit.
 _living: weakref.WeakSet[WatchedProcess] = weakref.WeakSet()
 
 
 class StartedProcess(Protocol):
-    """What a process is watched by, as `multiprocessing.Process` has it."""
+    """Interface of a started process, a subset of `multiprocessing.Process`."""
 
     @property
     def pid(self) -> int | None:
-        """Its process id."""
+        """Process id."""
 
     @property
     def sentinel(self) -> int:
-        """Handle that becomes ready when it ends; used where the system has no process descriptors."""
+        """Handle that becomes ready at its end; used on systems without process descriptors."""
 
     @property
     def exitcode(self) -> int | None:
-        """Its exit code, -N after signal N; None while it runs."""
+        """Exit code, -N after signal N; None while it runs."""
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the exit code."""
 
     def kill(self) -> None:
-        """Kill the process alone; used where there are no process groups."""
+        """Kill only this process; used on systems without process groups."""
 
     def close(self) -> None:
-        """Release what belongs to it; ValueError if it still runs."""
+        """Release its resources. Raises ValueError if it still runs."""
 
 
 class WatchedProcess:
-    """A running process: whether it lives, how it ended, and its end in stages.
+    """A running process: liveness, exit code, and ending in stages.
 
     Args:
-        process: leads a process group of its own, or will in an instant.
-        name: what error messages call it.
-        mark: of the `environment_mark` that it was started with, to find what it leaves when it ends.
-        ends_descendants: whether it ends what it has started before it leaves with exit code 0.
+        process: the started process, which leads its own process group, or is about to.
+        name: name for messages.
+        mark: argument of the `environment_mark` that it was started with, to find its leftovers.
+        ends_descendants: whether it ends its descendants before it exits with code 0.
 
-    `end()` is idempotent, is called at interpreter exit, and leaves no process of the group.
+    `end()` is idempotent, runs at interpreter exit, and leaves no process of the group.
     """
 
     def __init__(
@@ -84,15 +84,17 @@ class WatchedProcess:
         self._ends_descendants = ends_descendants
         self._ended = False
         self._why_ended = "used after it was closed"  # for messages
-        # Whether `end` has cleaned up; from then on only the exit code is known.
+        # Whether `end` has cleaned up; afterwards only the exit code is known.
         self._is_clean = False
         self._exit_code: int | None = None
-        self._known: list[ProcessEntry] | None = None  # what was below it before a signal
-        # What started the process sends the code once: a second thread that reads it finds the end of a pipe,
-        # and would report another code. Reentrant: the collector may end a process in any thread.
+        self._known: list[ProcessEntry] | None = None  # descendants before the first signal
+        # The exit code is sent only once: a second thread that reads it would find the end of a pipe, and
+        # report a wrong code. Reentrant, as the garbage collector may end a process in any thread.
         self._exit_lock = threading.RLock()
-        self._owner = os.getpid()  # only that process may end it: a fork has a copy of this object
-        # A descriptor stays with this very process, while its number may be given to another one.
+        self._owner = (
+            os.getpid()
+        )  # only this process may end it, not a fork with a copy of this object
+        # A descriptor refers to exactly this process, while its id may be reused.
         self._pidfd = _open_pidfd(self.pid)
         _living.add(self)
         own(self)
@@ -115,14 +117,14 @@ class WatchedProcess:
         return not self.died()
 
     def died(self) -> bool:
-        """Return at once whether the process has ended, by itself or by `end`."""
+        """Return without waiting whether the process has ended, by itself or by `end`."""
         return self._ended or self._await_death(0.0)
 
     def exit_text(self) -> str:
-        """Return how the process ended, in words."""
+        """Describe how the process ended."""
         code = self._await_exit(_LAST_WORDS_S)
         if code is None:
-            return "stopped answering"  # it runs, but has closed its end of the pipe, or is stopped
+            return "stopped answering"  # it runs, but has closed its end of the pipe or is stopped
         if code < 0:
             with contextlib.suppress(ValueError):
                 return f"was killed by {signal.Signals(-code).name}"
@@ -132,11 +134,11 @@ class WatchedProcess:
         return bool(wait([self.sentinel], timeout_s))
 
     def _await_exit(self, timeout_s: float) -> int | None:
-        """Wait for the end of the process and return its exit code, None if it runs on.
+        """Wait for the end of the process; return its exit code, or None if it is still running.
 
-        `join` alone would also wait for a grandchild that holds what it watches.
+        `join` alone would also wait for a grandchild that holds the descriptor it watches.
         """
-        # First: a fork server that was killed reports an end of what it started, which may run on.
+        # First: a killed fork server reports the end of its children, which may still be running.
         if not self._is_clean and not self._await_death(timeout_s):
             return None
         with self._exit_lock:
@@ -153,19 +155,19 @@ class WatchedProcess:
         self.end(grace_s=0.0)
 
     def begin_exit(self) -> None:
-        """Do what lets the process leave by itself; do not wait for it."""
+        """Ask the process to exit by itself, without waiting for it."""
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process and its group, unless it has ended; do not wait."""
+        """Send SIGTERM to the process and its group, unless it has ended, without waiting."""
         if hasattr(os, "killpg") and os.getpid() == self._owner and not self._await_death(0.0):
-            # Before the signal: the system gives the children of one that has ended to another process.
+            # Before the signal, as the children of an ended process get another parent.
             self._known = self._below()
             self._signal_group(signal.SIGTERM)
 
     def end(self, grace_s: float = 2.0) -> None:
-        """Wait `grace_s` for the process to leave by itself, then terminate it, then kill it and its group.
+        """Wait `grace_s` for the process to exit by itself, then terminate it, then kill it and its group.
 
-        Without a grace it is killed at once.
+        With 0 it is killed immediately.
         """
         if not self._begin_end():
             return
@@ -173,57 +175,57 @@ class WatchedProcess:
             if grace_s > 0 and not self._await_death(grace_s):
                 self.terminate()
                 self._await_death(TERMINATE_S)
-        finally:  # a second Ctrl-C cuts the grace short
+        finally:  # a second Ctrl-C ends the grace period
             self._kill_all()
             self._finish_end()
 
     def _begin_end(self) -> bool:
-        """Return whether the caller is to end it: the first who asks, in the process that owns it."""
+        """Return whether the caller must end the process: true once, and only in the owning process."""
         if self._ended:
             return False
-        # First: a second call, as from an exit function or a signal handler, has nothing to do.
+        # Set first: a second call, e.g. from an exit function or a signal handler, must do nothing.
         self._ended = True
         _living.discard(self)
-        # A forked copy: the process is not ours to end.
+        # A fork must not end its parent's process.
         return os.getpid() == self._owner
 
     def _kill_all(self) -> None:
-        """Kill the process, its group and what is below it; do not wait."""
+        """Kill the process, its group and its descendants, without waiting."""
         if self._known is None:
             self._known = self._below()
-        # The group even if its leader has left: what it started may still be in there.
+        # The group even if its leader has ended, as other members may live.
         self._kill_group()
         kill_all(self._known)
 
     def _finish_end(self) -> None:
         self._clean_up()
         if hasattr(os, "killpg"):
-            # Last, when all are dead: those whose parent is now this process would stay as zombies.
+            # Last, when all are dead: those adopted by this process would stay as zombies.
             collect(self.pid, self._known or [])
 
     def _below(self) -> list[ProcessEntry]:
-        """Return what the process has started, also in sessions and groups of their own."""
-        # Too many open files, perhaps: the group is killed all the same.
+        """Return the descendants of the process, including those in other sessions and groups."""
+        # OSError, e.g. for too many open files: the group is still killed.
         with contextlib.suppress(OSError):
             if not self._await_death(0.0):
                 below = descendants(self.pid)
-                # Asked again, as it may have ended in between. Its entry as well: once its main thread has
-                # been killed its children are others', though the process counts as alive for as long as its
-                # other threads take to end.
+                # Checked again, as it may have ended in between. Its entry too: once its main thread has been
+                # killed its children have another parent, though the process counts as alive until its other
+                # threads have ended.
                 if process_runs(self.pid) and not self._await_death(0.0):
                     return below
                 self._await_death(_EXIT_CODE_S)
-            # The children of one that has ended are others' by now.
+            # It has ended, so its children have another parent by now, and are found by the mark.
             if not self._ends_descendants or self._await_exit(_EXIT_CODE_S) != 0:
                 return marked(self._mark)
         return []
 
     def _clean_up(self) -> None:
         try:
-            # Killed, it ends within milliseconds, unless the kernel holds it, as for a network disk.
+            # After SIGKILL it ends within milliseconds, unless the kernel blocks it, e.g. on a network disk.
             self._await_exit(5.0)
         finally:
-            with self._exit_lock:  # which another thread may just be reading
+            with self._exit_lock:  # another thread may be reading the exit code
                 self._is_clean = True
                 if self._pidfd >= 0:
                     os.close(self._pidfd)
@@ -238,22 +240,22 @@ class WatchedProcess:
             self._process.kill()
 
     def _signal_group(self, number: int) -> None:
-        # The process leads a group of its own; until it has got so far only the process itself exists.
+        # If the process has not yet made its own group, only the process itself exists.
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if send is os.killpg or not self._await_death(0.0):
                     send(self.pid, number)
 
     def disown(self, why: str) -> None:
-        """Leave the process to its owner, in a fork that has a copy of this object."""
-        # A thread that the fork lacks may hold the copy for ever.
+        """Leave the process to its owner, in a fork of the owner."""
+        # Replaced, as a thread that the fork lacks may hold the copied lock for ever.
         self._exit_lock = threading.RLock()
-        _living.discard(self)  # a fork that exits would otherwise end the workers of its parent
+        _living.discard(self)  # otherwise the fork would end its parent's workers at exit
         if self._ended:
             return
         self._ended, self._why_ended = True, why
-        # The exit code comes once, over a pipe that both have, and is for the owner. multiprocessing looks
-        # for it as well, in all processes that it has started.
+        # The exit code arrives once, over a pipe that both share, and belongs to the owner. multiprocessing
+        # polls it too, for all processes that it has started, so the pipe is replaced by /dev/null here.
         self._is_clean = True
         with contextlib.suppress(OSError, ValueError):
             nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -263,12 +265,12 @@ class WatchedProcess:
                 os.close(nothing)
 
     def check_open(self) -> None:
-        """Raise ClosedError after `end`, and in a fork of the owner."""
+        """Check that the process can be used. Raises ClosedError after `end`, and in a fork of the owner."""
         if self._ended:
             raise ClosedError(f"{self.name}: {self._why_ended}")
 
     def __del__(self) -> None:
-        # By getattr: a constructor may have failed before it set anything.
+        # getattr, as the constructor may have failed before it set the attribute.
         if not getattr(self, "_ended", True):
             with contextlib.suppress(Exception):
                 self.kill()
@@ -284,10 +286,11 @@ def _open_pidfd(pid: int) -> int:
 
 def _end_all() -> None:
     for process in list(_living):
-        # One that a thread is ending at this moment must not keep the others alive.
+        # Errors of one process, e.g. one that a thread is just ending, must not keep the others alive.
         with contextlib.suppress(Exception):
             process.kill()
 
 
-# After multiprocessing's own exit function, so before it: that one would wait for our children.
+# Registered after multiprocessing's exit function, and so called before it, as that one waits for our
+# children.
 atexit.register(_end_all)

@@ -1,4 +1,4 @@
-"""Words in shared memory that processes wait for: spin a little, then sleep until the writer wakes them.
+"""Waits for words in shared memory: spin briefly, then sleep until the writer wakes the process.
 
     writer ---- post ----> word, in a line of shared memory ---- load, wait ----> any number of processes
 

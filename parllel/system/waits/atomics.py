@@ -1,12 +1,12 @@
-"""Single instructions and calls for compiled functions: atomics, the pause of a spin, clock and futex.
+"""Intrinsics for compiled functions: atomics, the pause instruction, clock and futex.
 
     load_word, store_word, add_word   words that other processes read and write     sequentially consistent
     peek, poke                        memory of this process alone                  plain
     futex                             sleeping and waking, by the kernel            on the address of a word
 
-Words are int32 at raw addresses, aligned to their size. numba has nothing of this, and its optimiser moves
-ordinary loads out of loops. Linux on x86-64 and arm64 only; imported by `compiled.py` alone, as it imports
-numba. What numba keeps on disk for that file does not notice changes of this one.
+Words are int32 at raw addresses, aligned to their size. numba offers none of these, and its optimiser moves
+ordinary loads out of loops. Linux on x86-64 and arm64 only. Imported only by `compiled.py`, as it imports
+numba. numba's disk cache for that file does not notice changes of this one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from numba.core import cgutils as _cgutils
 from numba.extending import intrinsic as _intrinsic
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-_FUTEX_CALL = 202 if X86 else 98  # numbers of the system call, which differ by architecture
-# The clock of `time.monotonic`: a change of the time of day neither ends nor prolongs a wait.
+_FUTEX_CALL = 202 if X86 else 98  # number of the system call, by architecture
+# The clock of `time.monotonic`, so that setting the time of day does not affect waits.
 _MONOTONIC = 1
 cgutils: Any = _cgutils
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """Do as numba's decorator; its types do not fit what is decorated."""
+    """Decorate like numba's `intrinsic`, whose type annotations do not fit."""
     return _intrinsic(function)
 
 
@@ -45,7 +45,7 @@ def load_word(typing: Any, address: Any) -> Any:
     """Load an int32, sequentially consistent."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        # Not merely acquire: see `post` in compiled.py for the load that must not overtake a store.
+        # Acquire is not enough: see `post` in compiled.py for a load that must not overtake a store.
         value = builder.load_atomic(_pointer(builder, args[0], _i32), "seq_cst", 4)
         return builder.sext(value, _i64)
 
@@ -57,7 +57,7 @@ def store_word(typing: Any, address: Any, value: Any) -> Any:
     """Store an int32, sequentially consistent."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        # Python's integers come as int64; that they fit is checked by the caller.
+        # Python integers arrive as int64; the caller checks that they fit.
         value = builder.trunc(args[1], _i32)
         builder.store_atomic(value, _pointer(builder, args[0], _i32), "seq_cst", 4)
         return context.get_dummy_value()
@@ -71,7 +71,7 @@ def add_word(typing: Any, address: Any, value: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = builder.trunc(args[1], _i32)
-        # One instruction: several processes add to a word, and a load with a store after it could lose one.
+        # Atomic, as several processes add to a word, and a separate load and store could lose an addition.
         builder.atomic_rmw("add", _pointer(builder, args[0], _i32), value, "seq_cst")
         return context.get_dummy_value()
 
@@ -80,7 +80,7 @@ def add_word(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def peek(typing: Any, address: Any) -> Any:
-    """Load an int64 of this process."""
+    """Load an int64 of private memory."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(_pointer(builder, args[0], _i64))
@@ -90,7 +90,7 @@ def peek(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def poke(typing: Any, address: Any, value: Any) -> Any:
-    """Store an int64 of this process."""
+    """Store an int64 to private memory."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.store(args[1], _pointer(builder, args[0], _i64))
@@ -101,10 +101,10 @@ def poke(typing: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def pause(typing: Any) -> Any:
-    """Tell the core that this is a spin."""
+    """Execute the pause instruction of a spin loop."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        # It saves power, and leaves the core to a thread that shares it. A spin is right without it, too.
+        # It saves power, and yields to a hyperthread on the same core. Optional for correctness.
         if X86:
             kind = ir.FunctionType(ir.VoidType(), [])
             name = "llvm.x86.sse2.pause"
@@ -119,7 +119,7 @@ def now_ns(typing: Any) -> Any:
     """Read the monotonic clock."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        # Of the C library, which reads this clock without entering the kernel.
+        # The C library reads this clock without entering the kernel.
         kind = ir.FunctionType(_i32, [_i32, _i64.as_pointer()])
         read = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
         time = cgutils.alloca_once(builder, _i64, size=2)
@@ -133,20 +133,20 @@ def now_ns(typing: Any) -> Any:
 
 @intrinsic
 def futex(typing: Any, address: Any, operation: Any, value: Any, sleep_ns: Any) -> Any:
-    """Call the kernel; a `sleep_ns` below a second is the time-out, unused when waking."""
+    """Call futex. `sleep_ns`, below a second, is the time-out, and unused when waking."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        # By `syscall`, as the C library has no function for it.
+        # Through `syscall`, as the C library has no function for it.
         kind = ir.FunctionType(_i64, [_i64], var_arg=True)
         call = cgutils.get_or_insert_function(builder.module, kind, "syscall")
         address, operation, value, sleep_ns = args
-        # Once, at the entry of the function: in a loop each round would take more of the stack.
+        # Allocated once, at the entry of the function: inside a loop each round would use more stack.
         time = cgutils.alloca_once(builder, _i64, size=2)
         builder.store(_i64(0), time)
         builder.store(sleep_ns, builder.gep(time, [_i64(1)]))
         time = builder.ptrtoint(time, _i64)
         number, none = _i64(_FUTEX_CALL), _i64(0)
-        # Callers look at the word again whatever this returns, so errors need no handling.
+        # Errors need no handling, as callers check the word again whatever this returns.
         return builder.call(call, [number, address, operation, value, time, none, none])
 
     return _long(_long, _long, _long, _long), generate

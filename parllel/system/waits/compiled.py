@@ -1,19 +1,19 @@
 """Compiled loads, stores and waits on raw addresses; Linux on x86-64 and arm64 only.
 
-This module imports numba, so it is imported when the first CompiledWait is made. All arguments are
-Python ints: numpy scalars would cost microseconds per call.
+This module imports numba, so it is imported only by the first CompiledWait. All arguments are Python ints, as
+numpy scalars would cost microseconds per call.
 
     line     word                       one process writes it, any number read it
-             second word, lower half    how many sleep; each sleeper adds itself and takes itself off
-             second word, upper half    the mark, how often `wake` was called; any process adds to it
+             second word, lower half    number of sleepers; each adds and removes itself
+             second word, upper half    the mark: number of `wake` calls; any process adds to it
              payload                    the writer of the word writes it before the word
-    memory   usual wait, skipped spins, last mark seen: of one process alone, so without atomics
+    memory   usual wait, skipped spins, last mark seen: private to one process, so without atomics
 
     sleeper: sleepers += 1; word == seen? ; futex: sleep if word == seen      all sequentially
     poster:  word = value;  sleepers > 0? ; futex: wake all                   consistent
 
-Either the poster sees the sleeper, or the sleeper sees the value. A process killed in its sleep stays
-counted, which costs the poster a system call each time.
+Either the poster sees the sleeper, or the sleeper sees the value. A process killed in its sleep remains
+counted, which costs the poster a system call per post.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ from parllel.system.waits.spin_budget import (
     SUCCESS_SHIFT,
 )
 
-_FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # not the private kind: processes share the words
+_FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # not the private variants, as processes share the words
 _ALL = 0x7FFFFFFF
 _LINE = 64
-_CONTROL = 4  # bytes from the word to who sleeps on it
+_CONTROL = 4  # offset in bytes of the second word
 _ONE_WAKE = 1 << 16
 _SLEEPERS = _ONE_WAKE - 1
-_LOOKS = 16  # between two looks at the clock, which costs about as much as all of these
+_LOOKS = 16  # loads between two clock readings, each of which costs about as much as all of them
 # The memory of a line, int64: usual wait, waits without a spin, mark of the last `wake` seen.
 _SKIPPED, _MARK = 8, 16
 MEMORY_WORDS = 3
-# Outside of int32, so that they cannot be the value of a word.
+# Outside int32, so that they differ from all words.
 WOKEN: int = 1 << 40
 UNCHANGED: int = 1 << 41
 
 
-# These two keep the GIL: to give it away would let another thread run before the call returns.
+# These two keep the GIL: releasing it could let another thread run before the call returns.
 @compiled("int64(int64)")
 def load(address: int) -> int:
     """Return the word at an address."""
-    # Sequentially consistent includes acquire: the payload that is read next is not older than the word.
+    # Sequential consistency includes acquire: a payload read afterwards is not older than the word.
     value: int = load_word(address)
     return value
 
 
 @compiled("boolean(int64, int64)")
 def post(address: int, value: int) -> bool:
-    """Write the word and wake the sleepers; return False, having done nothing, if it has no room."""
+    """Write the word and wake the sleepers; return False without effect if the value is not an int32."""
     if value < -(1 << 31) or value >= (1 << 31):
         return False
     # Includes release: the payload, written by plain stores before the call, is visible with the word.
     store_word(address, value)
-    # This load must not overtake that store, as it may with release and acquire alone: a sleeper that
-    # counted itself in between would be missed, having seen the old word.
+    # This load must not overtake that store, as release and acquire would allow: a sleeper that counted
+    # itself in between would have seen the old word, and would not be woken.
     if load_word(address + _CONTROL) & _SLEEPERS:
-        # All: several may sleep on a line, and each looks for itself whether it is done.
+        # Wakes all: several may sleep on a line, and each checks the word itself.
         futex(address, _FUTEX_WAKE, _ALL, 0)
     return True
 
@@ -78,16 +78,16 @@ def post(address: int, value: int) -> bool:
 @compiled("void(int64)")
 def wake(address: int) -> None:
     """Change the mark and wake the sleepers."""
-    # One atomic addition: several processes may wake a line, and sleepers count themselves in the same word.
-    # It wraps after 65536 calls, all within one wait, which does not happen.
+    # An atomic addition, as several processes may wake a line, and sleepers count themselves in the same
+    # word. It wraps after 65536 calls, which never happen within one wait.
     add_word(address + _CONTROL, _ONE_WAKE)
-    # Without looking whether anyone sleeps, as it is rare.
+    # Called even if nobody sleeps, as wakes are rare.
     futex(address, _FUTEX_WAKE, _ALL, 0)
 
 
 @compiled("int64(int64)")
 def mark_of(address: int) -> int:
-    """Return what `wake` changes."""
+    """Return the mark, which `wake` changes."""
     mark: int = (load_word(address + _CONTROL) >> 16) & _SLEEPERS
     return mark
 
@@ -95,7 +95,7 @@ def mark_of(address: int) -> int:
 @compiled("int64(int64, int64)")
 def spin_budget(memory: int, limit_ns: int) -> int:
     """Return how long to spin, as SpinBudget.next_ns does."""
-    # The usual wait is this process's own, for this line: plain loads and stores do.
+    # The usual wait is private to this process, so plain loads and stores suffice.
     twice: int = 2 * peek(memory)
     if twice <= limit_ns:
         poke(memory + _SKIPPED, 0)
@@ -107,7 +107,7 @@ def spin_budget(memory: int, limit_ns: int) -> int:
 
 @compiled("void(int64, int64, int64, boolean)")
 def record(memory: int, limit_ns: int, spun_ns: int, changed: bool) -> None:
-    """Take in how a spin went, as SpinBudget.record does."""
+    """Record the outcome of a spin, as SpinBudget.record does."""
     usual: int = peek(memory)
     if not changed:
         poke(memory, usual + ((limit_ns - usual) >> FAILURE_SHIFT))
@@ -119,9 +119,9 @@ def record(memory: int, limit_ns: int, spun_ns: int, changed: bool) -> None:
 
 @compiled("int64(int64, int64, int64, int64, int64)")
 def _spin(address: int, seen: int, mark: int, began: int, stop: int) -> int:
-    """Look at the word until it or the mark changes or the time is over; return the time then."""
+    """Spin until the word or the mark changes, or until `stop`; return the time."""
     now: int = began
-    # Atomic loads: the optimiser would take an ordinary one out of the loop, which then never ends.
+    # Atomic loads, as the optimiser would move ordinary ones out of the loop, which would never end.
     while now < stop and load_word(address) == seen and mark_of(address) == mark:
         for _ in range(_LOOKS):
             if load_word(address) != seen:
@@ -139,7 +139,7 @@ def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: in
         The word if it is not `seen`; WOKEN if `wake` was called since the last such return; UNCHANGED
         after `slice_ns`, or earlier if the sleep was interrupted.
     """
-    # A word that has changed wins over a mark that has: what was waited for is there.
+    # A changed word takes precedence over a changed mark.
     value: int = load_word(address)
     if value != seen:
         return value
@@ -153,16 +153,16 @@ def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: in
         left_ns = began + slice_ns - now
         if left_ns > 0 and load_word(address) == seen and mark_of(address) == mark:
             add_word(address + _CONTROL, 1)
-            # Again, now that posters see this process: one that posted just before did not wake it.
+            # Checked again now that posters see this sleeper: one that posted just before did not wake it.
             if load_word(address) == seen and mark_of(address) == mark:
                 # The kernel compares once more, under its lock, so a post from here on is not missed. A
-                # `wake` from here on may be: it changes another word. The end of the slice notices it.
+                # `wake` may be missed, as it changes another word; it is noticed at the end of the slice.
                 futex(address, _FUTEX_WAIT, seen, left_ns)
             add_word(address + _CONTROL, -1)
         value = load_word(address)
         if value != seen:
             return value
-    # The mark is stored here alone: a `wake` ends one wait, whether it came before it or during it.
+    # The mark is stored only here, so a `wake` ends exactly one wait, whether before or during it.
     woken = mark_of(address)
     if woken == mark:
         return UNCHANGED
@@ -179,16 +179,16 @@ def wait_each_slice(
     address, memory: of the first line; the others follow.
 
     Returns:
-        `count`; WOKEN if `wake` was called for the line that was waited for, or its word is negative, plus
-        how many were right; UNCHANGED plus that after `slice_ns`, or earlier.
+        `count` if all are. Otherwise the number of words that were, plus WOKEN if `wake` was called for the
+        awaited line or its word is negative, plus UNCHANGED after `slice_ns`, or earlier.
     """
-    stop: int = 0  # the clock is read only if something is to be waited for
-    # One after the other, as all have to come: the time for the first is time for the others as well.
+    stop: int = 0  # the clock is read only if there is anything to wait for
+    # One after the other: all are needed, and the others proceed during the wait for the first.
     for i in range(count):
         at = address + _LINE * i
         word: int = load_word(at)
         while word != value:
-            # Its writer has failed: what was to come will not, so there is nothing to wait for.
+            # A negative word is final: its writer has failed.
             if word < 0:
                 return WOKEN + i
             now = now_ns()

@@ -1,11 +1,11 @@
-"""Waits in compiled code, which give the interpreter away while they last.
+"""Waits in compiled code, without the GIL.
 
     wait   ---- one slice at most ---->   compiled.wait_slice    spins, then sleeps, without the GIL
            <--- word, WOKEN or UNCHANGED
-           between two slices Python runs the handlers of signals, and sees by the clock whether the
-           machine was paused
+           between two slices Python runs signal handlers, and checks by the clock whether the machine
+           was paused
 
-`compiled.py` says who writes and who reads which word.
+`compiled.py` documents who writes and reads each word.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MACHINES = ("x86_64", "amd64", "aarch64")
 
 
 class CompiledWait(Wait):
-    """Wait with atomic loads and the futex of Linux, in functions compiled by numba.
+    """Waits with atomic loads and Linux's futex, in functions compiled by numba.
 
-    The first one imports numba and compiles, or loads what was compiled before. Arguments, errors and
-    rules are those of Wait.
+    The first instance imports numba and compiles, or loads the cached code. Arguments, errors and rules are
+    those of Wait.
 
     Raises:
-        ValueError: where it is not available: it needs numba, which compiles, and Linux on x86-64 or arm64.
+        ValueError: if not available: it needs a compiling numba, and Linux on x86-64 or arm64.
     """
 
     kind = "compiled"
@@ -47,7 +47,7 @@ class CompiledWait(Wait):
                 f"{sys.platform} on {platform.machine()}"
                 f"{'' if compiles() else ', and numba with DISABLE_JIT'}"
             )
-        # Here, as it imports numba, which takes a third of a second.
+        # Imported here, as it imports numba, which takes a third of a second.
         from parllel.system.waits import compiled
 
         self._load = compiled.load
@@ -56,27 +56,27 @@ class CompiledWait(Wait):
         self._wait_each = compiled.wait_each_slice
         self._wake = compiled.wake
         self._woken, self._unchanged = compiled.WOKEN, compiled.UNCHANGED
-        # Python integers, made once: `lines.ctypes` and numpy scalars would cost microseconds per call.
+        # Python integers, computed once: `lines.ctypes` and numpy scalars would cost microseconds per call.
         start = lines.ctypes.data
         self._addresses = [start + LINE_BYTES * line for line in range(len(lines))]
-        # Not in shared memory: how long this process usually waits for a line is no business of others.
+        # Private memory: the usual wait for a line differs between processes.
         self._memory = np.zeros((len(lines), compiled.MEMORY_WORDS), np.int64)
         self._memory[:, 0] = self._spin_ns // 2
-        # Calls of `wake` before this object was made are not for it.
+        # Ignores calls of `wake` before this object was made.
         self._memory[:, 2] = [compiled.mark_of(address) for address in self._addresses]
         first, stride = self._memory.ctypes.data, self._memory.strides[0]
         self._memories = [first + stride * line for line in range(len(lines))]
 
     @staticmethod
     def available() -> bool:
-        """Return whether it works here."""
+        """Return whether this kind works on this machine."""
         return (
             sys.platform == "linux"  # for the futex
-            # A 32-bit Python may run on such a machine, and its C library takes other arguments.
+            # A 32-bit Python may run on such a machine, and its C library takes different arguments.
             and sys.maxsize > 2**32
             and platform.machine().lower() in _MACHINES
             and util.find_spec("numba") is not None
-            and compiles()  # with DISABLE_JIT the loops would run in Python, where there are no atomics
+            and compiles()  # with DISABLE_JIT the loops would run in Python, which has no atomics
         )
 
     def load(self, line: int) -> int:
@@ -104,7 +104,7 @@ class CompiledWait(Wait):
             left_s -= counted_s(began, slice_s)
             if value == self._woken or left_s <= 0:
                 return seen
-            spin_ns = 0  # once per wait: after a slice of sleep the answer is late anyhow
+            spin_ns = 0  # spins once per wait: after a slice of sleep the answer is late anyway
 
     def wait_each(self, first: int, count: int, value: int, timeout_s: float) -> int:
         address, memory = self._addresses[first], self._memories[first]
@@ -113,14 +113,14 @@ class CompiledWait(Wait):
             slice_s, began = min(left_s, SLICE_S), monotonic()
             slice_ns = int(slice_s * 1e9) if slice_s > 0 else 0
             found = self._wait_each(address, count, value, memory, spin_ns, slice_ns)
-            # How many are right is added to what ended the slice. As WOKEN and UNCHANGED are far apart, one
-            # comparison tells them from each other and from a count.
+            # The result is a count, plus WOKEN or UNCHANGED. These are so far apart that one comparison
+            # distinguishes the three cases.
             if found < self._unchanged:
                 return found if found < self._woken else found - self._woken
             left_s -= counted_s(began, slice_s)
             if left_s <= 0:
                 return found - self._unchanged
-            spin_ns = 0  # once per wait
+            spin_ns = 0  # spins once per wait
 
     def wake(self, line: int) -> None:
         self._wake(self._addresses[line])

@@ -1,4 +1,4 @@
-"""The wait that suits the platform."""
+"""Choice of the wait for this platform."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parllel.system.waits.wait import SPIN_US, Wait
 
 
 def available_kinds() -> list[str]:
-    """Return the kinds of wait that work here, the best first."""
+    """Return the kinds of wait that work on this machine, the fastest first."""
     return [*([CompiledWait.kind] if CompiledWait.available() else []), SemaphoreWait.kind]
 
 
@@ -23,15 +23,15 @@ def make_wait(
     spin_us: float = SPIN_US,
     sleep_slots: SleepSlots | None = None,
 ) -> Wait:
-    """Return a wait over `lines`.
+    """Make a wait over `lines`.
 
     kind: "compiled" or "semaphore"; default the first of `available_kinds()`.
-    sleep_slots: made before the processes started; needed for "semaphore", unused for "compiled".
+    sleep_slots: made before the processes start; required for "semaphore", unused for "compiled".
 
     Raises:
         ValueError: for a kind that is not available here, for "semaphore" without sleep_slots, and as Wait.
     """
-    # All processes of a line have to use one kind, so a cage chooses once and hands on its name.
+    # All processes of a line must use one kind, so a cage chooses once and passes its name on.
     kinds = available_kinds()
     kind = kinds[0] if kind is None else kind
     if kind not in kinds:

@@ -1,10 +1,10 @@
-"""Waits in Python with the semaphores of multiprocessing, which every platform has.
+"""Waits in Python with multiprocessing's semaphores, available on every platform.
 
-    poster   writes the payload; fence; writes the word; fence; reads who sleeps; releases their semaphores
+    poster   writes the payload; fence; writes the word; fence; reads the sleepers; releases their semaphores
     sleeper  writes where it sleeps; fence; reads the word and the mark; sleeps if both are the old ones
     reader   reads the word; fence; reads the payload
 
-Each side writes first and looks at the other's memory after: so either the poster sees the sleeper, or the
+Each side writes first and then reads the other's memory. So either the poster sees the sleeper, or the
 sleeper sees the new word, and no process sleeps through a post.
 """
 
@@ -21,21 +21,21 @@ from parllel.system.waits.sleep_slots import SleepSlots
 from parllel.system.waits.spin_budget import SpinBudget
 from parllel.system.waits.wait import LINE_WORDS, SPIN_US, Wait
 
-_LOOKS = 8  # between two looks at the clock, which cost more
+_LOOKS = 8  # loads between two clock readings, which cost more
 
 
 class SemaphoreWait(Wait):
-    """Wait with plain loads, in a loop of Python, and one semaphore per process.
+    """Waits with plain loads in a Python loop, and one semaphore per process.
 
     The second word of a line is the mark that `wake` changes.
 
     Args:
         lines: as for Wait.
-        sleep_slots: made before the processes start, and handed to all of them.
+        sleep_slots: made before the processes start, and passed to all of them.
         spin_us: as for Wait.
 
     Raises:
-        ValueError: if `sleep_slots` were made for another number of lines.
+        ValueError: if `sleep_slots` were made for a different number of lines.
 
     The first sleep of a process raises RuntimeError if all sleep slots are taken.
     """
@@ -51,15 +51,15 @@ class SemaphoreWait(Wait):
                 f"sleep_slots: expected some for {len(lines)} lines, got {sleep_slots.n_lines}"
             )
         self._sleep_slots = sleep_slots
-        # Aligned items of a memoryview are loaded and stored by single instructions, so no process sees
-        # half a word; and it is quicker than numpy.
+        # A memoryview loads and stores aligned items in single instructions, so no process sees half a word;
+        # and it is faster than numpy.
         self._words = lines.data.cast("B").cast("i")
         self._first = [LINE_WORDS * line for line in range(len(lines))]
-        # One per line, as the usual wait differs from line to line.
+        # One per line, as usual waits differ.
         self._budgets = [SpinBudget(self._spin_ns) for _ in range(len(lines))]
         self._marks = [self._words[first + 1] for first in self._first]
-        # x86 reorders neither two stores nor two loads, which is all that payload and word need. Others
-        # may, and get a fence.
+        # x86 reorders neither two stores nor two loads, which is all that payload and word need. Other
+        # architectures may, and use a fence.
         self._ordered = platform.machine().lower() in ("x86_64", "amd64", "i686", "x86")
 
     def settle(self) -> None:
@@ -67,27 +67,27 @@ class SemaphoreWait(Wait):
 
     def load(self, line: int) -> int:
         value = self._words[self._first[line]]
-        # Acquire: the payload that is read next must not be older than the word.
+        # Acquire: a payload read afterwards must not be older than the word.
         if not self._ordered:
             self._sleep_slots.fence()
         return value
 
     def post(self, line: int, value: int) -> None:
-        # Release: the payload must be there before the word says so.
+        # Release: the payload must be visible before the word.
         if not self._ordered:
             self._sleep_slots.fence()
         try:
             self._words[self._first[line]] = value
         except ValueError:
             raise ValueError(f"line {line}: expected an int32, got {value}") from None
-        # Looks who sleeps, after a fence on every machine: x86, too, lets a load overtake a store.
+        # Reads the sleepers after a fence on every machine, as even x86 lets a load overtake a store.
         self._sleep_slots.wake(line)
 
     def wake(self, line: int) -> None:
         mark = self._first[line] + 1
-        # Any number that is not there yet will do; several processes may wake a line at once.
+        # Any new number works; several processes may wake a line at once.
         self._words[mark] = (time.monotonic_ns() >> 4) & 0x7FFFFFFF
-        # After the mark: a sleeper that this wakes looks at it again.
+        # After the mark, which a woken sleeper checks again.
         self._sleep_slots.wake(line)
 
     def wait(self, line: int, seen: int, timeout_s: float) -> int:
@@ -97,24 +97,24 @@ class SemaphoreWait(Wait):
             self._wait(line, seen, timeout_s)
         value = self.load(line)
         if value == seen:
-            # This wait is the one that a `wake` until now has ended; the next is not.
+            # Any `wake` until now has ended this wait, and must not end the next.
             self._marks[line] = words[first + 1]
         return value
 
     def _wait(self, line: int, seen: int, timeout_s: float) -> None:
-        """Return when the word or the mark changed, or the time is over."""
+        """Wait until the word or the mark changes, or the time is over."""
         left_s = timeout_s
-        # Once per wait: after a slice of sleep a spin would gain nothing.
+        # Spins once per wait: after a slice of sleep a spin would gain nothing.
         if self._spin_ns:
             left_s -= self._spin(line, seen, timeout_s)
         while left_s > 0 and not self._changed(line, seen):
-            # In slices: only between them do signal handlers run, and a pause of the machine is noticed.
+            # In slices, between which signal handlers run, and a pause of the machine is noticed.
             slice_s, began = min(left_s, SLICE_S), time.monotonic()
             self._sleep(line, seen, slice_s)
             left_s -= counted_s(began, slice_s)
 
     def _spin(self, line: int, seen: int, limit_s: float) -> float:
-        """Look again and again, at most for `limit_s`; return how long that was to take."""
+        """Spin, at most for `limit_s`; return the planned duration in seconds."""
         budget, words = self._budgets[line], self._words
         first, mark = self._first[line], self._marks[line]
         began, spin_ns = time.perf_counter_ns(), budget.next_ns()
@@ -133,11 +133,11 @@ class SemaphoreWait(Wait):
         """Sleep until woken or for `seconds`, unless the line has changed."""
         sleep_slot = self._sleep_slots.acquire_slot(line)  # a fence follows its store
         try:
-            # The second look: a post before it did not see this process sleep, and did not wake it.
+            # Checked again: a post just before did not see this process sleeping, and did not wake it.
             if not self._changed(line, seen):
                 self._sleep_slots.sleep(sleep_slot, seconds)
         finally:
-            # Also after Ctrl-C: a slot that stays marked costs the poster a release each time.
+            # Also after Ctrl-C: a slot left marked costs the poster a release each time.
             self._sleep_slots.release_slot(sleep_slot)
 
     def _changed(self, line: int, seen: int) -> bool:

@@ -1,13 +1,13 @@
-"""Where processes sleep that wait with semaphores: a slot for each process, made before they start.
+"""Slots in which processes sleep on semaphores: one per process, made before they start.
 
-    word 0       how many slots are taken               written under a lock, by a process that takes one
+    word 0       number of taken slots                  written under a lock, by a process that takes one
     word 1 + k   the line that slot k sleeps on, plus   written by the process that has slot k,
                  one; 0 while it is awake               read by all that post or wake
     semaphore k  released by those that post or wake, acquired by the process that has slot k
 
-A process waits for one line at a time, so one semaphore each is enough. A process that posts on a line looks
-which slots sleep on it and releases their semaphores. A release too many wakes a process for nothing, and it
-looks and sleeps again.
+A process waits for one line at a time, so it needs only one semaphore. A process that posts on a line
+releases the semaphores of all slots that sleep on it. After an extra release a process wakes up, checks its
+line, and sleeps again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _TAKE_TIMEOUT_S = 5.0
 
 
 class SleepSlots:
-    """Semaphores and the words that say who sleeps where; goes to children when they start.
+    """Semaphores, and words that record who sleeps on which line. Passed to children at their start.
 
     Args:
-        n_lines: how many lines there are.
-        n_waiters: how many processes will sleep, this one included; a replaced one counts again.
+        n_lines: number of lines.
+        n_waiters: number of processes that will sleep, including this one; a replacement counts again.
 
     Raises:
         ValueError: if either is less than 1.
 
-    A fork inherits them. They are pickled only while a process is started, as semaphores are.
+    A fork inherits them. Like semaphores, they can be pickled only while a process starts.
     """
 
     def __init__(self, n_lines: int, n_waiters: int) -> None:
@@ -42,11 +42,11 @@ class SleepSlots:
             )
         self.n_lines = n_lines
         self.n_waiters = n_waiters
-        # Those of the spawn context suit every start method.
+        # Semaphores of the spawn context work with every start method.
         context = get_context("spawn")
         self._taking = context.Lock()
         self._semaphores = [context.Semaphore(0) for _ in range(n_waiters)]
-        # The memory below multiprocessing's own arrays: theirs stays mapped when they are gone.
+        # Not multiprocessing's arrays, whose memory stays mapped after them.
         self._arena = Arena(4 * (1 + n_waiters))
         self._set_up()
 
@@ -63,26 +63,24 @@ class SleepSlots:
         self._set_up()
 
     def forget_names(self) -> None:
-        """Remove the names by which starting processes find the semaphores; those that have them keep them.
+        """Remove the semaphores' names, which only starting processes need.
 
-        So no file stays in /dev/shm when this process is killed. From then on the slots can be given to
-        forks only.
+        So no file stays in /dev/shm if this process is killed. Afterwards only forks can use the slots.
         """
         locks: list[Any] = [self._taking, *self._semaphores]
         names = {lock._semlock.name for lock in locks}
         registry: dict[Any, Any] = util._finalizer_registry  # type: ignore[attr-defined]
         for finalizer in list(registry.values()):
-            # What would remove a name at the end of this process does so now, and then no more.
+            # Runs the finalizer that would remove the name at exit; it runs only once.
             if finalizer._callback is SemLock._cleanup and finalizer._args[0] in names:  # type: ignore[attr-defined]
                 finalizer()
 
     @staticmethod
     def fence() -> None:
-        """Order all loads and stores before against all after, on any machine.
+        """Full memory fence: orders all earlier loads and stores before all later ones, on any machine.
 
-        What comes before a release stays before it, what comes after an acquisition stays after it, and an
-        acquisition is not moved before a release. The lock is a new one, so that threads do not wait for
-        each other.
+        Accesses before a release stay before it, accesses after an acquisition stay after it, and an
+        acquisition does not move before a release. A new lock is used, so that threads do not contend.
         """
         lock = threading.Lock()
         lock.acquire()
@@ -90,24 +88,24 @@ class SleepSlots:
         lock.acquire()
 
     def acquire_slot(self, line: int) -> int:
-        """Say that this process sleeps on a line, and return its slot.
+        """Mark this process as sleeping on a line; return its slot.
 
-        The caller then looks at the word again, and sleeps only if it is still the old one.
+        The caller then checks the word again, and sleeps only if it is unchanged.
 
         Raises:
-            RuntimeError: if more processes sleep than were announced.
+            RuntimeError: if more than `n_waiters` processes sleep.
         """
         pid = os.getpid()
-        # A fork has a copy of this object, with the slot of its parent.
+        # A fork has a copy of this object with its parent's slot, and needs its own.
         if self._mine[0] != pid:
             self._mine = (pid, self._take())
         sleep_slot = self._mine[1]
         self._words[1 + sleep_slot] = line + 1
-        # Releases are left from posts that came before the sleep: they would end the next one at once.
+        # Drops releases left by earlier posts, which would end the sleep immediately.
         while self._semaphores[sleep_slot].acquire(False):
             pass
-        # The slot must be visible before the caller looks at the word again, else both sides could miss
-        # each other: the poster an old slot, the sleeper an old word.
+        # The slot must be visible before the caller checks the word again. Otherwise both sides could miss
+        # each other: the poster by an old slot, the sleeper by an old word.
         self.fence()
         return sleep_slot
 
@@ -116,25 +114,25 @@ class SleepSlots:
         self._semaphores[sleep_slot].acquire(True, seconds)
 
     def release_slot(self, sleep_slot: int) -> None:
-        """Say that this process does not sleep."""
-        # Without a fence: a poster that still sees it asleep releases once too often, no more.
+        """Mark this process as awake."""
+        # Without a fence: a poster that still sees it asleep only releases once too often.
         self._words[1 + sleep_slot] = 0
 
     def wake(self, line: int) -> None:
-        """Wake all that sleep on a line; call it after storing what they shall see."""
-        # The store must be visible before the slots are read; see `acquire_slot` for the other side.
+        """Wake all sleepers of a line; call it after the store that they must see."""
+        # The store must be visible before the slots are read; `acquire_slot` has the counterpart.
         self.fence()
-        # All words at once, which is quicker than one by one: a slot that is taken meanwhile sees the store.
+        # Reads all words at once, which is faster; a process that takes a slot meanwhile sees the store.
         sleeping = self._words.tolist()
         for sleep_slot in range(self.n_waiters):
             if sleeping[1 + sleep_slot] == line + 1:
                 self._semaphores[sleep_slot].release()
 
     def _take(self) -> int:
-        # A process that is killed while it holds the lock keeps it for ever.
+        # With a time-out, as a process killed while it holds the lock never releases it.
         if not self._taking.acquire(timeout=_TAKE_TIMEOUT_S):
             raise RuntimeError(
-                "sleep_slots: a process ended while it took one; expected new sleep_slots"
+                "sleep_slots: a process ended while it took a slot; make new sleep_slots"
             )
         try:
             sleep_slot = self._words[0]

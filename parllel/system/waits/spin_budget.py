@@ -1,15 +1,15 @@
-"""How long to spin before sleeping, from how spins went; `compiled.py` has the same in numba.
+"""Adaptive spin time before sleeping, from earlier spins; `compiled.py` has the same in numba.
 
     wait   next_ns ---> how long to spin     record <--- how long it spun, and whether the word changed
 
-Nothing of this is shared: each process keeps the usual wait of each line for itself.
+Nothing is shared: each process keeps the usual wait of each line in private memory.
 
-Twice the usual wait and at least a quarter of the limit, if twice is within the limit, else not at all. So a
-wait that is longer than usual, as between two batches, still ends without a sleep. A spin that ended with a
-change moves the average by 1/8 of how long it took; one that did not, because the wait is long or because the
-writer waits for this very core, by 1/4 of the limit. Waits that only slept say nothing, as most of such a
-wait may be the time to be woken: so one in 32 of them spins to the limit after all, and if that ends with a
-change, it is the new average.
+The spin time is twice the usual wait, but at least a quarter of the limit; if twice the usual wait exceeds
+the limit, there is no spin. So a wait that is longer than usual, as between two batches, still ends without a
+sleep. A spin that ended with a change moves the average towards its duration by 1/8; one that did not,
+because the wait is long or the writer waits for this very core, moves it towards the limit by 1/4. Waits that
+only slept are not used, as most of their time may be the wakeup. Instead one in 32 of them spins up to the
+limit; if that ends with a change, its duration is the new average.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SpinBudget:
     """The usual wait of one line, in nanoseconds.
 
     Args:
-        limit_ns: the longest spin.
+        limit_ns: longest spin.
     """
 
     __slots__ = ("_limit_ns", "_skipped", "usual_ns")
@@ -34,23 +34,23 @@ class SpinBudget:
         self.usual_ns = limit_ns // 2
 
     def next_ns(self) -> int:
-        """Return how long to spin in this wait."""
-        # Twice, so that most waits that are near the usual one end without a sleep.
+        """Return how long to spin in the next wait."""
+        # Twice, so that most waits near the usual one end without a sleep.
         twice = 2 * self.usual_ns
         if twice <= self._limit_ns:
             self._skipped = 0
-            # At least a quarter: after many short waits one that is longer would be slept through.
+            # At least a quarter, so that a longer wait after many short ones does not sleep.
             return max(twice, self._limit_ns >> LEAST_SHIFT)
         self._skipped += 1
-        # A sleep says nothing about the wait, so look now and then whether it has become short again.
+        # Sleeps do not show the length of the wait, so probe now and then whether it is short again.
         return 0 if self._skipped % PROBE_EVERY else self._limit_ns
 
     def record(self, spun_ns: int, changed: bool) -> None:
-        """Take in how long a spin was, and whether the word changed meanwhile."""
+        """Record how long a spin was, and whether the word changed."""
         if not changed:
             self.usual_ns += (self._limit_ns - self.usual_ns) >> FAILURE_SHIFT
         elif 2 * self.usual_ns > self._limit_ns:
-            # The probe: the waits have become short, and the average of what was before is out of date.
+            # A successful probe: waits have become short, and the old average is obsolete.
             self.usual_ns = min(spun_ns, self._limit_ns // 2)
         else:
             self.usual_ns += (spun_ns - self.usual_ns) >> SUCCESS_SHIFT

@@ -1,11 +1,11 @@
-"""The interface of all waits.
+"""Interface of all waits.
 
-    line   [0]   the word               one process writes it, by `post`; any process reads it
-           [1]   of the wait itself     who sleeps, and a mark that `wake` changes; see each kind
+    line   [0]   the word               one process writes it, with `post`; any process reads it
+           [1]   used by the wait       sleepers, and a mark that `wake` changes; see each kind
            [2:]  payload                its writer writes it before `post`; others read it after `wait`
 
-`post` releases and `load` and `wait` acquire: a process that has seen a word sees all that was written
-before it was posted, in the payload and in any other memory.
+`post` has release and `load` and `wait` have acquire semantics: a process that has seen a word also sees
+everything written before it was posted, in the payload and in any other memory.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-# A cache line each: words next to each other, with two writers, would slow each other down.
+# One cache line each, as two writers of adjacent words would slow each other down (false sharing).
 LINE_WORDS = 16
 LINE_BYTES = 64
-SPIN_US = 50.0  # about what it costs to be woken, so spinning longer cannot be worth it
+SPIN_US = 50.0  # about the cost of a wakeup; a longer spin cannot pay off
 
 
 class Wait(ABC):
-    """Wait for words in shared memory to change.
+    """Waits for words in shared memory to change.
 
     Args:
-        lines: C-contiguous int32 array [n_lines, 16] in shared memory, aligned to 64 bytes, zero at
-            first. The caller owns it and keeps it mapped for as long as the wait is used.
-        spin_us: the longest spin, in microseconds; 0 never spins. The budget follows the usual wait of
-            each line: about twice that where this is within the limit, else none.
+        lines: C-contiguous int32 array [n_lines, 16] in shared memory, aligned to 64 bytes, initially
+            zero. The caller owns it and keeps it mapped while the wait is in use.
+        spin_us: longest spin in microseconds; 0 never spins. The actual spin follows the usual wait of
+            each line: about twice that if this is within the limit, else none.
 
     Raises:
-        ValueError: if the array or the limit is not as said.
+        ValueError: if the array or the limit is invalid.
 
-    All processes of a line use the same kind of wait, each an object of its own: a fork may use the copy
-    it got, other children make one over the same memory. A line has one writer, any number of
-    processes wait for it. In a process, one thread at a time waits with an object.
+    All processes of a line must use the same kind of wait, each with its own object: a fork may use its
+    copy, other children make one over the same memory. A line has one writer and any number of waiting
+    processes. Within a process, only one thread at a time may wait with an object.
     """
 
     kind: ClassVar[str]
@@ -49,17 +49,17 @@ class Wait(ABC):
         _check_lines(lines)
         if not (spin_us >= 0 and math.isfinite(spin_us)):
             raise ValueError(f"spin_us: expected a finite number of at least 0, got {spin_us!r}")
-        self._lines = lines  # keeps the mapping, to which the kinds hold plain addresses
+        self._lines = lines  # keeps the memory mapped, as subclasses hold plain addresses
         self._spin_ns = int(spin_us * 1000)
 
     @property
     def n_lines(self) -> int:
-        """Return how many lines there are."""
+        """Number of lines."""
         return len(self._lines)
 
     @abstractmethod
     def load(self, line: int) -> int:
-        """Return the word; what its writer wrote before is visible after (acquire)."""
+        """Return the word. Everything that its writer wrote before is visible afterwards (acquire)."""
 
     def loader(self, line: int) -> Callable[[], int]:
         """Return a function that loads the word of a line."""
@@ -67,36 +67,36 @@ class Wait(ABC):
 
     @abstractmethod
     def post(self, line: int, value: int) -> None:
-        """Write the word, after all that was written before (release), and wake those that sleep on it.
+        """Write the word, after everything written before (release), and wake its sleepers.
 
         Raises:
             ValueError: if `value` is not an int32.
         """
 
     def poster(self, line: int) -> Callable[[int], object]:
-        """Return a function that posts on a line, for values that are known to be int32."""
+        """Return a function that posts on a line, for values known to be int32."""
         return partial(self.post, line)
 
     @abstractmethod
     def wait(self, line: int, seen: int, timeout_s: float) -> int:
-        """Return the word as soon as it differs from `seen`; `seen` when the time is over.
+        """Return the word as soon as it differs from `seen`, or `seen` after the time-out.
 
-        A call of `wake` since the last wait on this line also ends it with `seen`, once. Raises what a
-        signal handler raises (KeyboardInterrupt). A time-out of 0 or less looks once.
+        A call of `wake` since the last wait on this line also ends it with `seen`, once. Raises exceptions
+        of signal handlers (KeyboardInterrupt). A time-out of 0 or less polls once.
         """
 
     def wait_each(self, first: int, count: int, value: int, timeout_s: float) -> int:
-        """Wait until `count` words from line `first` are all `value`; return how many are.
+        """Wait until `count` words from line `first` are all `value`; return the number of those that are.
 
-        Fewer are returned, counted up to the first that is not, after `timeout_s`, after a call of `wake`
-        on the line that is waited for, or once that word is negative: what was to come will not.
+        The number is below `count`, up to the first word that differs, after `timeout_s`, after a call of
+        `wake` on the awaited line, or if its word is negative, which means that its writer has failed.
         """
         deadline = time.monotonic() + timeout_s
-        # One after the other: all have to come, so the order in which they do is of no account.
+        # One after the other: all are needed, so their order does not matter.
         for line in range(first, first + count):
             word = self.load(line)
             while word != value:
-                # A negative word is final: its writer has failed, so there is nothing to wait for.
+                # A negative word is final, as its writer has failed.
                 seen = word
                 word = self.wait(line, seen, deadline - time.monotonic()) if seen >= 0 else seen
                 if word == seen:
@@ -105,14 +105,14 @@ class Wait(ABC):
 
     @abstractmethod
     def wake(self, line: int) -> None:
-        """End the waits on a line although its word did not change; any process may call it.
+        """End the waits on a line without changing its word; any process may call it.
 
-        It ends the next wait of a process that is not in one. In the worst case a sleeper notices it
-        0.1 s later.
+        For a process that is not waiting, it ends the next wait. In the worst case a sleeper notices it 0.1 s
+        later.
         """
 
     def settle(self) -> None:
-        """Give up what only processes need that are yet to start: all others have made their wait."""
+        """Release resources that only starting processes need, once all processes have made their wait."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -130,7 +130,7 @@ def _check_lines(lines: Any) -> None:
         )
     if not lines.flags.c_contiguous or not lines.flags.writeable:
         raise ValueError("lines: expected a C-contiguous array that can be written")
-    # Else a line would lie across two cache lines, and share one with its neighbour.
+    # Otherwise a line would span two cache lines, and share one with its neighbour.
     if lines.ctypes.data % LINE_BYTES:
         raise ValueError(
             f"lines: expected memory aligned to {LINE_BYTES} bytes, "

@@ -122,7 +122,7 @@ class NativeCageContract(NativeCageHooks):
             cage.load_environment_states(states, salt=5)
             if self.has_state:
                 assert self.fill_batch(cage, samples) == expected
-                with pytest.raises(ValueError, match="states: expected those of 4 environments"):
+                with pytest.raises(ValueError, match="states: expected 4, one per environment"):
                     cage.load_environment_states(states[:1], salt=5)
             else:
                 assert cage.needs_reset.all()

@@ -200,7 +200,7 @@ def test_states_go_from_one_division_to_another() -> None:
 
 
 def test_a_vector_environment_in_place_of_an_environment_is_refused() -> None:
-    with pytest.raises(TypeError, match="a vector environment; give VectorEnvFactory"):
+    with pytest.raises(TypeError, match="a vector environment; pass VectorEnvFactory"):
         Cage(partial(many, 1))
 
 

@@ -236,7 +236,7 @@ def test_a_write_that_is_not_taken(hostile: Hostile) -> None:
     worker.send_step(action=["deaf"])
     with pytest.raises(WorkerTimeoutError, match="only a part"):
         worker.send_step(action=["x" * 2**20])
-    with pytest.raises(ClosedError, match="a part of a message"):
+    with pytest.raises(ClosedError, match="received part of a message"):
         worker.send_step()
 
 

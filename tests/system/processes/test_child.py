@@ -291,6 +291,6 @@ def test_descriptors_are_not_sent_to_a_child_that_does_not_read(start_fork: Star
             os.write(pipe, bytes(4096))
     os.set_blocking(pipe, True)
     sent: list[int] = []
-    with pytest.raises(WorkerTimeoutError, match=r"did not take a request within 0\.1 s"):
+    with pytest.raises(WorkerTimeoutError, match=r"did not accept a request within 0\.1 s"):
         child.send_handles([lambda: sent.append(1)], 0.1)
     assert not sent

@@ -279,7 +279,7 @@ def test_a_child_that_stops_before_it_reads_its_target_is_killed(
     monkeypatch.setattr(fork_server, "_preload", ["stopping"])
     with pytest.raises(
         WorkerTimeoutError,
-        match=r"cage 3: process \d+ did not take what it is to run within 0\.3 s",
+        match=r"cage 3: process \d+ did not accept its target within 0\.3 s",
     ):
         Child(
             targets.echo_inherited,

@@ -209,7 +209,7 @@ def test_program_that_reads_nothing_does_not_block_for_ever(run_either_way: Run)
     ):
         program.write(bytes(10**6), timeout_s=0.05)
     assert program.alive
-    with pytest.raises(ClosedError, match="has got a part of a message"):
+    with pytest.raises(ClosedError, match="has received part of a message"):
         program.write(b"the next one")
 
 
