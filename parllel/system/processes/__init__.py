@@ -2,7 +2,7 @@
 
     parent                                               child
     Child       start, exchange messages, end      <-->  in_child: set up, run the target
-    Channel     messages over one pipe             <-->  Channel, or a plain Connection
+    PipeEnd     messages over one pipe             <-->  PipeEnd, or a plain Connection
     liveness    holds a pipe open                   -->  dies when it hangs up
     ForkServer  ask for a fork, read the exit code <-->  in_fork_server: end what children leave behind
     Confinement namespaces, Landlock                -->  entered before untrusted code runs in the child

@@ -4,7 +4,7 @@
                             the program's output meanwhile
     program        reads whenever it likes, or never; perhaps only after its output has been read
 
-`Channel` does the same for children with its message format; here the bytes are in the program's own format.
+`PipeEnd` does the same for children with its message format; here the bytes are in the program's own format.
 """
 
 from __future__ import annotations
