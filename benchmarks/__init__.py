@@ -1,1 +1,1 @@
-"""Benchmarks: one question per file; `make bench` answers all of them and keeps the figures."""
+"""Benchmarks, one question per file. `make bench` runs all of them and stores the figures."""

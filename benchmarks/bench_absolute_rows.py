@@ -1,7 +1,7 @@
-"""What does it cost to go from batch to batch of a buffer that holds many, as replays do?
+"""What is the cost of moving from batch to batch in a buffer that holds many, as replays do?
 
-One side samples into a buffer of 50 batches, the other into a buffer of one. Both do the same steps; where
-batches are short, what is done between them shows.
+One side samples into a buffer of 50 batches, the other into a buffer of one. Both take the same steps; short
+batches make the work between batches visible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much time does it save to sample the next batch while this one is learned from?"""
+"""How much time is saved by sampling the next batch while learning from this one?"""
 
 from __future__ import annotations
 

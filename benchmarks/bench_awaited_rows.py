@@ -1,4 +1,4 @@
-"""What does it cost to wait for whichever of 16 environments answers first?
+"""What is the cost of waiting for whichever of 16 environments replies first?
 
 CPU time is that of the waits alone, against the time that passes for as many rows: 20 times less is a
 twentieth of a core. The time that a wait adds is measured with one environment that answers at once, beside

@@ -1,4 +1,4 @@
-"""What does storing each frame of a stack once save, and what does it cost?
+"""What are the savings and the cost of storing each frame of a stack only once?
 
 A Pong batch: T = 64 rows of B = 16 stacks of 4 grey pictures, 84 x 84. The other side stores whole stacks in
 a RotatingArray, through views that are made once.

@@ -1,4 +1,4 @@
-"""What does indexing cost, against numpy?"""
+"""What is the cost of indexing, compared with numpy?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much longer than to put its run together does it take to load a policy?"""
+"""How much longer does loading a policy take than building its run?"""
 
 from __future__ import annotations
 

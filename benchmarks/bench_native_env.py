@@ -1,4 +1,4 @@
-"""What does a cage cost on top of a native vector environment that steps all environments in one call?
+"""What is the overhead of a cage over a native vector environment that steps all environments in one call?
 
 The other side is EnvPool's own loop, which writes the same rows to arrays, with the same seeds and actions:
 what has ended is reset before the next row, and last observations are kept. Ours is a sampler with an agent

@@ -1,4 +1,4 @@
-"""Is a ProcessCage per environment faster than gymnasium's AsyncVectorEnv with as many processes?
+"""Is one ProcessCage per environment faster than gymnasium's AsyncVectorEnv with as many processes?
 
 Both fill a buffer [T, n] of observations, rewards and flags in the same dtypes, from the same actions drawn
 beforehand, and count steps of environments: slots in which the peer only resets are not steps. Ours also

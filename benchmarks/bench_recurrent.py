@@ -1,4 +1,4 @@
-"""What do the choices of recurrent sampling cost: states, previous actions, environments that wait?"""
+"""What is the cost of recurrent sampling's options: states, previous actions, waiting environments?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does it cost to send a slice of a registered tree, against pickling its arrays?
+"""What is the cost of sending a slice of a registered tree, compared with pickling its arrays?
 
 Both sides end with numpy arrays of all leaves at the receiver. Through the pipe a second process rebuilds
 what it gets, reads one number of each leaf, and sends the slice back.

@@ -1,4 +1,4 @@
-"""What do rollout workers cost, and what does it bring to act for whoever is ready?
+"""What is the overhead of rollout workers, and the gain of acting for ready environments first?
 
 Fragments go to a storage that drops them, through a sender's thread. With environments that sleep, a sampler
 waits in each row for the slowest of them. The CPU time of a worker that waits is counted against the time

@@ -1,4 +1,4 @@
-"""How much does a small policy gain when its steps do without PyTorch?"""
+"""How much faster are the steps of a small policy without PyTorch?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does it cost anything that an array's bytes are shared between processes?"""
+"""Does sharing an array between processes have a cost?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it worth making the tensors over the batch once, rather than in every step?"""
+"""Is it worth creating the tensors over the batch once, instead of in every step?"""
 
 from __future__ import annotations
 

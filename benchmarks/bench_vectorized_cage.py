@@ -1,4 +1,4 @@
-"""What does a VectorizedCage cost on top of the environments that it steps?
+"""What is the overhead of a VectorizedCage over the environments that it steps?
 
 The other side is the shortest loop there is: the same environments with the same seeds and actions, stepped
 and reset, and nothing kept. Ours also fills a buffer and keeps trajectories and final observations. The third

@@ -1,4 +1,4 @@
-"""How long does it take to call another process and hear back, against a pipe of multiprocessing?
+"""How long is a round trip to another process, compared with a multiprocessing pipe?
 
 Ours post a word in shared memory and wait for another; the pipe carries a tuple of two small numbers. The
 other process does nothing but answer. Each kind of wait is asked with spinning and without.

@@ -1,4 +1,4 @@
-"""What does it cost to send trees as bytes, against pickle, plain msgspec, and a copy of the memory?"""
+"""What is the cost of sending trees as bytes, compared with pickle, plain msgspec, and a memory copy?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much does a batch gain when policies act in the workers, and nobody waits for rows?"""
+"""How much faster is a batch when policies act in the workers, without waiting for rows?"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.NAME [--quick] [--rounds N] [--only PART ...] [--output FILE]
 
-A quick run shows that everything works; its figures say nothing.
+A quick run only shows that everything works; its figures are meaningless.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sections of the README and of pages of docs that are written from committed results.
+"""Generated sections of the README and docs, from committed results.
 
     python -m benchmarks.pages
 

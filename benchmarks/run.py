@@ -1,4 +1,4 @@
-"""Answer all questions in one run: print the table, write the figures as JSON and into docs/measured.md.
+"""Run all comparisons: print the table, and write the figures as JSON and into docs/measured.md.
 
     python benchmarks/run.py [--quick] [--only NAME ...] [--again NAME ...] [--output FILE]
 

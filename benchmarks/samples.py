@@ -1,4 +1,4 @@
-"""Batches for benchmarks of parts that samplers fill."""
+"""Batches for benchmarks of code that works on samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one table of the README: rates of random actions, and of whole trainings, beside those of others."""
+"""The README's table: rates of random actions and of whole trainings, compared with other libraries."""
 
 from __future__ import annotations
 

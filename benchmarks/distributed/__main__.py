@@ -2,7 +2,7 @@
 
     python -m benchmarks.distributed [--quick] [--rounds N] [--output FILE]
 
-A quick run shows that everything works; its figures say nothing.
+A quick run only shows that everything works; its figures are meaningless.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The least that each wire takes: the same environments and policy, with nothing of the library between."""
+"""Lower bounds of each transport: the same environments and policy without the library between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy that costs next to nothing, so that what is measured is the way to it."""
+"""A policy of negligible cost, so that the transport dominates the measurement."""
 
 from __future__ import annotations
 

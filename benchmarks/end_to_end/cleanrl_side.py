@@ -1,4 +1,4 @@
-"""CleanRL's published PPO script, unchanged and watched from outside.
+"""CleanRL's published PPO script, unchanged and instrumented from outside.
 
 It is a script without functions to call, for an old gym on Python 3.10. So what it uses is replaced by
 versions that count: the optimiser, whose last step of a batch ends the learning, and the vector of

@@ -1,4 +1,4 @@
-"""A hand-written PPO in the manner of CleanRL, on the gymnasium and torch that ours uses.
+"""A hand-written PPO in the style of CleanRL, with the same gymnasium and torch as ours.
 
 One file and one loop, with the details that Huang et al. 2022 ("The 37 implementation details of PPO")
 list for classic control: a vector of environments stepped in turn, tensors [T, B] for the batch,

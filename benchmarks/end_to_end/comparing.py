@@ -1,4 +1,4 @@
-"""What five trainings of two sides say: how much faster, and whether they learn alike."""
+"""Comparison of five trainings per side: relative speed, and whether learning curves agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO with its own helpers; runs in a virtual environment of its own."""
+"""Stable-Baselines3's PPO with its own helpers, in a separate virtual environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every side trains with, and how it says what came of it; imports the standard library only."""
+"""Training settings of every side, and the format of its report. Imports only the standard library."""
 
 from __future__ import annotations
 

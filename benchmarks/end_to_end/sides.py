@@ -1,4 +1,4 @@
-"""The sides, and the settings among which the best of each is looked for."""
+"""The sides, and the settings from which the best of each is chosen."""
 
 from __future__ import annotations
 

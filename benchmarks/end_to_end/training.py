@@ -1,4 +1,4 @@
-"""Run one training as a process of its own and take in what it reports."""
+"""Run one training in a separate process and collect its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: ways to measure, what figures mean, where they are kept.
+"""Harness shared by all benchmarks: measurement, statistics, and storage of results.
 
 `measure` times two ways to do the same work in pairs, `turns` several in rounds, `child` holds what runs in a
 process of another interpreter. `interval` says how far a median can be trusted, `answers` turns values into

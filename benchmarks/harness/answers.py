@@ -1,4 +1,4 @@
-"""Answers with their goals, and figures in words: how fast, what was asked for, whether it was reached."""
+"""Results with their goals, and their formatting: value, goal, and whether it is met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of another interpreter that is told lines and answers by lines.
+"""A child process of another interpreter, driven by lines of text.
 
 parent --line--> child's stdin      child's stdout --line--> parent      child's stderr --> a file, for errors
 parent --signal--> the whole group, so that what the child started ends, or is halted, with it

@@ -1,7 +1,7 @@
-"""The median of a few measurements, how far it can be trusted, and the one rule for "met".
+"""Median and confidence interval of a few measurements, and the rule for a goal being met.
 
-A goal is met if the end of the interval on the bad side reaches it: the low end where large values are good,
-the high end where small ones are.
+A goal is met if the worse bound of the interval meets it: the lower bound if large values are good, the upper
+bound if small ones are.
 """
 
 from __future__ import annotations

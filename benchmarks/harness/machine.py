@@ -1,4 +1,4 @@
-"""The machine that figures were measured on, and what processes use of it, as Linux counts."""
+"""Description of the measuring machine, and resource usage of processes, from Linux's accounting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How benchmarks are timed: two sides in turn, in one process, so that both meet the same machine.
+"""Timing of two sides in alternation, in one process, so that both see the same machine load.
 
 A figure of a shared machine means little by itself. So each question is a comparison of two ways to do the
 same work, timed as A B A B ..., and the answer is the ratio within a pair: its median, and

@@ -1,4 +1,4 @@
-"""Where reports are kept, and figures that were measured again, put beside those that were not."""
+"""Storage of reports, and merging of repeated measurements into existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several ways to do the same work, each for a moment in turn, in each of several rounds."""
+"""Timing of several sides in turn, a short slice each, over several rounds."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What messages between agents cost."""
+"""The cost of messages between agents."""

@@ -1,4 +1,4 @@
-"""The figures to reach, and the tables."""
+"""Goals and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of eleven agents that do nothing but pass on what comes: a root, and ten below it.
+"""Environments of eleven agents that only forward messages: a root with ten leaves.
 
 environment --action--> root --action--> leaves      2 hops down
 environment <---info--- root <---info--- leaves      2 hops up, 22 messages in all

@@ -1,1 +1,1 @@
-"""Operators beside a loop in the style of MOSAIC and a bare echo: steps, frames, starts, stops."""
+"""Operators compared with a MOSAIC-style loop and a bare echo: steps, frames, starts, stops."""

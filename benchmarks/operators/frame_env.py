@@ -1,4 +1,4 @@
-"""An environment with a picture of 256 x 256 that costs nothing to draw; workers execute this file."""
+"""An environment whose 256 x 256 frame costs nothing to draw. Workers execute this file."""
 
 from __future__ import annotations
 

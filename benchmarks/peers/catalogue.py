@@ -1,4 +1,4 @@
-"""Which sides there are, with the settings among which each may choose."""
+"""Catalogue of sides, with the settings from which the best of each is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver's end of a side: a process group that can be asked, stopped, continued and ended.
+"""Client of a side's server: a process group that can be queried, paused, continued and ended.
 
 driver --request line--> server's stdin      server's stdout --answer line--> driver
 driver --SIGSTOP / SIGCONT--> the whole group, so that a side that is not measured uses no core

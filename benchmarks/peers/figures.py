@@ -1,4 +1,4 @@
-"""What a run came to, in Markdown for docs/measured.md and as a chart."""
+"""Results of a run as Markdown for docs/measured.md, and as a chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures to reach, and what a run makes of them.
+"""Goals, and their evaluation for a run.
 
 A ratio is taken within each round; its median and interval, and the rule for "met", are those of
 `benchmarks/harness/interval.py`.

@@ -1,4 +1,4 @@
-"""What the rates of a scene say, as they stand in the results."""
+"""Statistics of a scene's rates, in the format of the results."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python benchmarks/peers/run.py [--quick] [--only NAME ...] [--rounds N] [--output FILE]
     python benchmarks/peers/run.py --again NAME ...
 
-Quick runs show that everything works; their figures say little.
+Quick runs only show that everything works; their figures are unreliable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is measured together: a workload, and the sides that do it in turn."""
+"""Scenes: a workload and the sides that run it in turn."""
 
 from __future__ import annotations
 

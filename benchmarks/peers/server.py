@@ -70,7 +70,7 @@ class Server:
         return {"value": getattr(side, question)(**arguments)}
 
     def close(self) -> dict[str, Any]:
-        """Close the side; may be called twice."""
+        """Close the side. Idempotent."""
         side, self.side = self.side, None
         if side is not None:
             side.close()

@@ -1,4 +1,4 @@
-"""What a side is, inside its server."""
+"""Interface of a side, inside its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all sides do: which environments, seeded how, with which actions.
+"""The workload of all sides: environments, seeds and actions.
 
 Imported by the Python of every peer, so it needs no more than numpy and gymnasium.
 """

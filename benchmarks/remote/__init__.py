@@ -1,1 +1,1 @@
-"""Agents behind URLs: round trips beside kaggle-environments, batches, many sessions, what guards cost."""
+"""Agents behind URLs: round trips compared with kaggle-environments, batches, sessions, cost of guards."""

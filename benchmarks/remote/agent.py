@@ -1,4 +1,4 @@
-"""An agent that takes no time, so that the way to it is what is measured."""
+"""An agent of negligible cost, so that the transport dominates the measurement."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Servers and clients as processes of their own."""
+"""Servers and clients in separate processes."""
 
 from __future__ import annotations
 

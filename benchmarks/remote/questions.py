@@ -1,4 +1,4 @@
-"""What clients ask; imports nothing but Python's own, as the peer's client runs where parllel is not."""
+"""Requests of the clients. Imports only the standard library: the peer's client runs without parllel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many connections of one thread that ask as fast as they are answered, at the least cost to the machine."""
+"""Many connections in one thread that send requests back to back, at minimal CPU cost."""
 
 from __future__ import annotations
 

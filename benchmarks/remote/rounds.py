@@ -1,4 +1,4 @@
-"""The measurements: all sides in turn, in each of several rounds."""
+"""The measurements: rounds of all sides in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure rollouts beside their peers: print tables, write JSON, a chart, and the figures in docs.
+"""Measure rollouts and their peers: print tables, write JSON, a chart, and the figures in docs.
 
     python -m benchmarks.rollouts [--quick] [--only NAME ...] [--rounds N] [--output FILE]
 

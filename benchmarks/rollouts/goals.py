@@ -1,4 +1,4 @@
-"""The figures to reach, and what a run makes of them."""
+"""Goals, and their evaluation for a run."""
 
 from __future__ import annotations
 

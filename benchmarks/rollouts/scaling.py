@@ -1,4 +1,4 @@
-"""What 1 to 1,000 workers would come to, by a simulation of queues whose costs were measured.
+"""Throughput of 1 to 1,000 workers, from a queue simulation with measured costs.
 
     python -m benchmarks.rollouts.scaling
 

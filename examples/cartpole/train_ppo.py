@@ -26,18 +26,18 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     parallel: bool = False  # spread environments over the cores
     T: int = 128  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 150_000  # environment steps to train for
     log_interval_steps: int = 10_240  # environment steps between rows of the log
     n_eval_episodes: int = 16  # episodes of an evaluation
-    target_return: float = 475.0  # mean return of an evaluation that ends the run
+    target_return: float = 475.0  # mean evaluation return at which the run ends
     discount: float = 0.99  # of rewards, per step
-    gae_lambda: float = 0.95  # of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(
             learning_rate=1e-3,
@@ -52,7 +52,7 @@ class Config:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     make_env = partial(gym.make, "CartPole-v1", render_mode="rgb_array")
     cages = build_cages(make_env, config.B, seeds=seeds, parallel=config.parallel, stack=stack)

@@ -1,4 +1,4 @@
-"""Train PPO on CartPole; another process makes the next batch while this one is learned from."""
+"""Train PPO on CartPole, sampling the next batch in another process while learning from this one."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ MAKE_ENV = partial(gym.make, "CartPole-v1", render_mode="rgb_array")
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     T: int = 128  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 200_000  # environment steps to train for
     max_staleness: int = 1  # how many updates old the weights may be
     log_interval_steps: int = 10_240  # environment steps between rows of the log
     n_eval_episodes: int = 16  # episodes of an evaluation
-    target_return: float = 475.0  # mean return of an evaluation that ends the run
+    target_return: float = 475.0  # mean evaluation return at which the run ends
     discount: float = 0.99  # of rewards, per step
-    gae_lambda: float = 0.95  # of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(
             learning_rate=1e-3, epochs=10, minibatches=8, kl_limit=0.01
@@ -49,7 +49,7 @@ class Config:
 
 
 def build_training_sampler(config: Config, seeds: Seeds) -> BatchSampler:
-    """Put the sampler together; this runs in the sampling process."""
+    """Build the sampler. Runs in the sampling process."""
     cages = build_cages(MAKE_ENV, config.B, seeds=seeds)
     agent = agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0)
     transforms = [EstimateAdvantage(config.discount, config.gae_lambda), NormalizeAdvantage()]
@@ -60,13 +60,13 @@ def build_training_sampler(config: Config, seeds: Seeds) -> BatchSampler:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> AsynchronousRunner:
-    """Put a run together; what must be closed goes on the stack."""
+    """Build a run. Anything to close goes on the stack."""
     seeds = Seeds(config.seed)
     eval_cages = build_cages(
         MAKE_ENV, config.n_eval_episodes, seeds=seeds, name="evaluation", stack=stack
     )
     agent = agent_for(eval_cages[0].spaces, seeds=seeds, policy_gain=0.0)
-    # Seeds come from their names, so the copy in the other process needs no word of those drawn here.
+    # Seeds depend only on their names, so the copy in the other process does not need those drawn here.
     make = partial(build_training_sampler, config, Seeds(config.seed))
     sampler = stack.enter_context(
         AsynchronousSampler(make, agent=agent, max_staleness=config.max_staleness)

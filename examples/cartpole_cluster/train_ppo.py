@@ -1,4 +1,8 @@
-"""Train PPO on CartPole from fragments of experience, which workers make while the trainer learns."""
+"""Train PPO on CartPole from fragments of experience that workers sample while the trainer learns.
+
+workers (threads, or processes on Ray)  --fragments-->  trainer
+                                        <--weights----
+"""
 
 from __future__ import annotations
 
@@ -48,13 +52,13 @@ MAKE_ENV = partial(gym.make, "CartPole-v1", render_mode="rgb_array")
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
-    seed: int = 0  # everything random comes from it
-    n_workers: int = 2  # each with a policy of its own: threads, or processes on Ray
-    ray: bool = False  # let Ray run the workers, one that is started for the run
-    ray_address: str | None = None  # or a cluster, by its host:port; auto: that of this machine
-    cpus_per_worker: float = 0.5  # that Ray is to reserve
+    seed: int = 0  # source of all random numbers
+    n_workers: int = 2  # each with its own policy: threads, or processes on Ray
+    ray: bool = False  # run the workers on Ray, started for this run
+    ray_address: str | None = None  # or on an existing cluster, host:port; auto: this machine's
+    cpus_per_worker: float = 0.5  # reserved by Ray
     n_envs: int = 8  # environments of each worker
     T: int = 64  # steps of a fragment
     B: int = 32  # fragments in a batch
@@ -63,7 +67,7 @@ class Config:
     n_steps: int = 300_000  # environment steps to train for
     log_interval_steps: int = 10_240  # environment steps between rows of the log
     n_eval_episodes: int = 16  # episodes of an evaluation
-    target_return: float = 475.0  # mean return of an evaluation that ends the run
+    target_return: float = 475.0  # mean evaluation return at which the run ends
     discount: float = 0.99  # of rewards, per step
     gae_lambda: float = 0.95  # of the advantages
     ppo: PpoParameters = field(
@@ -74,14 +78,14 @@ class Config:
 
 
 def build_worker(context: WorkerContext, config: Config) -> RolloutWorker:
-    """Put one worker together where it is to run: environments, a policy, and what becomes of their steps."""
+    """Build one worker, in the thread or process where it runs: environments, policy, sampler and sender."""
     seeds = Seeds(Seeds(config.seed).integer(context.name))
     cages = build_cages(MAKE_ENV, config.n_envs, seeds=seeds)
     handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0))
     batch_spec = BatchSpec(config.T, config.n_envs)
     sampler = build_sampler(batch_spec, cages, handler, next_observation=True)
     sender = FragmentSender(context.storage, capacity=1)
-    context.stack.callback(sender.close, 0.0)  # at the end of a run nobody waits for what is left
+    context.stack.callback(sender.close, 0.0)  # at the end of a run, unsent fragments are dropped
     return RolloutWorker(
         SynchronousSchedule(sampler),
         fragment_length=config.T,
@@ -95,15 +99,15 @@ def build_worker(context: WorkerContext, config: Config) -> RolloutWorker:
 def start_workers(
     config: Config, stack: ExitStack, trains: bool
 ) -> tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]:
-    """Start all workers, in threads of this process or on Ray; return what connects them with the trainer."""
+    """Start all workers, in threads or on Ray, and return their connection to the trainer."""
     build = partial(build_worker, config=config)
-    # Whoever plays the policy later needs no cluster for it.
+    # Imported here: playing the trained policy later needs no cluster.
     if not (trains and (config.ray or config.ray_address)):
         buffer = stack.enter_context(ReplayBuffer(config.B, max_staleness=config.max_staleness))
         statistics = EpisodeStatistics()
         local = LocalRollouts(build, config.n_workers, buffer, statistics)
         return buffer, statistics, stack.enter_context(local)
-    # Here, as a run in threads does without Ray.
+    # Imported here: a run in threads does not need Ray.
     from parllel.distributed.rollouts.on_ray import (
         RayEpisodeStatistics,
         RayReplayBuffer,
@@ -121,7 +125,7 @@ def start_workers(
 
 
 def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console | None) -> Trainer:
-    """Put a run together; what must be closed goes on the stack."""
+    """Build a run. Anything to close goes on the stack."""
     seeds = Seeds(config.seed)
     buffer, statistics, workers = start_workers(config, stack, folder.trains)
 
@@ -135,7 +139,7 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console 
         batch_spec,
         buffer,
         handler,
-        # The trainer has no environments of its own but those of evaluations.
+        # The trainer has no environments except those of evaluations.
         allocate_samples(eval_cages, batch_spec, handler, transforms, storage="local"),
         batch_transforms=transforms,
         workers=workers,

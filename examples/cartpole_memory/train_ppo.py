@@ -1,6 +1,6 @@
-"""Train PPO on CartPole without velocities, which only a policy with a memory can work out.
+"""Train PPO on CartPole without velocities, which only a recurrent policy can infer.
 
-The curves beside this file were made by this command, whose last flag writes them:
+The curves in this folder were written by:
 
     python examples/cartpole_memory/train_ppo.py --seeds 0 1 2 --memory lstm none \
         --curve examples/cartpole_memory/curve
@@ -43,25 +43,25 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run.
+    """Settings of a run.
 
     Attributes:
-        memory: "lstm", "gru", or "none" for a policy that forgets at every step.
+        memory: "lstm", "gru", or "none" for a policy without memory.
     """
 
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     memory: Literal["lstm", "gru", "none"] = "lstm"
     prev_action: bool = True  # whether the policy sees its last action
     T: int = 128  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 500_000  # environment steps to train for
     log_interval_steps: int = 20_480  # environment steps between rows of the log
     n_eval_episodes: int = 32  # episodes of an evaluation
-    target_return: float = 475.0  # mean return of an evaluation that ends the run
+    target_return: float = 475.0  # mean evaluation return at which the run ends
     hidden_sizes: tuple[int, ...] = (64,)  # of the networks
     rnn_size: int = 64  # of the memory
     discount: float = 0.99  # of rewards, per step
-    gae_lambda: float = 0.95  # of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(
             learning_rate=1e-3, learning_rate_anneal_steps=500_000, epochs=8
@@ -70,10 +70,10 @@ class Config:
 
 
 class ForgetfulModel(RecurrentPgModel):
-    """The same model, whose memory is empty at every step."""
+    """RecurrentPgModel with its memory cleared at every step."""
 
     def forward(self, observation: Any, rnn_state: Any, prev_action: Any = None) -> Any:
-        """Return logits and values [T, N, ...], each from its own row alone."""
+        """Return logits and values [T, N, ...], each computed only from its own row."""
         T, N = observation.shape[:2]
         one_row = observation.flatten(0, 1)[None]
         output, _ = super().forward(one_row, self.initial_state(T * N))
@@ -92,7 +92,7 @@ def make_env(**options: Any) -> gym.Env[Any, Any]:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     traj_info = partial(TrajInfo, discount=config.discount)
     cages = build_cages(
@@ -124,7 +124,7 @@ def build(
     )
     handler = TorchHandler(agent)
     batch_transforms = [
-        # Policy and value share a memory: large returns would leave it to the value alone.
+        # Policy and value share a recurrent trunk, which large returns would fit to the value only.
         NormalizeRewards(config.discount),
         EstimateAdvantage(config.discount, config.gae_lambda, reward="env.normalized_reward"),
         NormalizeAdvantage(),

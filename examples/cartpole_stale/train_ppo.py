@@ -1,8 +1,7 @@
-"""Train PPO on CartPole with batches whose weights are eight updates old, with and without V-trace.
+"""Train PPO on CartPole with batches sampled by weights eight updates old, with and without V-trace.
 
-A learner that many processes sample for gets such batches. Here a sampler keeps old weights, so that the
-staleness is the same on every machine. The curves beside this file were made by this command, whose last flag
-writes them:
+Learners with many sampling processes get such batches. Here a sampler keeps old weights, so the staleness is
+the same on every machine. The curves in this folder were written by:
 
     python examples/cartpole_stale/train_ppo.py --seeds 0 1 2 3 4 --correction vtrace none \
         --curve examples/cartpole_stale/curve
@@ -55,17 +54,17 @@ SOLVED = 475.0  # mean return of an evaluation
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run.
+    """Settings of a run.
 
     Attributes:
         correction: "none"; "vtrace" for values and advantages; "weights" for the objective too.
     """
 
-    seed: int = 0  # everything random comes from it
-    staleness: int = 8  # how many updates old the weights are that sample
+    seed: int = 0  # source of all random numbers
+    staleness: int = 8  # age of the sampling weights, in updates
     correction: Literal["none", "vtrace", "weights"] = "vtrace"
     T: int = 32  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 102_400  # environment steps to train for
     log_interval_steps: int = 5_120  # environment steps between rows of the log
     n_eval_episodes: int = 16  # episodes of an evaluation
@@ -75,12 +74,12 @@ class Config:
 
 
 class StaleSampler(Sampler):
-    """Sample with the weights that a learner had some updates ago, or its first ones.
+    """Sampler with the learner's weights from some updates ago (at first, its initial ones).
 
     Args:
-        sampler: whose agent is `actor`.
-        actor: a twin of the learner.
-        staleness: how many updates; the learner makes one after each batch.
+        sampler: the sampler of `actor`.
+        actor: a copy of the learner.
+        staleness: age of the weights in updates. The learner makes one update per batch.
     """
 
     def __init__(self, sampler: Sampler, actor: PgAgent, learner: PgAgent, staleness: int) -> None:
@@ -88,18 +87,18 @@ class StaleSampler(Sampler):
         self.weights: deque[Any] = deque(maxlen=staleness + 1)
 
     def collect_batch(self, elapsed_steps: int) -> Any:
-        """Return a batch of the sampler."""
+        """Sample a batch with the old weights."""
         self.weights.append(self.learner.state()["model"])
         self.actor.load_state({**self.actor.state(), "model": self.weights[0]})
         return self.sampler.collect_batch(elapsed_steps)
 
     def state(self, *, environments: bool = True) -> Any:
-        """Return the state of the sampler, and all weights that are still to be used."""
+        """Return the state of the sampler, and the queued weights."""
         inner = self.sampler.state(environments=environments)
         return {"sampler": inner, "weights": list(self.weights)}
 
     def load_state(self, state: Any) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self.sampler.load_state(state["sampler"])
         self.weights.extend(state["weights"])
 
@@ -111,7 +110,7 @@ class StaleSampler(Sampler):
 def build_algorithm(
     config: Config, agent: PgAgent, seeds: Seeds
 ) -> tuple[Algorithm, list[BatchTransform]]:
-    """Return the algorithm, and the transforms of the sampler."""
+    """Build the algorithm and the sampler's transforms."""
     ppo = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
     if config.correction == "none":
         return ppo, [EstimateAdvantage(config.discount, config.gae_lambda), NormalizeAdvantage()]
@@ -128,7 +127,7 @@ def build_algorithm(
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     cages = build_cages(MAKE_ENV, config.B, seeds=seeds, stack=stack)
     agent = agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0)
@@ -177,7 +176,7 @@ if __name__ == "__main__":
     curves = {}
     for correction, found in returns.items():
         steps, values = np.array(found[0])[:, 0], np.array(found)[:, :, 1]
-        # The median of the seeds, and a band from the lowest to the highest.
+        # Median over seeds, with a band from the lowest to the highest.
         band = np.stack((steps, np.median(values, 0), values.min(0), values.max(0)), axis=1)
         curves[correction] = [(a, b, c, d) for a, b, c, d in band.tolist()]
     staleness = runs[0][1].read_record().config["staleness"]

@@ -1,8 +1,8 @@
-"""Give agent and model an input of your own: here the number of the cart that each environment is.
+"""Pass a custom input to agent and model: here, the cart index of each environment.
 
-Half of the carts have their wires crossed: they push right when told to push left. Nothing in the observation
-says so, so a policy must be told which cart it steers. Three small classes do that, and nothing of parllel is
-edited: the model takes `cart`, the handler gives it to the agent, and the algorithm gives it to updates.
+Half of the carts have crossed wires: they push right when the action is left. The observation does not show
+it, so the policy needs the cart's index. Three small classes provide it, without changes to parllel: the
+model takes `cart`, the handler passes it when acting, and the algorithm passes it in updates.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from parllel_patterns import PpoParameters, build_eval_sampler, build_logger, bu
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     T: int = 64  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 150_000  # environment steps to train for
     log_interval_steps: int = 10_240  # environment steps between rows of the log
-    target_return: float = 450.0  # mean return of an evaluation that ends the run
+    target_return: float = 450.0  # mean evaluation return at which the run ends
     ppo: PpoParameters = field(default_factory=lambda: PpoParameters(learning_rate=1e-3, epochs=8))
 
 
 class CrossedWires(gym.ActionWrapper[Any, Any, Any]):
-    """Push the other way."""
+    """CartPole with reversed actions."""
 
     def action(self, action: Any) -> Any:
-        """Return the other one of two actions."""
+        """Return the opposite action."""
         return 1 - action
 
 
 def make_cart(cart: int, **options: Any) -> gym.Env[Any, Any]:
-    """Make cart 0, which obeys, or cart 1, which does the opposite."""
+    """Make cart 0, which is normal, or cart 1, whose actions are reversed."""
     env = gym.make("CartPole-v1", **options)
     return CrossedWires(env) if cart else env
 
 
 class CartModel(nn.Module):
-    """A policy for carts of several kinds; `cart` [N] says which."""
+    """A policy for several kinds of carts, selected by `cart` [N]."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -67,19 +67,19 @@ class CartModel(nn.Module):
 
 
 class CartHandler(TorchHandler):
-    """Tell the agent which cart each column of the batch is."""
+    """Handler that passes the cart index of each column to the agent."""
 
     def __init__(self, agent: CategoricalPgAgent, carts: Tensor) -> None:
         super().__init__(agent)
         self.carts = carts
 
     def agent_inputs(self, observation: Any, rows: Any, columns: Any) -> dict[str, Any]:
-        """Add the carts of `columns` to the observation."""
+        """Return the carts of `columns` as an additional input."""
         return {"observation": observation, "cart": self.carts[columns]}
 
 
 class CartPPO(PPO):
-    """Tell updates which cart each step was made with."""
+    """PPO that passes the cart index of each step to updates."""
 
     def __init__(self, agent: CategoricalPgAgent, carts: Tensor, **settings: Any) -> None:
         super().__init__(agent, **settings)
@@ -95,7 +95,7 @@ class CartPPO(PPO):
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     carts = torch.arange(config.B) % 2
     factories = [partial(make_cart, int(cart), render_mode="rgb_array") for cart in carts]

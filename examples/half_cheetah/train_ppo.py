@@ -1,6 +1,6 @@
-"""Train PPO with continuous actions on HalfCheetah-v5, observations and rewards normalised.
+"""Train PPO with continuous actions on HalfCheetah-v5, with normalised observations and rewards.
 
-The curve beside this file was made by this command, whose last flag writes it:
+The curve in this folder was written by:
 
     python examples/half_cheetah/train_ppo.py --seed 0 --curve examples/half_cheetah/curve
 """
@@ -38,20 +38,20 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     env_id: str = "HalfCheetah-v5"  # any with a Box of actions
     parallel: bool = False  # spread environments over the cores
     T: int = 256  # steps of each environment in a batch
-    B: int = 8  # environments side by side
+    B: int = 8  # parallel environments
     n_steps: int = 1_000_000  # environment steps to train for
     log_interval_steps: int = 51_200  # environment steps between rows of the log
     n_eval_episodes: int = 10  # episodes of an evaluation
     hidden_sizes: tuple[int, ...] = (64, 64)  # of the networks
     initial_log_std: float = -1.0  # of actions, before training
     discount: float = 0.98  # of rewards, per step
-    gae_lambda: float = 0.92  # of generalised advantage estimation
+    gae_lambda: float = 0.92  # lambda of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(
             learning_rate=3e-4, learning_rate_anneal_steps=1_000_000, epochs=10, minibatches=16
@@ -62,7 +62,7 @@ class Config:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     factory = partial(gym.make, config.env_id, render_mode="rgb_array")
     traj_info = partial(TrajInfo, discount=config.discount)

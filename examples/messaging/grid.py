@@ -1,11 +1,13 @@
-"""Devices under a grid in 128 rollouts at once, all over one broker.
+"""Run 128 rollouts of devices under a grid at once, over one broker.
 
     python examples/messaging/grid.py
     python examples/messaging/grid.py --kafka 127.0.0.1:9092
 
-A policy gives the grid an amount of power, which the grid shares out between its devices; what they need and
-take, they report. Both commands print the same digest of the rollouts, and so does `--sync`, where the grid
-calls its devices, without a broker.
+    policy  --power-->   grid  --share of power-->          device
+            <--totals--        <--need and power taken--
+
+Both commands print the same digest of the rollouts, and so does `--sync`, where the grid calls its devices
+directly, without a broker.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ from parllel.distributed.messaging import (
 )
 from parllel.distributed.wire import digest
 
-RAMP = 0.5  # of the way to its setpoint that a device goes in a step
+RAMP = 0.5  # fraction of the distance to its setpoint that a device moves per step
 
 
 class DeviceAgent(Agent):
-    """A device that takes power: no more than it was given, and no more than it needs."""
+    """A device that takes power, at most its share and at most what it needs."""
 
     def __init__(self, agent_id: str, policy: DevicePolicy, env_id: str) -> None:
         super().__init__(agent_id, level=1, env_id=env_id)
         self.policy = policy
 
     def observe(self, global_state: dict[str, Any]) -> dict[str, float]:
-        """Return what the device needs and takes, in kW."""
+        """Return the device's need and power, in kW."""
         return {
             "demand": global_state["demand"][self.agent_id],
             "power": global_state["power"][self.agent_id],
@@ -46,13 +48,13 @@ class DeviceAgent(Agent):
         return self.policy.compute_action(observation, action)
 
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Report what the device sees, and what it lacks as a cost."""
+        """Report the observation, and the missing power as a cost."""
         seen: dict[str, float] = self._last_observation
         return {**seen, "reward": -((seen["demand"] - seen["power"]) ** 2)}
 
 
 class GridAgent(Agent):
-    """A grid that shares power between its devices, and pays for what they take."""
+    """A grid that distributes power to its devices, and pays for what they take."""
 
     def __init__(
         self, agent_id: str, devices: list[DeviceAgent], policy: GridPolicy, env_id: str
@@ -70,7 +72,7 @@ class GridAgent(Agent):
         self.demands = dict.fromkeys(subordinates, 1.0)
 
     def reset(self) -> None:
-        """Forget what the devices needed."""
+        """Clear the devices' needs."""
         self.demands = dict.fromkeys(self.subordinates, 1.0)
 
     def observe(self, global_state: dict[str, Any]) -> np.ndarray:
@@ -78,11 +80,11 @@ class GridAgent(Agent):
         return np.array([global_state["price"], 0.0, 0.0])
 
     def decide(self, observation: np.ndarray, action: float) -> dict[str, float]:
-        """Return each device's share of the power that the policy gives."""
+        """Return each device's share of the policy's power."""
         return self.policy.compute_actions(float(action), self.demands)
 
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Report what all devices need and take, with the price; the reward is the costs, negated."""
+        """Report total need and power, and the price. The reward is the negative cost."""
         self.demands = {name: info["demand"] for name, info in infos.items()}
         price = float(self._last_observation[0])
         demand, power, reward = (
@@ -92,26 +94,26 @@ class GridAgent(Agent):
         return {"observation": observation, "reward": reward - price * power}
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"demands": dict(self.demands)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self.demands = dict(state["demands"])
 
 
 class GridEnv(KafkaMultiAgentEnv):
-    """Devices whose needs drift, and which take half a step to the power that they are set to."""
+    """Physics: the devices' needs drift, and their power moves half of the way to the setpoint per step."""
 
     def reset_physics(self) -> None:
-        """Draw what each device needs, in kW."""
+        """Draw each device's need, in kW."""
         self.demand = {
             leaf.agent_id: self.np_random.uniform(0.5, 1.5) for leaf in self.hierarchy.leaves
         }
         self.power = dict.fromkeys(self.demand, 0.0)
 
     def apply_actions(self, actions: dict[str, float]) -> None:
-        """Move each device's power towards its setpoint, and its need anywhere."""
+        """Move each device's power towards its setpoint, and its need randomly."""
         for name, setpoint in actions.items():
             self.power[name] += RAMP * (setpoint - self.power[name])
             drift = self.np_random.normal(0.0, 0.1)
@@ -124,7 +126,7 @@ class GridEnv(KafkaMultiAgentEnv):
 
 
 class DevicePolicy:
-    """Take what is given, up to what is needed."""
+    """Take the available power, up to the need."""
 
     def compute_action(self, observation: dict[str, float], action: float) -> float:
         """Return the setpoint."""
@@ -132,7 +134,7 @@ class DevicePolicy:
 
 
 class GridPolicy:
-    """Share power in proportion to what is needed."""
+    """Distribute power in proportion to needs."""
 
     def compute_actions(self, power: float, demands: dict[str, float]) -> dict[str, float]:
         """Return each device's share."""
@@ -141,7 +143,7 @@ class GridPolicy:
 
 
 class Policy:
-    """What decides for the roots, from outside: power as needed, less of it while it is dear."""
+    """Policy of the root agents: as much power as needed, less at high prices."""
 
     def compute_actions(self, observations: dict[str, np.ndarray]) -> dict[str, float]:
         """Return the power for each grid, in kW."""
@@ -167,7 +169,7 @@ def create_agents(env_id: str) -> dict[str, Agent]:
 def roll_out(vec_env: VectorizedKafkaEnv, episodes: int, episode_length: int) -> dict[str, Any]:
     """Return observations and rewards of the grids: [episode, step, environment, ...]."""
     all_observations, all_rewards = [], []
-    vec_env.reset(seed=0)  # what follows is drawn from it
+    vec_env.reset(seed=0)  # determines all later resets
     for _ in range(episodes):
         obs_batch = vec_env.reset()
         for _ in range(episode_length):

@@ -1,10 +1,10 @@
-"""Let a trained run act as the root of a hierarchy of agents, over a broker, in an environment of gymnasium.
+"""Play a trained policy as the root of a hierarchy of agents over a broker, in a gymnasium environment.
 
     python examples/messaging/pilot.py runs/cartpole/ppo-seed0
     python examples/messaging/pilot.py runs/cartpole/ppo-seed0 --kafka 127.0.0.1:9092
 
     policy --action--> pilot --action--> body --action--> the environment
-           <-- what it sees, and its reward, over the body and the pilot --
+           <-- observation and reward, by way of the body and the pilot --
 
 All episodes are played side by side, with the returns that `parllel play` prints.
 `--kafka mock` starts a small broker on loopback, for first steps without one.
@@ -25,36 +25,36 @@ from parllel.testing import MockKafkaBroker
 
 
 class Pilot(Agent):
-    """The root: hands the policy's action on, and reports what is reported to it."""
+    """The root agent: forwards the policy's action down and the body's report up."""
 
     def observe(self, global_state: Mapping[str, Any]) -> Any:
-        """Return what the environment shows."""
+        """Return the environment's observation."""
         return global_state["observation"]
 
     def decide(self, observation: Any, action: Any) -> dict[str, Any]:
-        """Hand the action to the body."""
+        """Forward the action to the body."""
         return dict.fromkeys(self.subordinates, action)
 
     def compile_info(self, infos: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Report what the body does: the next observation, and the reward."""
+        """Report the body's next observation and reward."""
         (report,) = infos.values()
         return report
 
 
 class Body(Agent):
-    """The leaf, whose action the environment gets."""
+    """The leaf agent, whose action goes to the environment."""
 
     def observe(self, global_state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what came of the last step."""
+        """Return the result of the last step."""
         return global_state
 
     def compile_info(self, infos: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Report it."""
+        """Report the result of the last step."""
         return dict(self._last_observation)
 
 
 class PilotedEnv(KafkaMultiAgentEnv):
-    """An environment of gymnasium as the physics of a hierarchy; its resets have the seed itself."""
+    """A gymnasium environment as the physics of a hierarchy. Resets pass the seed unchanged."""
 
     def __init__(self, *arguments: Any, make_env: Callable[[], Any], **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -74,19 +74,19 @@ class PilotedEnv(KafkaMultiAgentEnv):
         self.ended = (bool(terminated), bool(truncated))
 
     def get_global_state(self) -> dict[str, Any]:
-        """Return what came of the last step."""
+        """Return the result of the last step."""
         return self.seen
 
     def is_terminated(self, all_info: Mapping[str, Any]) -> bool:
-        """Return whether the environment has."""
+        """Return the environment's flag."""
         return self.ended[0]
 
     def is_truncated(self, all_info: Mapping[str, Any]) -> bool:
-        """Return whether the environment has."""
+        """Return the environment's flag."""
         return self.ended[1]
 
     def close(self) -> None:
-        """Close both."""
+        """Close the hierarchy and the environment."""
         self.env.close()
         super().close()
 
@@ -100,7 +100,7 @@ def make_agents(env_id: str) -> dict[str, Agent]:
 def play(
     policy: Policy, make_env: Callable[[], Any], seeds: Sequence[int], **settings: Any
 ) -> dict[int, tuple[float, int]]:
-    """Return return and length of an episode for each seed.
+    """Play an episode per seed, and return its return and length.
 
     settings: of VectorizedKafkaEnv.
     """
@@ -112,7 +112,8 @@ def play(
         policy.reset(range(len(seeds)))
         played, playing = [(0.0, 0)] * len(seeds), set(range(len(seeds)))
         while playing:
-            # One at a time, as for a single environment: several rows of a product may round differently.
+            # One at a time, as for a single environment: matrix products of several rows may round
+            # differently.
             actions: list[Any] = [None] * len(seeds)
             for i in playing:
                 actions[i] = {"pilot": policy.act_one(seen[i]["pilot"], i)}

@@ -1,4 +1,4 @@
-"""A task that takes messages both ways: every device must be set to what another one sees.
+"""A task that needs messages in both directions: each device must be set to another device's signal.
 
     grid  --setting for each device-->  feeders  --setting-->  devices
     grid  <---signals of all below----  feeders  <--signal---  devices
@@ -26,7 +26,7 @@ Cut: TypeAlias = Literal["none", "up", "down"]
 
 FEEDERS = {"north": ("north-1", "north-2"), "south": ("south-1", "south-2")}
 DEVICES = [device for devices in FEEDERS.values() for device in devices]
-# The device whose signal is a device's setting.
+# device -> the device whose signal is its correct setting
 OTHER = dict(zip(DEVICES, DEVICES[2:] + DEVICES[:2], strict=True))
 N_SIGNALS = 3
 UNKNOWN = N_SIGNALS
@@ -36,7 +36,7 @@ CHANCE_RETURN = MAX_STEPS / N_SIGNALS
 
 
 class Device(Agent):
-    """A device that reports its signal, and is set by its feeder.
+    """A device that reports its signal, and receives its setting from its feeder.
 
     Args:
         cut: "up": it reports nothing of its signal; "down": it ignores what it is to be set to.
@@ -51,7 +51,7 @@ class Device(Agent):
         return global_state[self.agent_id]
 
     def decide(self, observation: int, action: int) -> int:
-        """Return what the device is set to."""
+        """Return the device's setting."""
         return 0 if self.cut == "down" else action
 
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -60,10 +60,10 @@ class Device(Agent):
 
 
 class Feeder(Agent):
-    """What connects devices to the grid: it sees nothing, and passes on what comes."""
+    """Connects devices to the grid: observes nothing, and forwards messages."""
 
     def observe(self, global_state: Mapping[str, int]) -> None:
-        """See nothing."""
+        """Return None: a feeder has no observation."""
 
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Report the signals of all devices."""
@@ -71,7 +71,7 @@ class Feeder(Agent):
 
 
 class Grid(Agent):
-    """The root: a policy sees the signals that were reported, and chooses all settings."""
+    """The root agent: a policy observes the reported signals and chooses all settings."""
 
     def __init__(self, feeders: dict[str, Agent]) -> None:
         super().__init__(
@@ -83,7 +83,7 @@ class Grid(Agent):
         )
 
     def observe(self, global_state: Mapping[str, int]) -> np.ndarray:
-        """Return that no signal is known: the grid itself sees none."""
+        """Return unknown signals: the grid observes none itself."""
         return np.full(len(DEVICES), UNKNOWN)
 
     def decide(self, observation: np.ndarray, action: np.ndarray) -> dict[str, dict[str, int]]:
@@ -95,13 +95,13 @@ class Grid(Agent):
         }
 
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return what the policy sees next: the signals of all devices."""
+        """Return the policy's next observation: the signals of all devices."""
         signals = {device: signal for info in infos.values() for device, signal in info.items()}
         return {"observation": np.array([signals[device] for device in DEVICES])}
 
 
 class SignalsEnv(KafkaMultiAgentEnv):
-    """The devices' surroundings: signals, and how many devices were set as they should be."""
+    """Physics: the signals, and the share of devices with the correct setting."""
 
     def reset_physics(self) -> None:
         """Draw the first signals."""
@@ -119,19 +119,19 @@ class SignalsEnv(KafkaMultiAgentEnv):
         self._draw()
 
     def get_global_state(self) -> Mapping[str, int]:
-        """Return the signals, of which each device sees its own."""
+        """Return the signals. Each device observes its own."""
         return self.signals
 
     def _extract_rewards(self, all_info: dict[str, Any]) -> dict[str, float]:
-        """Return the share of devices that were set right; it is not reported, so that no cut hides it."""
+        """Return the share of correct settings. It is not sent in messages, so no cut can hide it."""
         return {"grid": self.right}
 
     def physics_state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps beside agents and messages."""
+        """Return the state of the physics for a checkpoint."""
         return {"signals": dict(self.signals), "right": self.right}
 
     def load_physics_state(self, state: dict[str, Any]) -> None:
-        """Take back what `physics_state` returned."""
+        """Restore a state returned by `physics_state`."""
         self.signals, self.right = dict(state["signals"]), state["right"]
 
 

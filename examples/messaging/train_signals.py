@@ -1,4 +1,4 @@
-"""Train PPO for the root of a hierarchy of agents that talk over a broker, until it is solved."""
+"""Train PPO as the root of a hierarchy of agents that communicate over a broker, until solved."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
     cut: Cut = "none"  # messages of this direction carry nothing
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     parallel: bool = False  # spread environments over the cores
     T: int = 16  # steps of each environment in a batch
-    B: int = 64  # environments side by side
+    B: int = 64  # parallel environments
     n_steps: int = 32_768  # environment steps to train for
     log_interval_steps: int = 4_096  # environment steps between rows of the log
     n_eval_episodes: int = 64  # episodes of an evaluation
-    target_return: float = 0.95 * BEST_RETURN  # mean return of an evaluation that ends the run
+    target_return: float = 0.95 * BEST_RETURN  # mean evaluation return at which the run ends
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(learning_rate=3e-3, epochs=4, minibatches=4)
     )
@@ -46,12 +46,12 @@ class Config:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     make_env = VectorEnvFactory(partial(make_signals, cut=config.cut))
     cages = build_cages(make_env, config.B, seeds=seeds, parallel=config.parallel, stack=stack)
     agent = agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(64, 64))
-    # What is right depends on the last observation alone: no reward is a consequence of an earlier action.
+    # The correct settings depend only on the last observation: no reward depends on an earlier action.
     transforms = [EstimateAdvantage(discount=0.0, gae_lambda=0.0), NormalizeAdvantage()]
     sampler = build_sampler(batch_spec, cages, TorchHandler(agent), [], transforms)
     n_eval = config.n_eval_episodes

@@ -1,6 +1,6 @@
-"""Train PPO on simple_spread: three agents cover three landmarks, with a model each or one for all.
+"""Train PPO on simple_spread: three agents cover three landmarks, with separate models or a shared one.
 
-The curves beside this file are made by this command, whose last flag writes them, and likewise with `shared`:
+The curves in this folder were written by this command, and the same with `shared`:
 
     python examples/mpe/train_ppo.py independent --seeds 0 1 2 --curve examples/mpe/independent
 """
@@ -41,31 +41,31 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
     sharing: Literal["independent", "shared"] = "shared"  # a policy for each agent, or one for all
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     T: int = 128  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 200_000  # environment steps to train for
     log_interval_steps: int = 20_480  # environment steps between rows of the log
     n_eval_episodes: int = 96  # episodes of an evaluation
     discount: float = 0.95  # of rewards, per step
-    gae_lambda: float = 0.95  # of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(learning_rate=1e-3, entropy_loss_coeff=0.01)
     )
 
 
 def make_env(**options: Any) -> gym.Env[Any, Any]:
-    """Make the environment; the reward of a step is the sum over agents."""
+    """Make the environment. The reward of a step is summed over agents."""
     return ParallelEnvAdapter(simple_spread_v3.parallel_env(max_cycles=25, **options))
 
 
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     cages = build_cages(make_env, config.B, seeds=seeds, traj_info=MultiAgentTrajInfo, stack=stack)
     agent = agents_for(cages[0].spaces, seeds=seeds, sharing=config.sharing, hidden_sizes=(64, 64))

@@ -26,11 +26,11 @@ START_S = 120.0  # a server loads PyTorch
 def experiment(
     cartpole: str = "", minigrid: str = "", n_seeds: int = 50, port: int = 8091
 ) -> Iterator[Experiment]:
-    """Yield the experiment, with the server in the meantime.
+    """Yield the experiment, with the server running meanwhile.
 
-    cartpole, minigrid: folders of runs; without them `runs/cartpole/ppo-seed0` and
-    `runs/minigrid/ppo-seed0`, which are trained first if they are not there.
-    port: of the server; 0: any that is free, which the records of the experiment then differ in.
+    cartpole, minigrid: run folders. Default: `runs/cartpole/ppo-seed0` and `runs/minigrid/ppo-seed0`, which
+        are trained first if they do not exist.
+    port: of the server. 0 chooses a free one, which makes the experiment's records differ.
     """
     cartpole = cartpole or trained(HERE.parent / "cartpole" / "train_ppo.py", "runs/cartpole")
     minigrid = minigrid or trained(HERE / "train_minigrid.py", "runs/minigrid")
@@ -54,7 +54,7 @@ def experiment(
 
 
 def trained(script: Path, base: str) -> str:
-    """Return the folder of a run, having trained it if it is not there."""
+    """Return the folder of a run, after training it if it does not exist."""
     folder = Path(base) / "ppo-seed0"
     if not folder.exists():
         subprocess.run([sys.executable, str(script), "--runs", base], check=True)

@@ -1,6 +1,9 @@
-"""A worker that shares nothing with parllel: it needs Python alone, and could be in any language.
+"""A worker independent of parllel: it needs only Python, and could be written in any language.
 
-It walks a corridor of its own, and takes part in experiments as an operator of the kind "program":
+parllel  --commands, JSON lines on stdin-->   this program
+         <--replies, JSON lines on stdout--
+
+It walks a corridor, and takes part in experiments as an operator of the kind "program":
 
     OperatorConfig(
         "program", "careful", "corridor", worker=["python3", "foreign_worker.py", "--care", "0.9"]
@@ -23,7 +26,7 @@ STEP_REWARD, GOAL_REWARD = -0.01, 1.0
 
 
 class Corridor:
-    """A walker in a corridor, and what decides where it goes.
+    """A corridor and the policy that walks it.
 
     Args:
         care: the probability of a step towards the goal.
@@ -36,14 +39,14 @@ class Corridor:
         self.steps, self.reward_sum, self.ended = 0, 0.0, True
 
     def reset(self, seed: int | None, max_steps: int | None) -> None:
-        """Begin an episode; all that is random in it follows from the seed."""
+        """Begin an episode. The seed determines all random numbers in it."""
         self._random = random.Random(seed)
         self._cell = self._random.randrange(LENGTH - 1)
         self._max_steps = MAX_STEPS if max_steps is None else max_steps
         self.steps, self.reward_sum, self.ended = 0, 0.0, False
 
     def step(self) -> dict[str, Any]:
-        """Choose a direction and go there; return what came of it, as a reply says it."""
+        """Take a step in a chosen direction, and return the result as a reply."""
         action = int(self._random.random() < self._care)
         self._cell = min(LENGTH - 1, max(0, self._cell + (1 if action else -1)))
         terminated = self._cell == LENGTH - 1
@@ -63,7 +66,7 @@ class Corridor:
 
 
 def replies(corridor: Corridor, command: Any) -> Iterator[dict[str, Any]]:
-    """Yield what a command is answered."""
+    """Yield the replies to a command."""
     name = command.get("cmd") if isinstance(command, dict) else None
     if name == "reset":
         corridor.reset(command.get("seed"), command.get("max_steps"))
@@ -99,14 +102,14 @@ def replies(corridor: Corridor, command: Any) -> Iterator[dict[str, Any]]:
 
 
 def main(care: float) -> None:
-    """Answer each line of standard input, until a stop or its end."""
+    """Answer commands from standard input, until "stop" or end of file."""
     corridor = Corridor(care)
     for line in sys.stdin:
         try:
             command = json.loads(line)
         except ValueError:
             command = line
-        # The number of a command, if it has one, goes into each of its replies.
+        # Replies carry the id of their command, if it has one.
         number = {"id": command["id"]} if isinstance(command, dict) and "id" in command else {}
         for reply in replies(corridor, command):
             print(json.dumps({**reply, **number}), flush=True)

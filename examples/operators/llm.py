@@ -1,11 +1,11 @@
-"""Let a language model cross the frozen lake, and compare it with random actions.
+"""Compare a language model with random actions on the frozen lake.
 
 parllel operators run examples/operators/llm.py
 parllel operators run examples/operators/llm.py --set model=gpt-5-mini --set provider=openai
 parllel operators run examples/operators/llm.py --set model=qwen3 --set provider=ollama
 
-Without a model, a server in this process answers at random. A key is read from OPENAI_API_KEY, or the
-variable of the provider.
+Without a model, a server in this process answers at random. The API key is read from OPENAI_API_KEY, or the
+provider's variable.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LAKE = "FrozenLake-v1"
 
 @contextmanager
 def experiment(model: str = "", provider: str = "", n_seeds: int = 20) -> Iterator[Experiment]:
-    """Yield the experiment, with the server in the meantime if it is needed."""
+    """Yield the experiment, with the server running meanwhile if needed."""
     with ExitStack() as stack:
         settings: dict[str, Any] = {"model": model or "random-answers", "timeout_s": 30.0}
         if provider:
             settings["provider"] = provider
         else:
             settings["base_url"] = stack.enter_context(ScriptedServer()).base_url
-        # What a million tokens cost, in any currency; the results then say what the model cost.
+        # Price of a million tokens, in any currency, for the cost in the results.
         settings["price"] = {"prompt": 0.25, "completion": 2.0}
         lake: dict[str, Any] = {"env_kwargs": {"is_slippery": False}, "max_steps": 30}
         operators = [

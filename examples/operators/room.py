@@ -1,4 +1,4 @@
-"""A room of MiniGrid, seen as one flat row of numbers; operators name it as `room.py:make_room`."""
+"""A MiniGrid room with flat observations; operators refer to it as `room.py:make_room`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-SHAPE = (7, 7, 3)  # cells before the agent; the object in each, its colour and its state
-HIGHEST = 10  # of these numbers
+SHAPE = (7, 7, 3)  # the agent's view: object, colour and state of each cell
+HIGHEST = 10  # largest of these numbers
 
 
 def make_room(size: int = 6, render_mode: str | None = "rgb_array") -> gym.Env[Any, Any]:
-    """Return an empty room with a goal in its corner, in which the agent begins anywhere.
+    """Make an empty room with a goal in the corner and a random start position.
 
     Observations: [147] float32 in [0, 1].
     """
@@ -23,7 +23,7 @@ def make_room(size: int = 6, render_mode: str | None = "rgb_array") -> gym.Env[A
 
 
 def flat(observation: dict[str, Any]) -> NDArray[np.float32]:
-    """Return what is seen as a row."""
+    """Return the view as a flat array."""
     row: NDArray[np.float32] = observation["image"].reshape(-1).astype(np.float32) / np.float32(
         HIGHEST
     )

@@ -1,4 +1,4 @@
-"""Train PPO to reach the goal of a room of MiniGrid, until it is solved."""
+"""Train PPO to reach the goal of a MiniGrid room, until solved."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
     size: int = 6  # of the room, walls included: 5 or 6
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     T: int = 64  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 150_000  # environment steps to train for
     log_interval_steps: int = 10_240  # environment steps between rows of the log
     n_eval_episodes: int = 32  # episodes of an evaluation
-    target_return: float = 0.95  # mean return of an evaluation that ends the run; 1 at best
+    target_return: float = 0.95  # mean evaluation return at which the run ends; 1 at best
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(learning_rate=1e-3, epochs=4, minibatches=4)
     )
@@ -44,7 +44,7 @@ class Config:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     make_env = partial(make_room, config.size)
     cages = build_cages(make_env, config.B, seeds=seeds, stack=stack)

@@ -1,6 +1,6 @@
-"""Train PPO on Pong from pixels, with a convolutional network; each frame is stored once.
+"""Train PPO on Pong from pixels, with a convolutional network. Each frame is stored only once.
 
-The curve beside this file is the first part of a run with this command, whose last flag writes it:
+The curve in this folder shows the first part of a run of this command:
 
     python examples/pong/train_ppo.py --seed 0 --bfloat16 --curve examples/pong/curve
 """
@@ -38,28 +38,28 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run; a step is one action, four frames of the game.
+    """Settings of a run. A step is one action, that is, four frames of the game.
 
     Attributes:
-        bfloat16: compute the convolutions in bfloat16: more than twice as fast on processors that have
+        bfloat16: compute the convolutions in bfloat16: more than twice as fast on processors with
             instructions for it (`grep avx512_bf16 /proc/cpuinfo`).
-        threads: for PyTorch to use; more of them pay off on a machine that does nothing else.
+        threads: of PyTorch. More threads help on an otherwise idle machine.
     """
 
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     env_id: str = "PongNoFrameskip-v4"  # any Atari game without frame skip
-    max_frames: int = 108_000  # after which an episode is cut off
+    max_frames: int = 108_000  # limit of an episode
     parallel: bool = False  # spread environments over the cores
     bfloat16: bool = False
     threads: int = 1
     T: int = 128  # steps of each environment in a batch
-    B: int = 8  # environments side by side
+    B: int = 8  # parallel environments
     n_steps: int = 3_000_000  # environment steps to train for
     log_interval_steps: int = 51_200  # environment steps between rows of the log
     n_eval_episodes: int = 8  # episodes of an evaluation
-    target_return: float = 20.0  # mean return of an evaluation that ends the run
+    target_return: float = 20.0  # mean evaluation return at which the run ends
     discount: float = 0.99  # of rewards, per step
-    gae_lambda: float = 0.95  # of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(
             learning_rate=5e-4,
@@ -71,12 +71,12 @@ class Config:
 
 
 def make_env(env_id: str, max_frames: int, **options: Any) -> gym.Env[Any, Any]:
-    """Make a game as Mnih et al. 2015 saw it: stacks of four images of 84 x 84 grey pixels.
+    """Make a game with the preprocessing of Mnih et al. 2015: stacks of four 84 x 84 grey images.
 
-    An episode starts with up to 30 frames without an action, and is cut after half an hour of play. Each
-    action is held for four frames.
+    An episode starts with up to 30 no-op frames and is truncated after half an hour of play. Each action
+    is repeated for four frames.
     """
-    cv2.setNumThreads(1)  # an image is too small to be shared between threads
+    cv2.setNumThreads(1)  # images are too small to benefit from threads
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     gym.register_envs(ale_py)
     env = gym.make(env_id, obs_type="grayscale", max_num_frames_per_episode=max_frames, **options)
@@ -86,7 +86,7 @@ def make_env(env_id: str, max_frames: int, **options: Any) -> gym.Env[Any, Any]:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     factory = partial(make_env, config.env_id, config.max_frames, render_mode="rgb_array")
     traj_info = partial(TrajInfo, discount=config.discount)
@@ -101,7 +101,7 @@ def build(
     agent = agent_for(
         cages[0].spaces,
         seeds=seeds,
-        convolutions=CONVOLUTIONS_2013,  # half the time of those of 2015; Pong needs no more
+        convolutions=CONVOLUTIONS_2013,  # half the time of the 2015 ones, and sufficient for Pong
         compute_dtype=torch.bfloat16 if config.bfloat16 else None,
     )
     batch_transforms = [

@@ -1,7 +1,7 @@
-"""Clone an expert into a smaller policy, which learns from what the expert would have done in its place.
+"""Clone an expert into a smaller policy, trained on the expert's actions in the states it visits (DAgger).
 
-The expert is anything that acts: `--expert http://127.0.0.1:8081` asks a server, once for each batch,
-`--expert runs/cartpole/ppo-seed0` the policy of a run.
+The expert is any agent specification: `--expert http://127.0.0.1:8081` asks a server, once per batch;
+`--expert runs/cartpole/ppo-seed0` loads the policy of a run.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from parllel_patterns import build_cages, build_eval_sampler, build_logger, buil
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
     expert: str = "http://127.0.0.1:8081"  # a URL, the folder of a run, file.py:name ...
     env: str = "CartPole-v1"  # of both
-    hidden_sizes: tuple[int, ...] = (16,)  # of the policy that learns
-    seed: int = 0  # everything random comes from it
+    hidden_sizes: tuple[int, ...] = (16,)  # of the learning policy
+    seed: int = 0  # source of all random numbers
     T: int = 128  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 100_000  # steps to label
     log_interval_steps: int = 10_240  # environment steps between rows of the log
     n_eval_episodes: int = 16  # episodes of an evaluation
-    target_return: float = 475.0  # mean return of an evaluation that ends the run
+    target_return: float = 475.0  # mean evaluation return at which the run ends
     learning_rate: float = 3e-3  # of Adam
     epochs: int = 10  # passes over a batch
 
@@ -42,7 +42,7 @@ class Config:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     make_env = partial(gym.make, config.env)
     cages = build_cages(make_env, config.B, seeds=seeds, stack=stack)

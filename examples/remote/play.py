@@ -1,4 +1,4 @@
-"""Play episodes with the agent of a server, in a sampler, and print the mean of their returns.
+"""Play episodes with a server's agent, in a sampler, and print their mean return.
 
 parllel remote serve --port 8081 --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0
 python examples/remote/play.py http://127.0.0.1:8081
@@ -22,7 +22,7 @@ from parllel_patterns import allocate_samples, build_cages
 
 
 def play(url: str, env: str, n_episodes: int, B: int, seed: int, token: str | None) -> list[float]:
-    """Return the returns of as many episodes, of B environments side by side."""
+    """Play `n_episodes` episodes in B parallel environments and return their returns."""
     batch_spec = BatchSpec(64, B)
     returns: list[float] = []
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Train PPO against an opponent that acts on a server; examples/remote/reaction.py is one to begin with."""
+"""Train PPO against an opponent on a server, for example examples/remote/reaction.py."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from parllel_patterns import (
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be changed about a run."""
+    """Settings of a run."""
 
     opponent: str = "http://127.0.0.1:8082"  # a URL, the folder of a run, file.py:name ...
-    seed: int = 0  # everything random comes from it
+    seed: int = 0  # source of all random numbers
     T: int = 32  # steps of each environment in a batch
-    B: int = 16  # environments side by side
+    B: int = 16  # parallel environments
     n_steps: int = 20_480  # environment steps to train for
     log_interval_steps: int = 5_120  # environment steps between rows of the log
     n_eval_episodes: int = 16  # episodes of an evaluation
@@ -41,11 +41,11 @@ class Config:
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
-    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
 
     def make_env() -> OpponentEnv:
-        # A policy, and a connection, for each environment: they are at different steps.
+        # A separate policy and connection per environment, because they are at different steps.
         return OpponentEnv(RockPaperScissorsEnv(), "red", {"blue": config.opponent})
 
     cages = build_cages(make_env, config.B, seeds=seeds, stack=stack)

@@ -1,4 +1,4 @@
-"""A trained policy, or any specification of one, as something that acts."""
+"""Policies: trained ones, and everything else that a specification can name."""
 
 from __future__ import annotations
 

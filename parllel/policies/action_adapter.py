@@ -1,4 +1,4 @@
-"""What a policy chose, as cages would hand it to an environment."""
+"""Conversion of a policy's actions to what an environment expects, as cages do it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parllel.types import Tree
 
 
 class ActionAdapter:
-    """Turn actions of a policy into what one environment is given: clipped to a Box, in the space's dtype.
+    """Convert actions of a policy for one environment: clipped to a Box, in the space's dtype.
 
     Args:
         space: of the actions.
@@ -25,16 +25,16 @@ class ActionAdapter:
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self._space = space
-        # A batch of one row and one environment, which is read by the same code as the batches of cages.
+        # A batch of one row and one environment, so that the code of the cages can read it.
         rows = _rows(example_of(space))
         self._leaves = list(leaf_paths(rows))
         self._read = action_reader(space, buffer_map(lambda row: [row], rows))
 
     def of(self, chosen: Tree) -> Any:
-        """Return `chosen`, one action, as the environment expects it; nothing is shared with it.
+        """Return one action, `chosen`, as the environment expects it. Shares no memory with it.
 
         Raises:
-            ValueError: if it does not have the parts, shapes and kinds of numbers of the space.
+            ValueError: if parts, shapes or kinds of numbers differ from the space's.
         """
         try:
             for path, row in self._leaves:
@@ -52,6 +52,6 @@ def _rows(example: Tree) -> Tree:
     parts = parts_of(example)
     if parts is not None:
         return {name: _rows(part) for name, part in parts.items()}
-    # In full width, as numbers that do not fit would wrap around before they are clipped.
+    # At full width, otherwise out-of-range integers would wrap around before they are clipped.
     narrow = example.dtype.kind in "iu" and example.dtype != np.uint64
     return np.zeros((1, *example.shape), np.int64 if narrow else example.dtype)

@@ -1,4 +1,4 @@
-"""The policies that learn nothing: one action always, random actions, a function of the observation."""
+"""Policies without learning: a constant action, random actions, a function of the observation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parllel.types import State, Tree
 
 
 class ConstantPolicy(Policy):
-    """Choose one action, whatever there is to see.
+    """Always choose the same action.
 
     Args:
         action: an element of the action space; numbers may be of any type.
@@ -33,7 +33,7 @@ class ConstantPolicy(Policy):
     def __init__(self, action: Tree, action_space: gym.Space[Any]) -> None:
         self.action_space = action_space
         chosen = ActionAdapter(action_space).of(action)
-        # Compared, as it is clipped to the bounds of a Box on its way.
+        # Compared afterwards, because the adapter clips to the bounds of a Box.
         same = all(
             np.allclose(leaf, part_at(action, tuple(path.split(".")) if path else ()))
             for path, leaf in buffer_leaves(chosen)
@@ -44,48 +44,48 @@ class ConstantPolicy(Policy):
 
     @classmethod
     def noop(cls, action_space: gym.Space[Any]) -> ConstantPolicy:
-        """Return a policy that does nothing: zeros, or the numbers of the space that are nearest to them.
+        """Return a no-op policy, whose action is zeros, clipped to the bounds of the space.
 
-        In most environments with discrete actions 0 is to do nothing; not in all.
+        In most environments with discrete actions, 0 does nothing, but not in all.
         """
         return cls(zero_of(action_space), action_space)
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
-        """Return N times the action, in new memory."""
+        """Return N copies of the action."""
         n = len(checked_numbers(env_indices, count(observation)))
         return buffer_map(lambda leaf: np.repeat(np.asarray(leaf)[np.newaxis], n, 0), self._action)
 
 
 class RandomPolicy(Policy):
-    """Draw each action from the action space, as `Space.sample` would.
+    """Sample each action from the action space, as `Space.sample` does.
 
-    Each environment draws from a generator of its own, that of its episode's seed; an environment that was
-    never given a seed has one by its number. So draws do not depend on which environments are asked for.
+    Each environment has a separate generator, seeded by its episode; without an episode seed, by its number.
+    So samples do not depend on which environments are asked for.
 
     Args:
         action_space: Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple.
-        seed: from which environments without a seed of their own get theirs; None draws one.
+        seed: source of the seeds of environments without one; None draws it.
 
     Raises:
-        TypeError: for an action space of another kind, or none.
+        TypeError: for another kind of action space, or None.
     """
 
     def __init__(self, action_space: gym.Space[Any], seed: int | None = None) -> None:
-        # An unknown space is refused here.
+        # Rejects unknown spaces.
         draw_actions(action_space, np.random.default_rng(0), (1,))
         self.action_space = self._space = action_space
         self._entropy = Seeds(seed).entropy
         self._generators: dict[int, np.random.Generator] = {}
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
-        """Return actions [N, ...]; of the observations only their number counts."""
+        """Return actions [N, ...]. Observations are ignored."""
         numbers = checked_numbers(env_indices, count(observation))
         drawn = [draw_actions(self._space, self._generator(number), (1,)) for number in numbers]
         return stacked([one_of(as_in_space(one, self._space), 0) for one in drawn], self._space)
 
     def _generator(self, number: int) -> np.random.Generator:
         if number not in self._generators:
-            # By number, so that it does not matter which environments are asked for first.
+            # Seeded by number, so the order in which environments first appear does not matter.
             generator = Seeds(self._entropy).generator(f"environment {number}")
             self._generators[number] = generator
         return self._generators[number]
@@ -95,7 +95,7 @@ class RandomPolicy(Policy):
         env_indices: Sequence[int] | NDArray[np.intp] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> None:
-        """Draw from the seeds of episodes from here on; without seeds go on drawing."""
+        """Reseed with the episodes' seeds. Without seeds, the generators continue."""
         if env_indices is None or seeds is None:
             return
         for number, seed in zip(checked_numbers(env_indices, len(seeds)), seeds, strict=True):
@@ -108,27 +108,27 @@ class RandomPolicy(Policy):
         return {"entropy": self._entropy, "generators": states}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self._entropy = int(state["entropy"])
         self._generators = {}
         for number, saved in state["generators"].items():
-            # Any seed, as the state replaces it.
+            # Any seed: the state replaces it.
             generator = np.random.default_rng(0)
             generator.bit_generator.state = saved
             self._generators[int(number)] = generator
 
 
 class FunctionPolicy(Policy):
-    """Call a function for each environment, with the observation as the environment gives it.
+    """Call a function per environment, with the observation as the environment returns it.
 
     Args:
-        function: returns an action for an observation. It cannot know which environment it is asked for, so
-            what it remembers would be mixed up between episodes: derive from `Policy` for that.
-        observation_space, action_space: None takes whatever comes. With an action space, actions are clipped
-            to a Box, and refused if they are not in the space.
+        function: maps an observation to an action. It does not know the environment, so it must not remember
+            anything of an episode: derive from `Policy` for that.
+        observation_space, action_space: None accepts anything. With an action space, actions are clipped to a
+            Box, and rejected if they are not in the space.
 
     Raises, from `act`:
-        ValueError: for an action outside of the space; names the function.
+        ValueError: for an action that is not in the space; names the function.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class FunctionPolicy(Policy):
             raise TypeError(f"function: expected a callable, got {function!r}")
         self.observation_space, self.action_space = observation_space, action_space
         self._function = function
-        # Callable objects have no name of their own.
+        # Callable objects have no __name__.
         self._name = getattr(function, "__qualname__", None) or type(function).__name__
         self._read = None if action_space is None else ActionAdapter(action_space)
 
@@ -149,7 +149,7 @@ class FunctionPolicy(Policy):
         """Return the actions [N, ...] of N calls."""
         numbers = checked_numbers(env_indices, count(observation))
         actions = [
-            # A copy: the function may keep it, and the next one is written to the same memory.
+            # A copy: the function may keep it, and the caller reuses its memory.
             self._checked(self._function(one_of(observation, i)))
             for i in range(len(numbers))
         ]

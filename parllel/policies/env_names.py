@@ -1,10 +1,10 @@
-"""What a name of an environment means, for all that take one.
+"""Environment names.
 
 "CartPole-v1", "ALE/Pong-v5"              an id of gymnasium
-"minigrid:MiniGrid-Empty-5x5-v0"          one that a module registers
-"MiniGrid-...", "BabyAI-...", "ALE/..."   the module is known
-"file.py:function"                        what a function of the file returns; the file is executed
-"gymnasium/..."                           the same without it; names of games have other beginnings
+"minigrid:MiniGrid-Empty-5x5-v0"          an id that a module registers
+"MiniGrid-...", "BabyAI-...", "ALE/..."   ids whose module is known
+"file.py:function"                        a function that returns the environment; the file is executed
+"gymnasium/..."                           the name after the prefix; games have other prefixes
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def env_named(name: str, kwargs: Mapping[str, Any] = _NONE) -> Callable[[], gym.Env[Any, Any]]:
-    """Return what makes the environment of a name; only then is anything imported.
+    """Return a factory of the named environment. Nothing is imported until it is called.
 
-    Environments are made with the render mode "rgb_array" if they have it and none is given: it costs nothing
-    until a frame is asked for.
+    The render mode defaults to "rgb_array" if the environment supports it: it costs nothing until a frame is
+    rendered.
 
     Args:
-        name: see the top of this module.
+        name: see the module docstring.
         kwargs: for `gymnasium.make`, or the function.
 
     Raises:
-        ValueError: for text that cannot be a name; from what is returned, if there is no such environment.
-        FileNotFoundError: for a file that is not there.
+        ValueError: for text that cannot be a name. The factory raises it if there is no such environment.
+        FileNotFoundError: for a file that does not exist.
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"environment: expected a name, got {name!r}")
@@ -57,11 +57,11 @@ def env_named(name: str, kwargs: Mapping[str, Any] = _NONE) -> Callable[[], gym.
 
 
 def check_env_name(name: str) -> None:
-    """Raise for a name what `env_named` and its function raise, as far as that is known without its code.
+    """Raise the errors of `env_named` and its factory that can be found without executing code.
 
-    No module is imported and no file executed.
+    Imports no module and executes no file.
     """
-    # Here, as workers make environments and check no names.
+    # Imported here, because workers make environments but do not check names.
     from importlib.util import find_spec
 
     env_named(name)
@@ -75,27 +75,27 @@ def check_env_name(name: str) -> None:
 
 
 def file_of(name: str) -> Path | None:
-    """Return the file of a "file.py:function"; None for other names."""
+    """Return the file of a name "file.py:function"; None for other names."""
     match = _FILE.fullmatch(name.removeprefix(_FAMILY))
     return None if match is None else Path(match["file"])
 
 
 def names_code(name: str) -> bool:
-    """Return whether a name says which module is imported or which file is executed.
+    """Return whether a name selects a module to import or a file to execute.
 
-    For those who are given names by strangers.
+    For callers that receive names from untrusted sources.
     """
     return ":" in name
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """Return the function of a "file.py:function"; the file is executed, once in this process.
+    """Return the function of a name "file.py:function". Executes the file, once per process.
 
     Raises:
-        ValueError: if it cannot be imported, or defines no such function.
-        FileNotFoundError: if it is not there.
+        ValueError: if the file cannot be imported, or does not define the function.
+        FileNotFoundError: if the file does not exist.
     """
-    # Here, as most names need none of it.
+    # Imported here, because most names do not need it.
     from parllel.runs.reference import import_script
 
     file, function = file_of(name), name.rpartition(":")[2]
@@ -109,7 +109,7 @@ def function_named(name: str) -> Callable[..., Any]:
 
 
 def takes_render_mode(name: str) -> bool:
-    """Return whether the environment of a name can be made with a render mode; imports what makes it."""
+    """Return whether the named environment takes a render mode. Imports its code."""
     if file_of(name) is not None:
         return _takes_render_mode(function_named(name))
     return _takes_render_mode(_creator(_spec(name, _module_and_id(name)[1])))
@@ -136,7 +136,7 @@ def _from_file(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
 def _takes_render_mode(make: Any, *, unnamed: bool = True) -> bool:
     """Return whether a function takes a render mode.
 
-    unnamed: also among any further arguments (`**kwargs`).
+    unnamed: also accept `**kwargs`.
     """
     try:
         parameters = inspect.signature(make).parameters
@@ -158,7 +158,7 @@ def _from_gymnasium(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     try:
         creator = _creator(spec)
         metadata = getattr(creator, "metadata", None)
-        # That of a wrapper's class is a property.
+        # On a wrapper's class this is a property.
         modes = (metadata.get("render_modes") if isinstance(metadata, Mapping) else None) or ()
         if "render_mode" not in {**spec.kwargs, **kwargs}:
             if "rgb_array" in modes:
@@ -172,14 +172,14 @@ def _from_gymnasium(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
 
 
 def _creator(spec: Any) -> Any:
-    """Return the class or function that makes an environment; None if it is a vector environment only."""
+    """Return the class or function that makes an environment; None for a vector environment only."""
     point = spec.entry_point
-    # As `gymnasium.register` has it: text "module:name", or what can be called.
+    # `gymnasium.register` accepts text "module:name" or a callable.
     return gym.envs.registration.load_env_creator(point) if isinstance(point, str) else point
 
 
 def _module_and_id(name: str) -> tuple[str, str]:
-    """Return the module that registers an id, "" if that is gymnasium or unknown; and the id."""
+    """Return the module that registers an id ("" for gymnasium or unknown), and the id."""
     module, _, env_id = name.removeprefix(_FAMILY).rpartition(":")
     known = (of for start, of in _MODULES.items() if env_id.startswith(start))
     return module or next(known, ""), env_id

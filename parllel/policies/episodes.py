@@ -1,4 +1,4 @@
-"""Play whole episodes with a policy, one for each seed."""
+"""Whole episodes played with a policy, one per seed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from parllel.policies.space_trees import one_of, stacked
 from parllel.seeding import Seeds
 from parllel.types import Tree
 
-_MAX_NAMED = 8  # seeds, where a policy fails that was asked for several
+_MAX_NAMED = 8  # seeds listed when a policy fails on several environments
 
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode that was played to its end.
+    """A completed episode.
 
     Attributes:
         seed: of the environment.
-        traj: its statistics.
+        traj: statistics of the episode.
         terminated, truncated: how it ended.
-        actions: [length, ...] as the environment was given them; None unless they were to be kept.
+        actions: [length, ...] as passed to the environment; None without `keep_actions`.
     """
 
     seed: int
@@ -45,7 +45,7 @@ class Episode:
 
 @dataclass
 class _RunningEpisode:
-    """An episode in progress: its place among the results, and what is to be acted on next."""
+    """An episode in progress: its index among the results, and the observation to act on next."""
 
     place: int
     seed: int
@@ -66,29 +66,28 @@ def play_episodes(
     watch: Callable[[int, gym.Env[Any, Any]], None] | None = None,
     keep_actions: bool = False,
 ) -> list[Episode]:
-    """Return an episode for each seed, in the order of the seeds.
+    """Play one episode per seed and return them in the order of the seeds.
 
-    An environment is reset with the seed itself; what the policy draws follows from a seed that is derived
-    from it. So an episode depends on its seed alone, and not on `n_envs`, if resets leave no trace of the
-    episodes before.
+    An environment is reset with the seed itself, and the policy with a seed derived from it. So an episode
+    depends only on its seed, not on `n_envs`, provided that resets leave no trace of earlier episodes.
 
     Args:
-        policy: is asked for all environments at once.
+        policy: called once per step for all environments.
         make_env: makes an environment; it is called at most `n_envs` times.
         seeds: ints of at least 0.
-        n_envs: environments that are stepped side by side, in this process.
-        first_env: the number of the first environment, as the policy counts them.
+        n_envs: environments stepped side by side, in this process.
+        first_env: the policy's number of the first environment.
         traj_info: makes the record of one episode.
-        max_steps: limit for the steps of one episode.
-        watch: called with the seed and the environment before each step, when that shows what the policy is
-            about to act on. What it raises ends everything.
-        keep_actions: whether episodes keep their actions.
+        max_steps: largest number of steps of an episode.
+        watch: called with the seed and the environment before each step, when the environment shows what the
+            policy is about to act on. An exception from it ends the call.
+        keep_actions: whether to store the actions in the episodes.
 
     Raises:
-        ValueError: for wrong arguments, or a policy for other spaces.
-        TypeError: if `policy` is none; `policy_of` makes one of a specification.
+        ValueError: for invalid arguments, or a policy for other spaces.
+        TypeError: if `policy` is not a Policy; `policy_of` makes one from a specification.
         EpisodeTooLongError: after `max_steps` steps of an episode.
-        Exception: what an environment, the policy or `watch` raises; a note names the seed.
+        Exception: raised by an environment, the policy or `watch`, with a note that names the seed.
     """
     _check_arguments(policy, seeds, n_envs, max_steps)
     if not len(seeds):
@@ -107,7 +106,7 @@ def play_episodes(
 
 
 class _Table:
-    """Episodes that are played side by side, each in an environment of its own."""
+    """Episodes played side by side, each in its own environment."""
 
     def __init__(
         self,
@@ -128,11 +127,11 @@ class _Table:
 
     @property
     def episodes(self) -> list[Episode]:
-        """Those that have ended, by place."""
+        """The completed episodes by index."""
         return [self._found[place] for place in sorted(self._found)]
 
     def begin(self, free: Sequence[int]) -> None:
-        """Begin episodes in environments, as long as there are any."""
+        """Begin the next episodes in free environments, until none are left."""
         begun = []
         for i in free:
             if self._next == len(self._seeds):
@@ -147,19 +146,19 @@ class _Table:
         if begun:
             seeds = [self.playing[i].seed for i in begun]
             with _named(seeds):
-                # Derived, as the environment would draw the same numbers from the seed itself.
+                # Derived, because the environment draws from the seed itself.
                 drawn = [Seeds(seed).integer("policy") for seed in seeds]
                 self._policy.reset([self._first + i for i in begun], drawn)
 
     def watch(self, watch: Callable[[int, gym.Env[Any, Any]], None]) -> None:
-        """Show all environments."""
+        """Call `watch` for all environments."""
         for i, one in self.playing.items():
             with _named([one.seed]):
                 watch(one.seed, self._stepper.envs[i])
 
     def step(self) -> list[int]:
-        """Let the policy act, step all environments, and return those whose episodes ended."""
-        # Sorted, so that rows of the policy do not depend on which episodes ended first.
+        """Step all environments with the policy's actions. Return those whose episodes ended."""
+        # Sorted, so that the policy's rows do not depend on which episodes ended first.
         numbers = sorted(self.playing)
         with _named([self.playing[i].seed for i in numbers]):
             seen = stacked(
@@ -169,18 +168,18 @@ class _Table:
         ended = []
         for row, i in enumerate(numbers):
             with _named([self.playing[i].seed]):
-                # By the code that reads the actions of batches: clipped, and a Python int if Discrete.
+                # Read by the code of batches: clipped, and a Python int if Discrete.
                 if self._step_one(i, self._read.of(one_of(actions, row))):
                     ended.append(i)
         return ended
 
     def _step_one(self, i: int, action: Any) -> bool:
         """Step an environment; return whether its episode ended."""
-        # Before the step: an episode of exactly `max_steps` steps is none too long.
+        # Before the step, so that an episode of exactly `max_steps` steps is allowed.
         one = self.playing[i]
         if one.length == self._max_steps:
             raise EpisodeTooLongError(
-                f"episode of seed {one.seed}: expected its end within {self._max_steps} steps; raise "
+                f"episode of seed {one.seed}: expected its end within {self._max_steps} steps. Raise "
                 "max_steps or limit the episodes"
             )
         if self._keep:
@@ -199,10 +198,10 @@ class _Table:
 def _make_stepper(
     make_env: EnvFactory, n: int, traj_info: TrajInfoFactory, stack: ExitStack
 ) -> EnvStepper:
-    """Make n environments, which `stack` closes."""
+    """Make n environments; `stack` closes them."""
     stepper = EnvStepper(
         [make_env] * n,
-        # None: each episode has a seed of its own.
+        # None: each episode is seeded separately.
         [None] * n,
         traj_info,
         reset_automatically=False,
@@ -215,7 +214,7 @@ def _make_stepper(
 
 @contextmanager
 def _named(seeds: Sequence[int]) -> Iterator[None]:
-    """Add a note to errors raised within: which episodes it was."""
+    """Add a note with the episodes' seeds to errors raised within."""
     try:
         yield
     except Exception as error:
@@ -238,11 +237,11 @@ def _check_arguments(policy: Policy, seeds: Sequence[int], n_envs: int, max_step
 
 
 def _check_spaces(policy: Policy, spaces: Spaces) -> None:
-    """Raise ValueError for a policy of other environments."""
+    """Raise ValueError for a policy with other spaces."""
     for kind in ("observation", "action"):
-        expected, came = getattr(spaces, kind), getattr(policy, f"{kind}_space")
-        if came is not None and came != expected:
+        expected, actual = getattr(spaces, kind), getattr(policy, f"{kind}_space")
+        if actual is not None and actual != expected:
             raise ValueError(
                 f"policy: expected one for the {kind} space {expected} of {spaces.name}, got a "
-                f"{type(policy).__name__} for {came}"
+                f"{type(policy).__name__} for {actual}"
             )

@@ -1,4 +1,4 @@
-"""What an expert would have done, beside what was done."""
+"""Labels of a batch with an expert's actions."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from parllel.types import Tree
 
 
 class LabelActions(BatchTransform):
-    """Write an expert's actions for the observations of a batch, as DAgger learns from (Ross et al. 2011).
+    """Write an expert's actions for the observations of a batch, for DAgger (Ross et al. 2011).
 
-    The expert is asked once for the whole batch: one request, where it acts on a server. `BehaviorCloning`
-    learns from the field. Steps that are not valid are not labelled: their cells become 0.
+    The expert is called once per batch, which is a single request if it acts on a server.
+    `BehaviorCloning` learns from the field. Invalid steps are not labelled: their cells become 0.
 
     Args:
-        expert: a policy, see `policy_of`, which is not closed here. It sees what the environments gave.
-        source: path of what it sees, [T, B, ...].
+        expert: a policy, see `policy_of`. It is not closed here, and sees the environments' observations.
+        source: path of its observations, [T, B, ...].
         target: path of the field to write, a tree like `agent.action`, [T, B, ...].
 
     Raises:
-        TypeError: if `expert` is no policy.
-        ValueError: if it remembers episodes, as rows of a batch are none.
+        TypeError: if `expert` is not a policy.
+        ValueError: if it is recurrent, because the rows of a batch are not episodes.
     """
 
     def __init__(
@@ -43,26 +43,26 @@ class LabelActions(BatchTransform):
         check_policy(expert, "LabelActions: expert")
         if expert.recurrent:
             raise ValueError(
-                "LabelActions: expert: expected a policy without a memory, got one that remembers "
-                "episodes: the steps of a batch are labelled all at once"
+                "LabelActions: expert: expected a policy without recurrent state, got a recurrent one. "
+                "The steps of a batch are labelled all at once"
             )
         self.expert = expert
         self._source, self._target = source, target
         self.reads = (source,)
 
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
-        """Declare the target, with the shapes and types of `agent.action`."""
+        """Declare the target, with the shapes and dtypes of `agent.action`."""
         like = samples.agent.action
         return {
             self._target: named_map(lambda leaf: Field(np.zeros(leaf.shape[2:], leaf.dtype)), like)
         }
 
     def transform_batch(self, samples: Samples) -> None:
-        """Label all steps that were made.
+        """Label all valid steps.
 
         Raises:
-            ValueError: if the expert's actions have other parts or shapes than the agent's.
-            Exception: what the expert raises.
+            ValueError: if parts or shapes of the expert's actions differ from the agent's.
+            Exception: raised by the expert.
         """
         valid = optional_body_of(samples, "env.valid")
         shape = body_of(samples, "env.reward").shape
@@ -77,7 +77,7 @@ class LabelActions(BatchTransform):
             lambda leaf: np.asarray(leaf)[rows, columns], field_at(samples, self._source)
         )
         seen = as_in_space(seen, self.expert.observation_space)
-        # Each step is an environment of its own to the expert, which forgets nothing between them.
+        # Each step gets a separate environment number, so the expert's episodes cannot mix.
         action = self.expert.act(seen, np.arange(len(steps)))
         for path, leaf in leaf_paths(target):
             np.asarray(leaf)[rows, columns] = self._part(
@@ -85,12 +85,12 @@ class LabelActions(BatchTransform):
             )
 
     def _part(self, action: Tree, path: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Return a leaf of the expert's actions, which has a shape."""
+        """Return a leaf of the expert's actions after checking its shape."""
         try:
             part = np.asarray(part_at(action, path))
         except KeyError as error:
             raise ValueError(f"LabelActions: the expert's actions: {error.args[0]}") from None
-        # Before it is written, which would broadcast another shape.
+        # Checked before the write, which would broadcast.
         if part.shape != shape:
             raise ValueError(
                 f"LabelActions: {dotted(path, 'the expert action')}: expected shape {list(shape)}, as the "

@@ -1,11 +1,11 @@
-"""One agent of a parallel environment as an environment of its own; policies play the others.
+"""A single-agent view of a parallel environment; policies play the other agents.
 
                      reset(seed)                        step(action of the learner)
     learner          observation -> returned            its action ------------------+
     each opponent    observation -> kept                policy.act_one(kept) --------+-> parallel_env.step
                      policy.reset(seed by name)         next observation -> kept  <--+   -> learner's result
 
-All act on observations of the same instant: what an opponent chooses cannot depend on the learner's move.
+All agents act on observations of the same step: an opponent's action cannot depend on the learner's move.
 """
 
 from __future__ import annotations
@@ -28,48 +28,47 @@ from parllel.policies.specification import policy_of
 from parllel.seeding import Seeds
 from parllel.types import State, Tree
 
-# Which environment each policy plays in: two would mix up what it remembers of their episodes.
+# The environment that each policy plays in. In two at once it would mix up their episodes.
 _PLAYS_IN: WeakKeyDictionary[Policy, ReferenceType[Any]] = WeakKeyDictionary()
 
 
 class OpponentEnv(ParallelEnvWrapper):
-    """Be the learner in a parallel environment whose other agents are played by policies.
+    """Environment of one agent, the learner, in a parallel environment. Policies play the other agents.
 
-    Spaces, rewards, flags and info are the learner's own. Its end is the end of the episode, even where
-    others could go on. An opponent whose part ends earlier is not asked again; the episode goes on, as it
-    does for `ParallelEnvAdapter`, whose rules for agents hold here. Through a cage, attributes and methods of
-    the parallel environment are reached as through a wrapper.
+    Spaces, rewards, flags and info are the learner's. The episode ends when the learner's part does, even if
+    others could continue. An opponent whose part ends earlier no longer acts, and the episode goes on. The
+    rules of `ParallelEnvAdapter` for agents apply. Through a cage, attributes and methods of the parallel
+    environment are accessible as through a wrapper.
 
-    Opponents begin each episode with a seed that is derived, by their names, from the seed of the reset, or
-    from one that this environment draws: so episodes depend on the environment's seed alone. What opponents
-    remember and draw is part of the environment's state in checkpoints.
+    Each episode seeds the opponents from the seed of the reset, or a drawn one, and their names, so episodes
+    depend only on the environment's seed. The opponents' memory and generators are part of the environment's
+    state in checkpoints.
 
-    Make one with policies of its own for each environment, within the function that is given to a cage, so
-    that it happens where the environment lives::
+    Create separate policies for each environment, inside the factory that is passed to a cage, so that they
+    live in the environment's process::
 
         def make_env():
             return OpponentEnv(RockPaperScissorsEnv(), "red", {"blue": "runs/ppo-seed0"})
 
     Args:
         parallel_env: closed with this environment.
-        learner: the name of the agent whose environment this is.
-        opponents: by name, for each of the other agents, a policy or a specification of one, see `policy_of`.
-            A policy may play several agents, but in one environment alone. They are closed with this
-            environment.
+        learner: name of the agent that this environment represents.
+        opponents: a policy or a specification (see `policy_of`) for each other agent, by name. A policy may
+            play several agents, but only in one environment. Policies are closed with this environment.
 
     Attributes:
         parallel_env, learner: the arguments.
         policies: the opponents' policies, by name.
 
     Raises:
-        ValueError: if there is no agent of that name, if opponents are missing or too many, if a policy
-            plays in another environment or for other spaces; and what `policy_of` raises.
+        ValueError: if there is no agent of that name, for missing or unknown opponents, and for a policy that
+            plays in another environment or has other spaces. `policy_of` may raise further errors.
     """
 
     def __init__(
         self, parallel_env: ParallelEnv, learner: str, opponents: Mapping[str, Any]
     ) -> None:
-        # It checks who is there, in all that the environment answers.
+        # The adapter checks which agents appear in the environment's results.
         self._adapter = adapter = ParallelEnvAdapter(parallel_env)
         self.parallel_env = parallel_env
         self.learner = learner
@@ -87,21 +86,21 @@ class OpponentEnv(ParallelEnvWrapper):
         self._actions = {
             name: ActionAdapter(parallel_env.action_space(name)) for name in self._names
         }
-        # What each opponent acts on next; those whose part is over are left out.
+        # The observation each opponent acts on next, without those whose part is over.
         self._seen: dict[str, Tree] = {}
         self._closed = False
         with ExitStack() as stack:
-            # What was made of a specification is closed if a later one is refused.
+            # Policies made here are closed if a later specification is rejected.
             self.policies = {
                 name: self._policy(name, opponents[name], stack) for name in self._names
             }
             stack.pop_all()
-        # Only now: a policy that was refused, or met others that were, is free for another environment.
+        # Registered last: after an error, the policies stay free for another environment.
         for policy in self.policies.values():
             _PLAYS_IN[policy] = ref(self)
 
     def _policy(self, name: str, spec: Any, stack: ExitStack) -> Policy:
-        """Return the policy of an opponent, which fits and plays nowhere else."""
+        """Return the policy of an opponent, after checking that it fits and does not play elsewhere."""
         what, world = f"opponent {name!r}", self.parallel_env
         spaces = {
             "observation": world.observation_space(name),
@@ -112,17 +111,18 @@ class OpponentEnv(ParallelEnvWrapper):
         other = _PLAYS_IN.get(policy)
         if other is not None and other() is not None:
             raise ValueError(
-                f"{what}: this {type(policy).__name__} plays in another OpponentEnv, whose episodes it "
-                "would mix with those of this one; make a policy for each environment"
+                f"{what}: this {type(policy).__name__} plays in another OpponentEnv, and would mix up "
+                "their episodes. Make a policy for each environment"
             )
-        # After that, as a file may name an object that it has made once, which is not to be closed then.
+        # Closed by the stack only after this check: a file may share one object between environments,
+        # which must then stay open.
         if policy is not spec:
             stack.callback(policy.close)
         for kind, expected in spaces.items():
-            came = getattr(policy, f"{kind}_space")
-            if came is not None and came != expected:
+            actual = getattr(policy, f"{kind}_space")
+            if actual is not None and actual != expected:
                 raise ValueError(
-                    f"{what}: expected a policy for the {kind} space {expected}, got one for {came}"
+                    f"{what}: expected a policy for the {kind} space {expected}, got one for {actual}"
                 )
         return policy
 
@@ -132,18 +132,18 @@ class OpponentEnv(ParallelEnvWrapper):
         """Begin an episode of all agents."""
         super().reset(seed=seed)
         observation, info = self._adapter.reset(seed=seed, options=options)
-        # From its own generator where no seed is given, so that the first seed decides all episodes.
+        # From its own generator if no seed is given, so the first seed determines all episodes.
         episode = int(self.np_random.integers(2**32)) if seed is None else seed
         for number, name in enumerate(self._names):
             with _named(name, "reset"):
-                # By name, as another opponent more or less would change the order.
+                # By name, so that adding an opponent does not reseed the others.
                 drawn = Seeds(episode).integer(f"opponent {name}")
                 self.policies[name].reset([number], [drawn])
         self._seen = {name: observation[name] for name in self._names}
         return observation[self.learner], dict(info["info"].get(self.learner, {}))
 
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Let the opponents act on what they saw last, and step with all actions."""
+        """Step with the learner's action and the opponents' actions on their last observations."""
         actions = {self.learner: action}
         for number, name in enumerate(self._names):
             if name in self._seen:
@@ -151,7 +151,7 @@ class OpponentEnv(ParallelEnvWrapper):
                     chosen = self.policies[name].act_one(self._seen[name], number)
                     actions[name] = self._actions[name].of(chosen)
         observation, _, _, _, info = self._adapter.step(actions)
-        # By each opponent's own flags: the adapter's are those of the episode of all.
+        # Each opponent's own flags: the adapter's are for the episode as a whole.
         over = {name: info["terminated"][name] or info["truncated"][name] for name in self._names}
         self._seen = {name: observation[name] for name in self._seen if not over[name]}
         return (
@@ -163,7 +163,7 @@ class OpponentEnv(ParallelEnvWrapper):
         )
 
     def state(self) -> State:
-        """Return the state of the environment, of all that opponents remember, and of what they saw last."""
+        """Return the state of the environment and of the policies, and the opponents' last observations."""
         world = env_state(self._adapter)
         if world is None:
             raise NoStateError(missing_env_state(self._adapter))
@@ -171,10 +171,10 @@ class OpponentEnv(ParallelEnvWrapper):
         return {"world": world, "seen": freeze(self._seen), "policies": policies}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
-            ValueError: if it is of another environment, or was played by policies of other agents.
+            ValueError: if the state belongs to another environment or to policies of other agents.
         """
         policies = self._distinct()
         if set(state["policies"]) != set(policies):
@@ -182,23 +182,23 @@ class OpponentEnv(ParallelEnvWrapper):
                 f"expected the states of the policies of {list(policies)}, got those of "
                 f"{sorted(state['policies'])}"
             )
-        # After the check, which a state that does not fit must not get past with half of it loaded.
+        # After the check, so that a state that does not fit is not half loaded.
         load_env_state(self._adapter, state["world"])
         for name, policy in policies.items():
             policy.load_state(state["policies"][name])
         self._seen = thaw(state["seen"])
 
     def _distinct(self) -> dict[str, Policy]:
-        """Return each policy once, by the first agent that it plays."""
-        # Backwards, so that the first of several names is the one that stays.
+        """Return each policy once, under the first agent that it plays."""
+        # Backwards, so that the first of several names wins.
         first = {id(self.policies[name]): name for name in reversed(self._names)}
         return {name: self.policies[name] for name in self._names if name in first.values()}
 
     def close(self) -> None:
-        """Close the environment and the policies, each whatever the others do; may be called twice.
+        """Close the environment and all policies, even if some of them fail. Idempotent.
 
         Raises:
-            Exception: the first that one of them raised.
+            Exception: the first error of any of them.
         """
         if self._closed:
             return
@@ -218,7 +218,7 @@ class OpponentEnv(ParallelEnvWrapper):
 
 @contextmanager
 def _named(name: str, doing: str) -> Iterator[None]:
-    """Add a note to errors raised within: whose policy it was, and what it was doing."""
+    """Add a note to errors raised within: the agent's name and what its policy was doing."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What acts in environments, wherever it came from and whoever asks; and the numbers it knows them by."""
+"""Interface of policies, and checks of the environment numbers passed to them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from parllel.types import Closeable, State, Tree
 
 
 class Policy(Closeable, ABC):
-    """Act in environments that the caller numbers as it likes.
+    """Something that acts in environments, which the caller numbers freely.
 
-    Observations and actions are those of gymnasium, stacked: for each leaf of the space an array `[N, ...]`,
-    in a dict for a Dict space and a tuple for a Tuple space. What a policy remembers of an episode, and
-    what it draws, belongs to the number of an environment: it does not depend on which other environments
-    are asked for in the same call.
+    Observations and actions are gymnasium's, stacked: an array `[N, ...]` per leaf of the space, in a dict
+    for a Dict space and a tuple for a Tuple space. A policy's memory and random numbers belong to the number
+    of an environment: they do not depend on which other environments are in the same call.
 
     Attributes:
-        observation_space: of one environment; None if any will do.
-        action_space: of one environment; None if it is not known.
-        recurrent: whether actions depend on what was seen earlier in an episode.
+        observation_space: of one environment; None accepts any.
+        action_space: of one environment; None if unknown.
+        recurrent: whether actions depend on earlier observations of the episode.
     """
 
     observation_space: gym.Space[Any] | None = None
@@ -36,12 +35,11 @@ class Policy(Closeable, ABC):
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
         """Return the actions [N, ...] for observations [N, ...] of N environments.
 
-        env_indices: [N] int of at least 0, all different. An environment that was never reset begins its
-            first episode.
+        env_indices: [N] int of at least 0, all different. A number that is new begins its first episode.
         """
 
     def act_one(self, observation: Tree, env_index: int = 0) -> Tree:
-        """Return the action for one observation, as one environment gives and takes them."""
+        """Return the action for the observation of a single environment, without the dimension N."""
         batch = buffer_map(lambda leaf: np.asarray(leaf)[np.newaxis], observation)
         return buffer_map(lambda leaf: leaf[0], self.act(batch, [env_index]))
 
@@ -50,25 +48,25 @@ class Policy(Closeable, ABC):
         env_indices: Sequence[int] | NDArray[np.intp] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> None:
-        """Begin new episodes in environments; None: forget all of them.
+        """Begin new episodes in environments. None forgets all environments.
 
-        seeds: of the episodes, [N] int of at least 0, one per environment of `env_indices`: all that is drawn
-            in an episode follows from its seed. None goes on drawing.
+        seeds: of the episodes, [N] int of at least 0, one per environment of `env_indices`. A seed determines
+            all random numbers of the episode. None continues the generators.
         """
 
     def state(self) -> State:
-        """Return what is remembered of episodes, and the states of generators, for a checkpoint."""
+        """Return the memory of episodes and the states of generators, for a checkpoint."""
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
 
     def close(self) -> None:
-        """Release what it holds; may be called twice."""
+        """Release all resources. Idempotent."""
 
 
 def check_policy(policy: Any, name: str) -> None:
-    """Raise TypeError unless `policy` is a Policy. name: of the argument, for the message."""
+    """Raise TypeError unless `policy` is a Policy. name: of the argument, for the error."""
     if not isinstance(policy, Policy):
         raise TypeError(
             f"{name}: expected a Policy, got {policy!r}; policy_of makes one of a specification"
@@ -76,17 +74,17 @@ def check_policy(policy: Any, name: str) -> None:
 
 
 def checked_numbers(env_indices: Any, n: int | None = None) -> list[int]:
-    """Return the numbers of environments as ints.
+    """Return environment numbers as ints.
 
-    n: how many observations came with them; None for any number.
+    n: number of observations passed with them; None skips the check.
 
     Raises:
-        ValueError: if they are not `n` different ints of at least 0.
+        ValueError: unless they are `n` different ints of at least 0.
     """
     numbers = np.asarray(env_indices)
     if numbers.size == 0:
         numbers = numbers.astype(np.intp)
-    # A mask would be read as environments 0 and 1.
+    # A boolean mask would be read as environments 0 and 1.
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers < 0).any():
         raise ValueError(f"env_indices: expected ints of at least 0, got {env_indices!r}")
     found: list[int] = numbers.tolist()

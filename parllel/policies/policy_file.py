@@ -1,4 +1,4 @@
-"""Policies that stand in files of Python."""
+"""Policies defined in Python files."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from typing import Any
 from parllel.policies.policy import Policy
 from parllel.runs.reference import import_script
 
-# What Python itself puts into a module, some of which can be called.
+# Names that Python adds to every module; some are callable.
 _OF_PYTHON = frozenset({"__annotate__", "__builtins__", "__loader__", "__spec__"})
 
 
 def policy_in_file(file: Path, name: str | None) -> Any:
-    """Return what a file defines under a name; without one the last function or Policy that it defines.
+    """Return the named agent of a file, or the last function or Policy that the file defines.
 
-    The file is executed, once in this process, and finds what stands beside it. The last is the last name of
-    the module whose value can be called, or is a Policy: imported ones count, and so do those with a leading
-    underscore. This is the rule of kaggle-environments, which knows no policies.
+    The file is executed once per process, and can import modules from its folder. The last definition is the
+    last name of the module whose value is callable or a Policy, including imported names and names with a
+    leading underscore. The rule is from kaggle-environments (without policies).
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it cannot be imported, as for a syntax error, or defines no such thing. Also if the
-            last is no agent: a class that is no Policy, a type, or a built-in function.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if the file cannot be imported (a syntax error, for example) or does not define the agent,
+            and if the last definition is not an agent: a class other than a Policy, a type, or a built-in
+            function.
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file}: there is no such file")
@@ -33,9 +34,9 @@ def policy_in_file(file: Path, name: str | None) -> Any:
 
 
 def policy_in_module(module: ModuleType, where: str, name: str | None) -> Any:
-    """Return what a module defines under a name; without one the last function or Policy that it defines.
+    """Return the named agent of a module, or the last function or Policy that it defines.
 
-    where: the module's file, or what messages call it.
+    where: the module's file, or its name in errors.
 
     Raises:
         ValueError: as `policy_in_file`.
@@ -57,10 +58,10 @@ def policy_in_module(module: ModuleType, where: str, name: str | None) -> Any:
 
 
 def _checked_last(name: str, thing: Any, where: str) -> Any:
-    """Return what stands last in a module, unless it is no agent."""
+    """Return the last definition of a module. Raises ValueError if it is not an agent."""
     problem = _problem(thing)
     if problem is not None:
-        # Not the one before it: the author may have meant that, and others would play this one.
+        # No fallback to the definition before: it is ambiguous which one the author meant.
         named = f", or name it, as in {Path(where).name}:agent" if where.endswith(".py") else ""
         raise ValueError(
             f"{where}: expected a function or a Policy, but the last that it defines is {name}, {problem}; "
@@ -78,7 +79,7 @@ def _is_plain_class(thing: Any) -> bool:
 
 
 def _problem(thing: Any) -> str | None:
-    """Return what something is that can be called and is no agent; None for what may be one."""
+    """Describe a callable that is not an agent; None if it may be one."""
     if _is_plain_class(thing):
         return "a class"
     if typing.get_origin(thing) is not None:  # such as `list[int]`

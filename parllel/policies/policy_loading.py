@@ -1,9 +1,9 @@
-"""Take the policy of a run out of its folder.
+"""Loading of a trained policy from the folder of its run.
 
-rebuild            cages, workers, buffers, samplers, files ... and the agent, with its checkpoint
-copy               what the evaluation makes of observations and actions: transforms, dtypes, factories
-close              everything but the agent, in whose place its handlers hold a stand-in meanwhile
-release            the views of buffers that handler and transforms still have
+rebuild            cages, workers, buffers, samplers, files ..., and the agent with its checkpoint
+copy               how the evaluation processes observations and actions: transforms, dtypes, factories
+close              everything but the agent, which a stand-in replaces in its handlers meanwhile
+release            the views of buffers that handler and transforms still hold
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def load_policy(
     config_class: type | None = None,
     rows: int | None = 16,
 ) -> RunPolicy:
-    """Return the policy of a run's newest checkpoint, which acts as the run's evaluation does.
+    """Load a run's policy from its newest checkpoint. It acts as in the run's evaluations.
 
-    The run is put together for it, so code is executed as by `rebuild`. Nothing of it stays but the agent and
-    the step transforms: no process but the fork server, if there were workers, no file, no buffer. Global
-    random generators are left as they were.
+    The whole run is built first, so code is executed as by `rebuild`. Afterwards only the agent and the step
+    transforms remain: no files, no buffers, and no processes (except multiprocessing's fork server, if there
+    were workers). Global random generators are unchanged.
 
     Args:
-        path: of the run's folder.
+        path: the folder of the run.
         best: load the checkpoint of the best evaluation, not the newest.
         changes, build, config_class: as for `rebuild`.
-        rows: in a block that the agent computes at once, see `RunPolicy`.
+        rows: block size of the agent's computations, see `RunPolicy`.
 
     Raises:
-        ValueError: as `rebuild` does, and if the run has no EvalSampler.
-        FileNotFoundError: if the folder, the script or the checkpoint is not there.
+        ValueError: as `rebuild`, and if the run has no EvalSampler.
+        FileNotFoundError: if the folder, the script or the checkpoint does not exist.
     """
     check_rows(rows)
     random = random_state()
@@ -68,20 +68,20 @@ def load_policy(
             _close_first(runner.samplers, stack)
             transforms = _transforms_of(runner.samplers)
             agent = sampler.handler.agent
-            # Last, so that whatever is closed from here on finds the stand-in.
+            # Last step before the stack closes everything: samplers must close the stand-in, not the agent.
             _replace_agent(agent, runner.samplers)
     except BaseException:
-        if agent is not None:  # it was not closed with the rest
+        if agent is not None:  # the stack has closed only its stand-in
             agent.close()
         raise
     finally:
-        load_random_state(random)  # loading a run loads theirs too
+        load_random_state(random)  # loading the checkpoint restored the run's generators
     handler = sampler.handler
     handler.agent = agent
     handler.release()
     for transform in transforms:
         transform.release()
-    # In both modes, of which each remembers for itself.
+    # In both modes, because each has separate memory.
     for mode in (handler.sample_mode, handler.eval_mode):
         mode()
         handler.reset()
@@ -89,20 +89,20 @@ def load_policy(
 
 
 class _NoAgent(Agent):
-    """Stand where an agent was that is not to be closed."""
+    """Stand-in for an agent that must stay open when its samplers are closed."""
 
     def step(
         self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, noise: Tree = None
     ) -> tuple[Tree, Tree]:
-        """Refuse."""
-        raise WrongStateError("the agent of this run was taken out of it")
+        """Raise WrongStateError."""
+        raise WrongStateError("the agent of this run was removed by load_policy")
 
 
 def _eval_sampler_of(runner: Runner, path: str | os.PathLike[str]) -> EvalSampler:
     sampler = runner.eval_sampler
     if not isinstance(sampler, EvalSampler):
         raise ValueError(
-            f"{path}: this run has no EvalSampler, which says what its policy is shown; give its runner an "
+            f"{path}: this run has no EvalSampler, which defines what its policy sees. Give its runner an "
             "eval_sampler"
         )
     return sampler
@@ -128,7 +128,7 @@ def _policy_of(sampler: EvalSampler, elapsed_steps: int, rows: int | None) -> Ru
 
 
 def _close_first(samplers: Sequence[Sampler], stack: ExitStack) -> None:
-    """Let a stack close samplers, then their buffers, before all else."""
+    """Make a stack close samplers first, then their buffers, then everything else."""
     for sampler in samplers:
         samples = getattr(sampler, "samples", None)
         if isinstance(samples, Samples):
@@ -138,7 +138,7 @@ def _close_first(samplers: Sequence[Sampler], stack: ExitStack) -> None:
 
 
 def _transforms_of(samplers: Sequence[Sampler]) -> list[Transform]:
-    # Also those of training alone, which are often in a reference cycle with what they make views by.
+    # Including transforms used only in training, which often are in reference cycles with their views.
     return [
         transform
         for sampler in samplers

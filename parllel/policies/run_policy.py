@@ -1,4 +1,4 @@
-"""A trained policy, which acts as the evaluations of its run do."""
+"""Policy of a trained run."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from parllel.types import State, Tree
 
 
 class RunPolicy(Policy):
-    """Act with the agent of a run in eval mode, on what its step transforms make of observations.
+    """Trained policy: the agent of a run in eval mode, behind the run's step transforms.
 
     Observations and actions are cast, clipped and transformed as by the cages and the evaluation sampler of
     the run. Products of float32 matrices round differently for one row, or three, than for sixteen, so the
-    agent is always given blocks of the same number of rows: what is left over is filled with copies of the
-    first row, which are dropped again. So actions do not depend on how many environments are asked for. With
-    some sizes of layers a row's last bit depends on its place in the block; with `rows=1` on nothing else.
+    agent always computes blocks of the same number of rows, padded with copies of the first row. So actions
+    do not depend on how many environments are in a call. With some layer sizes, the last bit of a row depends
+    on its position in the block; `rows=1` removes this as well.
 
-    One thread may use it at a time, as blocks are written anew.
+    Not thread-safe: blocks are reused.
 
     Args:
-        handler: of the agent, in eval mode; it is closed with the policy.
-        as_seen: makes what the agent sees of observations [N, ...].
+        handler: of the agent, in eval mode; closed with the policy.
+        as_seen: maps observations [N, ...] to the agent's input.
         spaces: of the environments.
         observation, action: zeros [1, ...] in the shapes and dtypes of the run's buffer.
-        n_columns: how many environments its evaluation has.
-        env_factories: what made these, by column.
-        elapsed_steps: environment steps that it was trained for.
-        rows: in a block; None computes observations as they come.
+        n_columns: number of environments of the run's evaluation.
+        env_factories: the factories of these environments, by column.
+        elapsed_steps: environment steps of training.
+        rows: block size; None computes all observations of a call at once.
 
     Raises:
         ValueError: if `rows` is less than one.
@@ -68,22 +68,22 @@ class RunPolicy(Policy):
         self._observation = named_map(np.asarray, observation)
         self._action_dtypes = named_map(lambda leaf: np.asarray(leaf).dtype, action)
         self._action_space: gym.Space[Any] = spaces.action
-        # Environments that are only rows need no slots, which would grow with every new number.
+        # Without memory no slots are needed, which would grow with every new number.
         own_inputs = type(handler).agent_inputs is not Handler.agent_inputs
         self._by_number = agent.recurrent or own_inputs
-        # An agent remembers the copies too; they must not be those of an environment.
+        # A recurrent agent remembers padding rows too, so they need slots that no environment uses.
         n_spare = (rows or 0) if agent.recurrent else 0
         self._slots = _EnvSlots(n_columns, n_spare)
-        # Written anew for each block; made when it is known how many rows come.
+        # Reused by every block; allocated once the number of rows is known.
         self._block: Tree = None
         self._block_size = 0
         self._closed = False
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
-        """Return the actions [N, ...] for observations [N, ...], as the run's evaluation would.
+        """Return actions [N, ...] for observations [N, ...], as in the run's evaluation.
 
         Raises:
-            ValueError: if the observations are of other shapes than the space's.
+            ValueError: if the shapes of the observations differ from the space's.
             ClosedError: after `close`.
         """
         self._check_open()
@@ -102,7 +102,7 @@ class RunPolicy(Policy):
         return parts[0] if len(parts) == 1 else buffer_map(_joined, *parts)
 
     def _act(self, leaves: list[NDArray[Any]], slots: NDArray[np.intp], size: int) -> Tree:
-        """Return the actions of at most `size` rows, computed as `size` rows."""
+        """Return the actions of at most `size` rows, computed as a block of `size` rows."""
         n = len(slots)
         if size != self._block_size:
             self._prepare(size)
@@ -111,16 +111,16 @@ class RunPolicy(Policy):
             row[n:] = row[:1]
         if n < size:
             spare = self._slots.spare[: size - n]
-            # Without a memory, copies stand for the environment that they are copies of.
+            # Without memory, padding rows may use the number of the row that they copy.
             slots = np.concatenate((slots, spare if len(spare) else np.repeat(slots[:1], size - n)))
         action = self._handler.act(self._as_seen(self._block), slots)
-        # Through the types of the buffer, from which cages read the actions of an evaluation.
+        # Cast to the buffer's dtypes, from which cages read actions in an evaluation.
         stored = buffer_map(lambda dtype, leaf: leaf.astype(dtype), self._action_dtypes, action)
         actions = self._read(stored)
         return actions if n == size else buffer_map(lambda leaf: leaf[:n], actions)
 
     def _prepare(self, size: int) -> None:
-        """Make what all blocks of a size need."""
+        """Allocate the memory for blocks of a size."""
         self._block_size = size
         self._block = buffer_map(
             lambda leaf: np.zeros((size, *leaf.shape[1:]), leaf.dtype), self._observation
@@ -128,7 +128,7 @@ class RunPolicy(Policy):
         self._read = stack_reader(self._action_space, size)
 
     def _leaves_of(self, observation: Tree) -> list[NDArray[Any]]:
-        """Return the leaves in the buffer's order, having checked their shapes."""
+        """Return the leaves in the buffer's order, after checking their shapes."""
         leaves: list[NDArray[Any]] = []
         for path, expected in leaf_paths(self._observation):
             try:
@@ -136,7 +136,7 @@ class RunPolicy(Policy):
             except KeyError as error:
                 raise ValueError(f"observation: {error.args[0]}") from None
             n = leaf.shape[:1] if not leaves else leaves[0].shape[:1]
-            # Before it is written, which would broadcast another shape.
+            # Checked before the write, which would broadcast.
             if leaf.ndim == 0 or leaf.shape != (*n, *expected.shape[1:]):
                 raise ValueError(
                     f"{dotted(path, 'observation')}: expected shape [N, *{list(expected.shape[1:])}], "
@@ -153,7 +153,7 @@ class RunPolicy(Policy):
         env_indices: Sequence[int] | NDArray[np.intp] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> None:
-        """Let the agent forget episodes. Its actions are the best known, so that seeds change nothing."""
+        """Clear the agent's memory of episodes. Seeds have no effect, because the agent acts greedily."""
         self._check_open()
         if env_indices is None:
             self._handler.reset()
@@ -164,36 +164,36 @@ class RunPolicy(Policy):
             self._handler.reset_one(self._slots_of(numbers))
 
     def make_env(self) -> gym.Env[Any, Any]:
-        """Return a new environment, as the run's evaluation has them.
+        """Make an environment like those of the run's evaluation.
 
         Raises:
-            ValueError: if the cages of the run do not say what made theirs.
+            ValueError: if the cages of the run have no env_factories.
         """
         if not self.env_factories:
             raise ValueError(
-                "make_env: expected cages with env_factories, got some that do not say what made their "
-                "environments; make the environment yourself"
+                "make_env: expected cages with env_factories, got some without. "
+                "Make the environment yourself"
             )
         env: gym.Env[Any, Any] = self.env_factories[0]()
         return env
 
     def state(self) -> State:
-        """Return what the agent remembers of episodes, and what it draws from."""
+        """Return the agent's memory of episodes and the state of its generators."""
         agent = self._handler.agent
-        # Weights stay out: they are in the run's folder, and would make each state as large as that.
+        # Without weights: they are in the run's folder, and would make every state as large.
         learned = agent.models()
         others = {name: part for name, part in agent.state().items() if name not in learned}
         return {"others": others, "memory": agent.memory(), "numbers": self._slots.others()}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         agent = self._handler.agent
         agent.load_state({**agent.state(), **state["others"]})
         agent.load_memory(state["memory"])
         self._slots.set_others(state["numbers"])
 
     def close(self) -> None:
-        """Close the agent; may be called twice."""
+        """Close the agent. Idempotent."""
         if not self._closed:
             self._closed = True
             self._handler.close()
@@ -204,15 +204,14 @@ class RunPolicy(Policy):
 
 
 class _EnvSlots:
-    """Give each environment a slot of its own, as low as can be: an agent's memory grows to the highest.
+    """Assign each environment the lowest free slot, because an agent's memory grows to the highest slot.
 
-    The first `n_columns` numbers are their own slots, as they are columns of the run in which the agent was
-    trained, and a handler may look something up by these. After them come `n_spare` slots that belong to no
-    environment.
+    The first `n_columns` numbers keep their own slots: they are columns of the run, by which a handler may
+    look something up. The next `n_spare` slots are reserved for padding rows.
 
     Args:
         n_columns: of the run.
-        n_spare: how many slots to leave out.
+        n_spare: number of reserved slots.
     """
 
     def __init__(self, n_columns: int, n_spare: int) -> None:
@@ -222,7 +221,7 @@ class _EnvSlots:
         self._others: dict[int, int] = {}
 
     def of(self, numbers: Sequence[int]) -> NDArray[np.intp]:
-        """Return the slots of environments, [N]."""
+        """Return the slots of environments as an array [N]."""
         return np.array([self._slot(number) for number in numbers], np.intp)
 
     def _slot(self, number: int) -> int:
@@ -231,11 +230,11 @@ class _EnvSlots:
         return self._others.setdefault(number, self._first + len(self._others))
 
     def others(self) -> list[int]:
-        """Return the numbers beyond the columns, in the order of their slots."""
+        """Return the environment numbers beyond the columns, in the order of their slots."""
         return list(self._others)
 
     def set_others(self, numbers: Sequence[int]) -> None:
-        """Take back what `others` returned; [] forgets all."""
+        """Restore numbers returned by `others`; [] forgets all."""
         self._others = {int(number): self._first + i for i, number in enumerate(numbers)}
 
 

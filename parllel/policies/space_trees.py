@@ -1,4 +1,4 @@
-"""Trees as gymnasium has them: in the nodes and dtypes of a space, and of several environments [N, ...]."""
+"""Conversion of trees to gymnasium's nodes and dtypes, and stacks of them over environments [N, ...]."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from parllel.types import Tree
 
 
 def as_in_space(tree: Tree, space: gym.Space[Any] | None) -> Tree:
-    """Return a tree with the nodes that gymnasium has, and the dtypes of `space`, if one is given.
+    """Convert a tree to gymnasium's nodes and the dtypes of `space`, if given.
 
-    Leaves keep their leading dimensions. What a buffer narrowed is widened again, in a copy; other leaves,
-    such as fractions that a transform made of whole numbers, stay as they are. Without a space a node whose
-    parts are called `_0`, `_1`, ... becomes a tuple, every other node a dict.
+    Leaves keep their leading dimensions. Leaves that a buffer narrowed are widened again, in a copy; others,
+    such as floats that a transform computed from integers, are unchanged. Without a space, a node with parts
+    `_0`, `_1`, ... becomes a tuple, every other node a dict.
 
     Raises:
-        ValueError: if the parts of a node are not those of the space.
+        ValueError: if the parts of a node differ from the space's.
     """
     parts = parts_of(tree)
     inner = parts_of(getattr(space, "spaces", None))
@@ -36,7 +36,7 @@ def as_in_space(tree: Tree, space: gym.Space[Any] | None) -> Tree:
     elif set(parts) != set(inner):
         raise ValueError(f"expected parts {sorted(inner)}, as {space} has, got {sorted(parts)}")
     else:
-        # In the order of the space, as policies may go over them.
+        # In the order of the space, because policies may iterate over them.
         names = list(inner)
     mapped = {name: as_in_space(parts[name], inner[name]) for name in names}
     numbered = bool(names) and names == [f"_{i}" for i in range(len(names))]
@@ -45,28 +45,28 @@ def as_in_space(tree: Tree, space: gym.Space[Any] | None) -> Tree:
 
 
 def count(tree: Tree) -> int:
-    """Return N."""
+    """Return N, the number of environments."""
     _, leaf = next(buffer_leaves(tree))
     return len(leaf)
 
 
 def one_of(tree: Tree, i: int) -> Tree:
-    """Return the i-th of [N, ...] in memory of its own."""
+    """Return a copy of row i of leaves [N, ...]."""
     return buffer_map(lambda leaf: np.asarray(leaf)[i].copy(), tree)
 
 
 def stacked(parts: Sequence[Tree], space: gym.Space[Any] | None) -> Tree:
-    """Return what several environments have, as [N, ...] in new memory.
+    """Stack the trees of several environments to leaves [N, ...], in new memory.
 
-    space: of one; parts that it has not are left out. None takes the parts of the first, of which there must
-        be one.
+    space: of one environment; parts that it lacks are dropped. None takes the parts of the first tree, which
+        must exist.
 
     Raises:
-        KeyError: if one has not all parts of the space; names it.
+        KeyError: if a tree lacks a part of the space; names the part.
     """
     if space is None:
         return buffer_map(lambda *leaves: np.stack(leaves), *parts)
-    # In the order and the types of the space, whatever nodes the parts came in.
+    # In the order and node types of the space, whatever the nodes of the parts.
     example = example_of(space)
     arrays = iter(
         [

@@ -1,14 +1,14 @@
-"""One grammar for everything that can act: what a specification means, in the order in which it is tried.
+"""Agent specifications, and their meanings in the order in which they are tried.
 
 a Policy                        itself
 a class derived from Policy     constructed with (observation_space, action_space)
 any other callable              FunctionPolicy: called with one observation
 "random", "noop"                RandomPolicy, ConstantPolicy.noop
-"http://...", "https://..."     RemotePolicy: the agent of a server acts
-"scheme:..."                    what was registered for the scheme
-"file.py", "file.py:name"       the last function or Policy that the file defines, or the one of that name
-a path                          the policy of the run in that folder
-anything but text and paths     ConstantPolicy: an action
+"http://...", "https://..."     RemotePolicy: an agent behind a server
+"scheme:..."                    the function registered for the scheme
+"file.py", "file.py:name"       the last function or Policy defined in the file, or the named one
+a path                          the trained policy of the run in that folder
+any other value                 ConstantPolicy: an action
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ class _Scheme:
     extra: str | None
 
 
-# Named here, as a package registers nothing until it is imported.
+# Listed here, because a package can register nothing before it is imported.
 _REMOTE = _Scheme("parllel.distributed.remote.remote_policy:remote_policy", "remote")
 _SCHEMES: dict[str, _Scheme] = {"http": _REMOTE, "https": _REMOTE}
 _WORDS = ("random", "noop")
 
 
 def register_scheme(scheme: str, target: str, *, extra: str | None = None) -> None:
-    """Let a function understand specifications that begin with "scheme:"; it is imported when needed.
+    """Register a function for specifications "scheme:...". Its module is imported on first use.
 
     Args:
         scheme: two or more of a-z, 0-9, "+", "." and "-".
         target: "module:function". It is called with the whole specification and, by name,
             `observation_space` and `action_space`, and returns a Policy.
-        extra: that installs what the module imports, for the message if it is missing.
+        extra: the extra that installs the module's dependencies, for the ImportError if they are missing.
 
     Raises:
-        ValueError: for another form, or a scheme that is registered for something else.
+        ValueError: for an invalid scheme or target, or a scheme registered for another target.
     """
     if not _SCHEME.fullmatch(scheme):
         raise ValueError(f"scheme: expected at least two of a-z, 0-9, +, . and -, got {scheme!r}")
@@ -63,7 +63,7 @@ def register_scheme(scheme: str, target: str, *, extra: str | None = None) -> No
         raise ValueError(f"target: expected 'module:function', got {target!r}")
     known = _SCHEMES.setdefault(scheme, _Scheme(target, extra))
     if known.target != target:
-        raise ValueError(f"scheme {scheme!r}: is registered for {known.target}, got {target}")
+        raise ValueError(f"scheme {scheme!r}: already registered for {known.target}, got {target}")
 
 
 def policy_of(
@@ -73,23 +73,23 @@ def policy_of(
     *,
     seed: int | None = None,
 ) -> Policy:
-    """Return the policy that a specification means; see the top of this module.
+    """Return the policy of a specification. See the module docstring.
 
-    The file of a path is executed, and so is the script that the folder of a run names.
+    Executes the file of a path, or the script named in the folder of a run.
 
     Args:
         spec: the specification.
-        observation_space, action_space: of one environment. "random", "noop" and actions need the second;
-            a run knows its own.
-        seed: of "random", for environments that are not given seeds of their own.
+        observation_space, action_space: of one environment. "random", "noop" and constant actions require
+            `action_space`; runs have stored theirs.
+        seed: of "random", for environments that are reset without a seed.
 
     Raises:
-        ValueError: for text that means nothing, an action outside of the space, and as `load_policy` does.
-        FileNotFoundError: for a file that is not there.
-        TypeError: if an action space is needed, or a scheme's function returns something else.
-        ImportError: if a scheme needs what is not installed; names the extra.
+        ValueError: for an unknown specification, an action that is not in the space, and as `load_policy`.
+        FileNotFoundError: for a file that does not exist.
+        TypeError: if an action space is required, or a scheme's function does not return a Policy.
+        ImportError: if a scheme's dependencies are not installed; names the extra.
     """
-    # Before callables, which a Policy with `__call__` is as well.
+    # Before callables, because a Policy may have `__call__`.
     if isinstance(spec, Policy):
         return spec
     if inspect.isclass(spec) and issubclass(spec, Policy):
@@ -103,9 +103,9 @@ def policy_of(
 
 
 def code_of(spec: str | os.PathLike[str]) -> Path | None:
-    """Return the file, or the folder of a run, whose code `policy_of` would execute; None if there is none.
+    """Return the file or run folder whose code `policy_of` would execute, or None.
 
-    For those who ask before they execute what somebody else has named.
+    For callers that confirm before executing code named by somebody else.
     """
     text = os.fspath(spec)
     if text in _WORDS or _scheme_of(text) is not None:
@@ -131,10 +131,10 @@ def _policy_named(spec: str, observation_space: Any, action_space: Any, seed: in
         return _policy_of_scheme(spec, scheme, observation_space, action_space)
     match = _FILE.fullmatch(spec)
     if match:
-        # Through the grammar again, as a file may define a function, a class or a policy.
+        # Parsed again as a specification, because a file may define a function, a class or a policy.
         thing = policy_in_file(Path(match["file"]), match["name"])
         return policy_of(thing, observation_space, action_space, seed=seed)
-    # Last, since a folder may have any name, even one of those above.
+    # Last, because a folder may have any name, even "random".
     if spec and Path(spec).is_dir():  # "" would be the current folder
         return load_policy(spec)
     schemes = "".join(f", {name}:..." for name in sorted(_SCHEMES))
@@ -152,7 +152,7 @@ def _policy_of_scheme(
         found = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
         hint = "" if scheme.extra is None else f": {install_command(scheme.extra)}"
-        name = spec.partition(":")[0]  # alone, as the rest may hold the password of a URL
+        name = spec.partition(":")[0]  # only the scheme: the rest may hold the password of a URL
         raise ImportError(
             f"policy {name}:...: needs {error.name}{hint}", name=error.name
         ) from error

@@ -1,4 +1,4 @@
-"""What tests of parllel and of parts written for it share."""
+"""Contract test suites, dummy environments and agents, and leak checks, for parllel and its extensions."""
 
 from parllel.testing import assertions as _assertions  # noqa: F401 (before all others: see there)
 from parllel.testing.dummy_agents import CountingAgent

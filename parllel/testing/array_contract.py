@@ -1,10 +1,10 @@
-"""What every Array class has to do: inherit, say how to make one, and pytest finds the tests.
+"""Contract of Array classes: inherit it and define `make`, and pytest collects the tests.
 
     class TestMyArray(RotatingArrayContract):
         def make(self, shape, dtype, padding, full_size):
             return MyArray(shape, dtype, padding=padding, full_size=full_size)
 
-`ArrayContract` asks for arrays without padding alone; `RotatingArrayContract` for both.
+`ArrayContract` tests only arrays without padding; `RotatingArrayContract` tests both kinds.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from numpy.typing import DTypeLike, NDArray
 from parllel.arrays.array import Array
 from parllel.errors import ClosedError
 
-# What samplers, transforms and minibatches index by, with the corners in which numpy has rules of its own.
+# The index types of samplers, transforms and minibatches, with the corner cases of numpy's rules.
 LOCATIONS: tuple[Any, ...] = (
     ...,
     (),
     0,
-    # Row numbers that were computed come as numpy's integers.
+    # Computed row numbers are numpy integers.
     np.int64(3),
     slice(1, 3),
     slice(None, None, -1),
     slice(3, None, -2),
-    # Cut at the end, as a list would do it.
+    # Truncated at the end, like a list.
     slice(2, 99),
     (1, 2),
     (0, -1, -2),
     (..., 0),
     (slice(None), slice(None, None, -2)),
-    # One row twice, as in a minibatch drawn with replacement.
+    # A repeated row, as in a minibatch drawn with replacement.
     [2, 0, 2],
     np.array([[0, 1], [3, 3]]),
     (slice(None), [2, 0]),
@@ -45,7 +45,7 @@ LOCATIONS: tuple[Any, ...] = (
     np.array([True, False, False, True]),
     (slice(None), np.array([False, True, True])),
     np.eye(4, 3, dtype=bool),
-    # An empty minibatch, which keeps the other dimensions.
+    # An empty minibatch keeps the other dimensions.
     [],
 )
 
@@ -57,12 +57,12 @@ class ArrayContract:
 
     def make(self, shape: tuple[int, ...], dtype: DTypeLike, padding: int, full_size: int) -> Array:
         """Return a fresh array of the class under test."""
-        raise NotImplementedError(f"{type(self).__name__} must say how to make an array")
+        raise NotImplementedError(f"{type(self).__name__} must define make() to create an array")
 
     def filled(self, padding: int = 0, windows: int = 1) -> tuple[Array, NDArray[np.int64]]:
-        """Return an array and the body that was written into it, row by row."""
+        """Return an array and the body written into it row by row."""
         array = self.make(self.shape, np.int64, padding, windows * self.shape[0])
-        # From 1, since a zero could be memory that was never written.
+        # From 1, because a zero could be memory that was never written.
         body = 1 + np.arange(int(np.prod(self.shape)), dtype=np.int64).reshape(self.shape)
         for t, row in enumerate(body):
             array[t] = row
@@ -112,7 +112,7 @@ class ArrayContract:
 
     def test_numpy_view_is_not_a_copy(self) -> None:
         array, body = self.filled()
-        # Compiled loops write to what `np.asarray` returns: all of it would be lost in a copy.
+        # Compiled loops write to the result of `np.asarray`: writes to a copy would be lost.
         np.asarray(array)[1, 2, 0] = np.asarray(array[2:])[1, 0, 0] = 50
         body[1, 2, 0] = body[3, 0, 0] = 50
         np.testing.assert_array_equal(np.asarray(array), body)
@@ -120,8 +120,8 @@ class ArrayContract:
 
     def test_rows_are_not_counted_from_the_end(self) -> None:
         array, body = self.filled()
-        # With padding, row -1 is the row before the batch. Code that is used without padding too must get an
-        # error there, and not the last row.
+        # With padding, row -1 is the row before the batch. Without padding the same code must get an error,
+        # not the last row.
         for location in (-1, [-1], (-1, 0), slice(-1, None), slice(0, -1)):
             with pytest.raises(IndexError, match="row -1"):
                 array[location]
@@ -132,7 +132,7 @@ class ArrayContract:
 
     def test_iteration_ends(self) -> None:
         array, body = self.filled()
-        # Python counts up until an IndexError comes, so padding rows would follow, or no end at all.
+        # Python's default iteration counts up to an IndexError, so it would include padding, or never end.
         rows = [np.asarray(row) for row in itertools.islice(array, 10)]
         np.testing.assert_array_equal(rows, body)
         array.close()
@@ -140,7 +140,7 @@ class ArrayContract:
     def test_equality_is_by_place(self) -> None:
         array, _ = self.filled()
         other, _ = self.filled()
-        # Fields are compared to find out whether they are one memory. Equal numbers are no sign of that: new
+        # Fields are compared to find out whether they share memory. Equal numbers do not show that: new
         # buffers are all zeros.
         assert array == array[...] == array[0:4]
         assert array[[1, 2]] == array[1:3]
@@ -179,7 +179,7 @@ class ArrayContract:
         view, seen = array[1:], np.asarray(array)
         array.close()
         array.close()
-        # numpy's view is still there, and must not point to memory that has been given back: a crash.
+        # numpy's view still exists, and must not point to released memory: that would crash.
         np.testing.assert_array_equal(seen, body)
         with pytest.raises(ClosedError, match=r"after close\(\)"):
             np.asarray(view)
@@ -188,7 +188,7 @@ class ArrayContract:
 
 
 class RotatingArrayContract(ArrayContract):
-    """Tests of an Array class that has padding, on top of those of one without."""
+    """Tests of an Array class with padding, in addition to `ArrayContract`."""
 
     @pytest.mark.parametrize("padding", [1, 3, 4])
     def test_padding_is_reached_by_row_number_alone(self, padding: int) -> None:
@@ -209,8 +209,8 @@ class RotatingArrayContract(ArrayContract):
 
     @pytest.mark.parametrize("padding", [1, 3, 4])
     @pytest.mark.parametrize("windows", [1, 3])
-    # With one window the rows are copied to the beginning; with several they are the next rows of the memory.
-    # An agent with a memory, or a bootstrap value, would otherwise see the wrong row once per batch.
+    # With one window the rows are copied to the beginning; with several they are the next rows in memory.
+    # Otherwise a recurrent agent, or a bootstrap value, would see the wrong row once per batch.
     def test_what_followed_a_batch_starts_the_next(self, padding: int, windows: int) -> None:
         array = self.make(self.shape, np.int64, padding, windows * 4)
         for batch in range(2 * windows + 1):
@@ -223,7 +223,7 @@ class RotatingArrayContract(ArrayContract):
 
     def test_views_stay_where_they_were_made(self) -> None:
         array, body = self.filled(padding=1, windows=2)
-        # The last batch may still be in use, as it is by a learner beside the sampler.
+        # The last batch may still be in use by a learner that runs beside the sampler.
         views = [array[1:3], array[[3, 1]], array[1:3].next]
         array.rotate()
         for view, expected in zip(views, (body[1:3], body[[3, 1]], body[2:4]), strict=True):

@@ -1,4 +1,4 @@
-"""Agents whose answers can be computed by hand."""
+"""Agents whose outputs can be computed by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAWS = 1000  # noise is an integer below this
 
 
 class CountingAgent(Agent):
-    """Compute actions from a `fingerprint` of the observation and from noise.
+    """Agent whose actions are computed from a `fingerprint` of the observation and from noise.
 
     The value is the fingerprint; the action is `(floor(fingerprint) + noise) % n_actions`, in eval mode with
     a noise of 0. Agent info is `value` [N] float32 and `draw` [N] int32, the noise.
@@ -69,7 +69,7 @@ class CountingAgent(Agent):
         self.mode = "eval"
 
     def models(self) -> dict[str, Any]:
-        """Return {}: it learns nothing."""
+        """Return {}: there is nothing to train."""
         return {}
 
     def state(self) -> State:
@@ -77,7 +77,7 @@ class CountingAgent(Agent):
         return {"generator": self._generator.bit_generator.state}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
         self._generator.bit_generator.state = state["generator"]
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class CountingAgent(Agent):
 
 
 class RecurrentCountingAgent(CountingAgent):
-    """Remember one number per environment, and the previous action.
+    """CountingAgent that remembers one number per environment, and the previous action.
 
     With `m` remembered, 0 at first, value and action are those of CountingAgent with `m` added to the
     fingerprint, and the action with the previous action added; then `m` becomes
@@ -95,7 +95,7 @@ class RecurrentCountingAgent(CountingAgent):
 
     Args:
         n_actions, seed: see `CountingAgent`.
-        n_envs: how many environments there are.
+        n_envs: number of environments.
     """
 
     recurrent = True
@@ -127,7 +127,7 @@ class RecurrentCountingAgent(CountingAgent):
         return action, NamedTuple(value=value.astype(np.float32), draw=noise, prev_action=before)
 
     def value(self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS) -> Tree:
-        """Return the fingerprint with what is remembered added, [N] float32."""
+        """Return the fingerprint plus the remembered number, [N] float32."""
         memory = self.remembered[self.mode == "eval"]
         return (fingerprint(observation) + memory[env_indices]).astype(np.float32)
 
@@ -138,7 +138,7 @@ class RecurrentCountingAgent(CountingAgent):
         return {**super().state(), **{name: array.copy() for name, array in memory.items()}}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
         super().load_state(state)
         self.remembered[False][:] = state["remembered"]
         self.previous[False][:] = state["previous"]
@@ -148,7 +148,7 @@ class RecurrentCountingAgent(CountingAgent):
         return self.remembered[self.mode == "eval"][env_indices].astype(np.float32)
 
     def reset(self) -> None:
-        """Clear the memory of the current mode."""
+        """Clear the memory of all environments in the current mode."""
         self.reset_one(ALL_ENVS)
 
     def reset_one(self, env_indices: EnvIndices) -> None:

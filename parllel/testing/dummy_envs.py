@@ -1,4 +1,4 @@
-"""A deterministic environment whose numbers tell which step they come from."""
+"""A deterministic environment whose numbers identify the step that they come from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = 2**20  # below the 24 bits that float32 holds exactly
 
 
 class CountingEnv(gym.Env[Any, Any]):
-    """Count steps and episodes, and return the counts in each observation.
+    """Environment that counts steps and episodes, and returns the counts in each observation.
 
     Args:
         lengths: steps of an episode; a sequence is repeated, one entry per episode.
@@ -28,7 +28,7 @@ class CountingEnv(gym.Env[Any, Any]):
         end: how episodes end: "terminated", "truncated", "both" at once, or "alternate".
         layout: form of an observation, one of `LAYOUTS`; see `observation_of`.
         action_space: any space; default Discrete(4).
-        reuse: return one and the same array each time, with new numbers in it.
+        reuse: return the same array each time, with new numbers.
 
     The reward is `step + action_number(action) / 8`, so it shows which action arrived. Info holds "step",
     "episode", "half" [1] float32 and "note", a string. Actions are kept in `actions`.
@@ -125,7 +125,7 @@ class CountingEnv(gym.Env[Any, Any]):
         return {name: getattr(self, name) for name in _STATE}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
         for name in _STATE:
             setattr(self, name, state[name])
 

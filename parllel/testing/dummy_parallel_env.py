@@ -1,4 +1,4 @@
-"""An environment with several agents whose numbers tell which step and agent they come from."""
+"""A multi-agent environment whose numbers identify the step and agent that they come from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INF = np.inf
 
 
 class CountingParallelEnv:
-    """A parallel environment, as PettingZoo has them, that counts the steps of each episode.
+    """PettingZoo-style parallel environment that counts the steps of each episode.
 
     Agent number i observes `[100 i + step, step / 2, ...]`, i + 2 numbers in float32. Its reward is
     `10 i + step + action_number(action) / 8`. Those with even i choose one of 3, the others act in
@@ -27,7 +27,7 @@ class CountingParallelEnv:
         ends: "terminated" or "truncated", by name; terminated if not named.
 
     Raises:
-        RuntimeError: when stepped with actions of others than those who are there.
+        RuntimeError: when stepped with actions of other agents than the present ones.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CountingParallelEnv:
 
 
 def counting_observation(i: int, step: int) -> NDArray[np.float32]:
-    """Return what agent number `i` of a `CountingParallelEnv` observes after `step` steps."""
+    """Return the observation of agent number `i` of a `CountingParallelEnv` after `step` steps."""
     numbers = np.full(i + 2, step / 2, np.float32)
     numbers[0] = 100 * i + step
     return numbers

@@ -1,4 +1,4 @@
-"""Policies for tests: they remember, draw, and can be beaten."""
+"""Policies for tests, with memory, randomness and a known weakness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parllel.types import State, Tree
 
 
 class FrequencyPolicy(Policy):
-    """Play rock, paper, scissors against the move that the other has made most often in the episode.
+    """Rock, paper, scissors against the opponent's most frequent move of the episode.
 
     At first, and in some rounds, it draws its move. It is beaten by whatever beats its last move.
 
@@ -82,7 +82,7 @@ class FrequencyPolicy(Policy):
         }
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
         self.reset()
         for number, counts in state["counts"].items():
             self._counts[int(number)] = np.array(counts)

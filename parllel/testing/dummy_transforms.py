@@ -35,7 +35,7 @@ class RecordingStepTransform(StepTransform):
     within a batch, and two of these with different scales and shifts show their order.
 
     Args:
-        name: how it calls itself in `calls`.
+        name: of the transform in `calls`.
         source, target: fields read and written, trees with the same leaves; the target is float32.
         scale, shift, drift: the numbers above.
         calls: list to note calls in: `(name, "step", t)`, `(name, "final", N)`, `(name, "end")`.
@@ -96,7 +96,7 @@ class RecordingStepTransform(StepTransform):
         return {"batches": self.affine.batches}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
         self.affine.batches = state["batches"]
 
 
@@ -104,7 +104,7 @@ class RecordingBatchTransform(BatchTransform):
     """Write `source * scale + shift` of a field [T, B] into another, and record each call.
 
     Args:
-        name: how it calls itself in `calls`: `(name, "batch")`.
+        name: of the transform in `calls`: `(name, "batch")`.
         source, target: paths of the fields.
         scale, shift: the numbers above.
         calls: list to note calls in.

@@ -1,4 +1,4 @@
-"""Environments that fail in the ways that real environments do."""
+"""Environments that fail in the ways of real environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process holds at one moment: processes, threads, file descriptors, segments of /dev/shm.
+"""Snapshot of this process's resources: child processes, threads, file descriptors, /dev/shm segments.
 
     kernel         writes /proc/<pid>/{stat,maps,fd}, anew at each read; /dev/shm
     this process   reads them; what is found may be gone a moment later
@@ -34,12 +34,12 @@ KEPT_TARGETS = ("/dev/urandom", "/dev/random", "/dev/nvidia")
 
 
 class LeakError(AssertionError):
-    """Something was left behind; the message lists it."""
+    """Resources were leaked; the message lists them."""
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """What this process holds at one moment.
+    """Snapshot of this process's resources.
 
     Attributes:
         processes: running descendants.
@@ -55,15 +55,15 @@ class Holdings:
 
     @classmethod
     def now(cls) -> Holdings:
-        """Return what this process holds now."""
+        """Return a snapshot."""
         return cls(working_processes(), _threads(), _descriptors(), _segments())
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Whether the snapshot is not empty."""
         return any(vars(self).values())
 
     def without(self, other: Holdings) -> Holdings:
-        """Return what of this is not in `other`."""
+        """Return the difference to `other`."""
         # By identity, which includes the time of its start: ids are used again.
         known = {entry.identity for entry in other.processes}
         return Holdings(
@@ -83,7 +83,7 @@ class Holdings:
         return Holdings(self.processes, self.threads, self.descriptors, frozenset(kept))
 
     def describe(self) -> str:
-        """Return a line for each thing, indented."""
+        """Return an indented line per resource."""
         lines = [
             f"process {entry.pid} (state {entry.state}): {command_of(entry.pid)}"
             for entry in sorted(self.processes)
@@ -96,7 +96,7 @@ class Holdings:
         return "\n".join(f"  {line}" for line in lines)
 
     def remove(self) -> None:
-        """Kill processes and remove segments; a descriptor stays, as its number may be in use again."""
+        """Kill processes and remove segments. Descriptors stay, because their numbers may be in use again."""
         for entry in self.processes:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(entry.pid, signal.SIGKILL)
@@ -110,7 +110,7 @@ class Holdings:
 
 
 def settle(left: Callable[[], Holdings], grace_s: float) -> Holdings:
-    """Return what `left` still returns after `grace_s`; at once when that is nothing."""
+    """Poll `left` until it is empty or `grace_s` has passed, and return its last result."""
     found = left()
     if not found:
         return found

@@ -9,7 +9,7 @@ As a pytest fixture for every test of a suite:
         with LeakGuard():
             yield
 
-What lives for longer than a test is declared as a `Service`.
+Declare anything that outlives a test as a `Service`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from parllel.testing.subreaper import begin_adopting, end_adopting
 
 
 class LeakGuard:
-    """Compare what this process holds before and after; allow `grace_s` for things to go.
+    """Context that compares this process's resources before and after, allowing `grace_s` for cleanup.
 
     The processes of multiprocessing itself (resource tracker, fork servers) and their descriptors may
     stay, and so may the pipe that tells children that their parent lives, and what belongs to a

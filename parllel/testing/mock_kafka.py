@@ -1,4 +1,4 @@
-"""A small Kafka broker for tests and first steps: librdkafka's mock cluster, as a program of its own.
+"""A small Kafka broker for tests and first steps: librdkafka's mock cluster as a separate program.
 
     python -m parllel.testing.mock_kafka
 
@@ -87,12 +87,12 @@ class MockCluster:
 
     @property
     def address(self) -> str:
-        """Where it listens, as HOST:PORT."""
+        """The broker's address, HOST:PORT."""
         bootstraps = self._function("mock_cluster_bootstraps", ctypes.c_char_p)
         return str(bootstraps(self._cluster).decode())
 
     def obey(self, command: str) -> None:
-        """Carry out a line of the grammar above.
+        """Execute a command line (see the module docstring).
 
         Raises:
             ValueError: if there is no such command, or its arguments are wrong.

@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster in a process of its own, which tests start, disturb and end."""
+"""librdkafka's mock cluster in a separate process, which tests start, disturb and end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MockKafkaBroker(Closeable):
             raise
 
     def command(self, line: str) -> None:
-        """Have it carry out a command of `mock_kafka`.
+        """Send a command of `mock_kafka` and wait for its reply.
 
         Raises:
             ValueError: if it refuses, with what it says.
@@ -50,5 +50,5 @@ class MockKafkaBroker(Closeable):
             raise ValueError(f"mock Kafka broker: {line}: {answer}")
 
     def close(self) -> None:
-        """End it; may be called twice."""
+        """End the broker. Idempotent."""
         self.program.end(0.0)

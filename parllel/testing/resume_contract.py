@@ -1,12 +1,12 @@
-"""The contract of resuming, for all algorithms and samplers: a resumed run equals an uninterrupted one.
+"""Contract of resuming, for all algorithms and samplers: a resumed run equals an uninterrupted one.
 
     class TestMyAlgorithm(ResumeContract):
         def make_runner(self, stack, folder, callbacks):
             ...
             return OnPolicyRunner(..., folder=folder, callbacks=callbacks, checkpoint_interval_s=0.0)
 
-Make everything anew in it, from the same seed, and put what must be closed on the stack. Keep it small: three
-or four rows of two batches each, evaluations included.
+`make_runner` must create everything from the same seed and put anything to close on the stack. Keep runs
+small: three or four rows of two batches each, including evaluations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from parllel.runs.run_result import RunResult
 
 
 class ResumeContract:
-    """Compare all logged values except times, and everything that a checkpoint holds.
+    """Tests that compare all logged values except times, and the full content of checkpoints.
 
     Attributes:
         interruptions: how runs are interrupted, and at which batch. A signal lets the batch finish and leaves
@@ -41,8 +41,10 @@ class ResumeContract:
     interruptions: Sequence[tuple[str, int]] = (("SIGINT", 1), ("exception", 4))
 
     def make_runner(self, stack: ExitStack, folder: RunFolder, callbacks: list[Callback]) -> Runner:
-        """Return a runner with the logger and the callbacks that it is given; see the module."""
-        raise NotImplementedError(f"{type(self).__name__} must say how to make a runner")
+        """Return a runner that writes to `folder` and uses `callbacks`. See the module docstring."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define make_runner() to create a runner"
+        )
 
     def make_logger(self, folder: RunFolder) -> Logger:
         """Return a logger for `make_runner` to use."""
@@ -87,7 +89,7 @@ class ResumeContract:
 
 
 class InterruptedRunError(Exception):
-    """Ends a run in the middle of an iteration."""
+    """Raised to end a run in the middle of an iteration."""
 
 
 class Interruption(Callback):

@@ -1,4 +1,4 @@
-"""A game of two agents, in which a player that can be foreseen loses."""
+"""A two-player game in which a predictable player loses."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PLAYERS = ("red", "blue")
 
 
 class RockPaperScissorsEnv:
-    """Play a number of rounds of rock, paper, scissors: a parallel environment as PettingZoo has them.
+    """PettingZoo-style parallel environment of several rounds of rock, paper, scissors.
 
     Both move at once. Each observes the moves of the round before, its own and then the other's, each as
     three numbers of which one is 1; zeros before the first round. The reward of a round is 1 for the player
     that wins it and -1 for the other, 0 for equal moves. The last round terminates both.
 
     Args:
-        rounds: the fewest and the most of an episode, which are drawn.
+        rounds: range (lowest, highest) of the number of rounds, drawn per episode.
     """
 
     def __init__(self, rounds: tuple[int, int] = (10, 20)) -> None:
@@ -84,15 +84,15 @@ class RockPaperScissorsEnv:
         }
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
         self._left, self.agents = state["left"], list(state["agents"])
         self._generator.bit_generator.state = thaw(state["generator"])
 
     def render(self) -> None:
-        """Show nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""
 
 
 def _seen(own: int, others: int) -> NDArray[np.float32]:

@@ -1,11 +1,11 @@
-"""What every sampler has to do: inherit, say how to make one, and pytest finds the tests.
+"""Contract of samplers: inherit it and define `make_sampler`, and pytest collects the tests.
 
     class TestMySampler(SamplerContract):
         def make_sampler(self, setup):
             return make_sampler(MySampler, setup)
 
-`make_sampler` hands over the arguments that BasicSampler takes. Environments are to be reset within the step
-that ends their episode. What must come of it is worked out by `simulate`, which knows no sampler.
+`make_sampler` passes the arguments that BasicSampler takes. Environments must be reset within the step that
+ends their episode. `simulate` computes the expected batches, without using any sampler.
 """
 
 from __future__ import annotations
@@ -51,21 +51,23 @@ class SamplerContract:
     """Tests of a sampler; override `adapt` to choose cages and storage.
 
     Attributes:
-        fewest: how many environments the sampler needs at least.
+        fewest: lowest number of environments that the sampler supports.
     """
 
     fewest = 1
 
     def make_sampler(self, setup: SamplerSetup) -> Any:
         """Return a fresh sampler of the class under test, built from `setup`."""
-        raise NotImplementedError(f"{type(self).__name__} must say how to make a sampler")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define make_sampler() to create a sampler"
+        )
 
     def adapt(self, setup: SamplerSetup) -> SamplerSetup:
         """Return the setup with other cages or another storage."""
         return setup
 
     def simulate(self, setup: SamplerSetup, n_batches: int) -> list[SimulatedBatch]:
-        """Return what must come of the setup."""
+        """Return the expected batches of the setup."""
         return simulate(setup, n_batches)
 
     @contextmanager

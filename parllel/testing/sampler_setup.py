@@ -1,4 +1,4 @@
-"""Everything that a sampler under test is built from, said in one picklable place."""
+"""The parts of a sampler under test, as one picklable description."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DISCOUNT = 0.5
 
 
 class DiscountedTrajInfo(TrajInfo):
-    """With a discount of `DISCOUNT`."""
+    """TrajInfo with a discount of `DISCOUNT`."""
 
     def __init__(self) -> None:
         super().__init__(DISCOUNT)
@@ -39,7 +39,7 @@ class DiscountedTrajInfo(TrajInfo):
 
 @dataclass
 class SamplerParts:
-    """What a constructor of a sampler takes."""
+    """Constructor arguments of a sampler."""
 
     batch_spec: BatchSpec
     cages: list[CageInterface]
@@ -60,7 +60,7 @@ class SamplerParts:
 
 @dataclass(frozen=True)
 class MakeCages:
-    """Make cages of several environments each: a `make_cages` for `SamplerSetup`.
+    """Factory of cages with several environments each, as `make_cages` of `SamplerSetup`.
 
     Attributes:
         make: a class of cages, or a function; called with a list of factories, `seeds`, `traj_info`, `index`,
@@ -97,7 +97,7 @@ class MakeCages:
 
 @dataclass(frozen=True)
 class SamplerSetup:
-    """Say what to sample; `build` makes the parts, `simulate` works out what must come of them.
+    """Description of a sampling setup: `build` creates its parts, `simulate` computes the expected batches.
 
     Attributes:
         T: rows of a batch.

@@ -1,4 +1,4 @@
-"""Declare to the leak guard what lives for longer than a test: a server, a broker, a cluster, a browser.
+"""Declaration of resources that outlive a test, for the leak guard: a server, a broker, a cluster.
 
     a fixture      enters a Service and starts it; `adopt` records its processes; on leaving, everything that
                    the service ever had is looked over
@@ -33,7 +33,7 @@ _live: list[Service] = []
 
 
 class Service:
-    """Something that lives while tests come and go, with what it has in this process and in others.
+    """Something that outlives single tests, with its resources in this process and in others.
 
     Enter it before the service is started, and leave it after the service has been stopped::
 
@@ -107,7 +107,7 @@ class Service:
         return self
 
     def adopt(self, *pids: int) -> None:
-        """Take processes, and all that descend from them, as the service's own.
+        """Assign processes and all their descendants to the service.
 
         Raises:
             ProcessLookupError: if there is none with such an id.
@@ -122,7 +122,7 @@ class Service:
         self.claim(Holdings.now())
 
     def adopt_new(self) -> None:
-        """Take everything as the service's own that has appeared since it was entered.
+        """Assign everything that has appeared since the service was entered to it.
 
         For libraries that start processes and threads without naming them. Other services keep theirs.
         """
@@ -136,7 +136,7 @@ class Service:
         self.claim(now)
 
     def claim(self, now: Holdings) -> Holdings:
-        """Return what of `now` is the service's."""
+        """Return the part of `now` that belongs to the service."""
         new = now.without(self._before)
         processes = self._processes_of(now)
         segments = {name for name in new.segments if _match(name, self._segment_patterns)}
@@ -227,7 +227,7 @@ class Service:
 
 
 def claimed_by_services(now: Holdings) -> Holdings:
-    """Return what of `now` belongs to services that live."""
+    """Return the part of `now` that belongs to live services."""
     return _claimed(now, except_for=None)
 
 

@@ -1,6 +1,6 @@
-"""Compute what a sampler must return, by a plain loop over Gymnasium environments.
+"""Reference batches of samplers with automatic resets, from a plain loop over Gymnasium environments.
 
-Nothing of cages, handlers, agents, transforms or buffers takes part: their rules are written out anew.
+It uses no cages, handlers, agents, transforms or buffers: their rules are implemented independently.
 """
 
 from __future__ import annotations

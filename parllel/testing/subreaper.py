@@ -1,4 +1,4 @@
-"""Let this process adopt its orphaned descendants, as long as anything asks for it (Linux)."""
+"""Adoption of orphaned descendants by this process (Linux's child subreaper), counted by requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _before = False
 
 
 def begin_adopting() -> None:
-    """Adopt orphans until `end_adopting` is called as often as this."""
+    """Adopt orphans until `end_adopting` has been called equally often."""
     # Counted, as guards and services end in any order, and none may end what another still needs.
     global _askers, _before
     if _askers == 0:

@@ -1,11 +1,11 @@
-"""Test suites for transforms: inherit one, define `make_transform`, and pytest finds the tests.
+"""Contracts of transforms: inherit one and define `make_transform`, and pytest collects the tests.
 
     class TestSignedRoots(StepTransformContract):
         def make_transform(self):
             return SignedRoots()
 
-Samples hold random numbers everywhere. Of a transform that reads fields of other transforms, `make_samples`
-says what these fields are::
+Samples are filled with random numbers. For a transform that reads fields of other transforms, override
+`make_samples` to add these fields::
 
     class TestWhiten(BatchTransformContract):
         def make_transform(self):
@@ -34,7 +34,7 @@ __all__ = ["BatchTransformContract", "StepTransformContract"]
 
 
 class BatchTransformContract(TransformRules):
-    """Tests of a transform that works on finished batches."""
+    """Tests of a transform of whole batches."""
 
     def run(self, transform: BatchTransform, samples: Samples) -> None:
         """Transform the batch."""
@@ -42,7 +42,7 @@ class BatchTransformContract(TransformRules):
 
 
 class StepTransformContract(TransformRules):
-    """Tests of a transform that works on rows while a batch is sampled."""
+    """Tests of a transform of rows during sampling."""
 
     def run(self, transform: StepTransform, samples: Samples) -> None:
         """Transform all sampled cells and the row after them, then end the batch."""

@@ -1,4 +1,4 @@
-"""The tests that all kinds of transforms share."""
+"""Tests shared by all kinds of transforms."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class TransformRules:
 
     Attributes:
         batch_spec: T and B of the samples.
-        observation: example of one cell of `env.observation`; give one that the transform is for.
+        observation: example of one cell of `env.observation`, suitable for the transform.
         in_place: paths that it writes without declaring them, as another transform declares them.
-        also_reads: paths that it reads where they are, besides its `reads`.
-        tolerance: by how much, relative and absolute, numbers may differ that should be the same.
+        also_reads: paths that it reads if they exist, besides its `reads`.
+        tolerance: relative and absolute tolerance of comparisons.
     """
 
     batch_spec = BatchSpec(5, 4)
@@ -43,8 +43,10 @@ class TransformRules:
     tolerance = 1e-5
 
     def make_transform(self) -> Any:
-        """Return a new transform, equal each time."""
-        raise NotImplementedError(f"{type(self).__name__} must say how to make a transform")
+        """Return a new transform, identical for each call."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define make_transform() to create a transform"
+        )
 
     def make_samples(self, valid: bool) -> Samples:
         """Return samples without the fields of the transform; `valid`: with `env.valid`."""

@@ -1,4 +1,4 @@
-"""Samples for tests of transforms, filled with numbers that sampling could have written."""
+"""Samples for tests of transforms, with plausible random numbers."""
 
 from __future__ import annotations
 

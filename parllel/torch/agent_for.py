@@ -1,4 +1,4 @@
-"""Agents with the models that are usual for the spaces of an environment."""
+"""Agents with common default models, chosen by the spaces of an environment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from parllel.torch.models.pg_model import PgModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
-# Without padding 36 pixels become 8, 3 and 1 after kernels of 8, 4 and 3 with strides of 4, 2 and 1.
+# Without padding, 36 pixels become 8, 3 and 1 after kernels of 8, 4 and 3 with strides of 4, 2 and 1.
 _SIDES_OF_2015 = 36  # pixels that the kernels of 2015 need
 _LEAST_SIDES = 5
 
@@ -51,33 +51,32 @@ def agent_for(
     compute_dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
 ) -> PgAgent:
-    """Return an agent for policy gradients whose model and distribution fit the spaces.
+    """Return a policy-gradient agent with a model and distribution that fit the spaces.
 
-    Discrete, MultiDiscrete and MultiBinary actions are drawn from a softmax for each choice, those of a Box
-    from a normal distribution.
+    Discrete, MultiDiscrete and MultiBinary actions are drawn from one softmax per choice, Box actions from a
+    normal distribution.
 
-    Observations of a Box go into two separate networks, for policy and value. If they are images, a Box of
-    uint8 with 2 to 4 dimensions, policy and value share a `CnnEncoder`. Observations of a Discrete or
-    MultiDiscrete space are one-hot encoded. The parts of a Dict or Tuple are encoded separately, and their
-    features concatenated.
+    Box observations go into two separate networks, for policy and value. For images (a uint8 Box with 2 to 4
+    dimensions) policy and value share a `CnnEncoder`. Discrete and MultiDiscrete observations are one-hot
+    encoded. The parts of a Dict or Tuple are encoded separately and their features concatenated.
 
     Args:
         spaces: of the environments: `cages[0].spaces`.
         seeds: source of the seeds named "model" and "agent".
-        hidden_sizes: units of the hidden layers of policy and value; default (64, 64), or none after the
-            convolutions of an image.
+        hidden_sizes: units of the hidden layers of policy and value. Default: (64, 64), or no hidden layers
+            after convolutions.
         initial_log_std: of a normal distribution; 0 is a standard deviation of 1.
-        policy_gain: scale of the initial weights of the policy's last layer; with 0 the untrained policy is
-            the same in all states, so that an evaluation before training does not depend on lucky weights.
-        convolutions: for images; default `CONVOLUTIONS_2015` from 36 x 36 pixels on, else
+        policy_gain: scale of the initial weights of the policy's last layer. With 0, the untrained policy is
+            the same in all states, so an evaluation before training does not depend on lucky weights.
+        convolutions: for images. Default: `CONVOLUTIONS_2015` for at least 36 x 36 pixels, else
             `CONVOLUTIONS_SMALL`.
         compute_dtype: of the convolutions, see `CnnEncoder`.
         device: where the model computes.
 
     Raises:
-        TypeError: for arguments of another type, and spaces that have no usual model; says what to do. The
-            actions of several agents, a Dict space, are for `agents_for`.
-        ValueError: for images that the convolutions do not fit, and a device that PyTorch cannot use here.
+        TypeError: for arguments of another type, and spaces without a default model; the message says what
+            to do. Use `agents_for` for the Dict action space of several agents.
+        ValueError: for images that do not fit the convolutions, and a device that PyTorch cannot use here.
     """
     _check_arguments(spaces, seeds, hidden_sizes)
     device = usable_device(device, "agent_for")
@@ -104,24 +103,24 @@ def agents_for(
     device: torch.device | str = "cpu",
     **model: Any,
 ) -> IndependentAgents | EnsembleAgent:
-    """Return an agent for each key of a Dict action space, as one agent to handlers and samplers.
+    """Return one agent per key of a Dict action space, combined into a single Agent.
 
     Args:
         spaces: of the environments: Dict spaces by agent, see `parllel.envs.ParallelEnvAdapter`.
         seeds: source of the seeds of models and agents, by name.
-        sharing: "independent" gives each agent a model of its own; "shared" gives all of them one, which also
-            gets the number of the agent.
+        sharing: "independent" gives each agent its own model; "shared" uses one model for all, which also
+            receives the agent's index.
         device: where the models compute.
         model: arguments of `agent_for`.
 
     Raises:
-        TypeError, ValueError: as `agent_for` does, and for agents that should share a model but have
-            different spaces, or observations that are not vectors.
+        TypeError, ValueError: as `agent_for`, and for agents with a shared model that have different spaces
+            or observations that are not vectors.
     """
     if not isinstance(spaces.action, Dict) or not isinstance(spaces.observation, Dict):
         raise TypeError(
-            f"agents_for: expected Dict spaces by agent, got {spaces.observation} and {spaces.action}; "
-            "agent_for takes the spaces of one"
+            f"agents_for: expected Dict spaces by agent, got {spaces.observation} and {spaces.action}. "
+            "Use agent_for for a single agent"
         )
     device = usable_device(device, "agents_for")
     names = tuple(spaces.action)
@@ -131,12 +130,12 @@ def agents_for(
         if any(spaces.action[name] != spaces.action[names[0]] for name in names):
             raise ValueError(f"agents_for: shared: expected equal actions, got {spaces.action}")
         one = _model(seen, distributions[names[0]], seeds.integer("model"), **model)
-        # The model has one input for each agent besides the observation; see `_space_with_id`.
+        # Besides the observation, the model has one input per agent; see `_space_with_id`.
         together = SharedModel(one, names, one_hot=True)
         return EnsembleAgent(together, distributions, seed=seeds.integer("agent"), device=device)
     agents = {}
     for name in names:
-        # Seeds by name, so that the weights of an agent do not change when others join.
+        # Seeds by name, so that an agent's weights do not change when other agents are added.
         own, seed = spaces.observation[name], seeds.integer(f"model of {name}")
         agents[name] = PgAgent(
             _model(own, distributions[name], seed, **model),
@@ -148,17 +147,17 @@ def agents_for(
 
 
 def distribution_for(space: gym.Space[Any]) -> Distribution:
-    """Return the distribution of actions of a space.
+    """Return the default action distribution of a space.
 
     Raises:
-        TypeError: for a space without a usual one.
+        TypeError: for a space without a default.
     """
     if isinstance(space, Discrete):
         return Categorical(int(space.n), start=int(space.start))
     if isinstance(space, MultiDiscreteSpace) and space.nvec.ndim == 1:
         return MultiDiscrete(space.nvec.tolist(), start=space.start.tolist())
     if isinstance(space, MultiBinary) and len(space.shape) == 1:
-        # A softmax over two logits is the sigmoid of their difference: a Bernoulli distribution for each bit.
+        # A softmax over two logits is the sigmoid of their difference: a Bernoulli distribution per bit.
         return MultiDiscrete([2] * space.shape[0])
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         return Gaussian(space.shape)
@@ -177,7 +176,7 @@ def encoder_for(
     compute_dtype: torch.dtype | None = None,
     generator: torch.Generator,
 ) -> nn.Module:
-    """Return a module that maps observations of a space to features, for models of your own; see `agent_for`.
+    """Return a module that maps observations of a space to features, for custom models. See `agent_for`.
 
     Raises:
         TypeError: for a space whose elements have no fixed size.
@@ -198,7 +197,7 @@ def encoder_for(
         sides = _image_sides(space)
         if not sides:
             return FlatEncoder(space.shape)
-        # The smaller side decides, as kernels are square.
+        # The smaller side decides, because kernels are square.
         usual = CONVOLUTIONS_2015 if min(sides) >= _SIDES_OF_2015 else CONVOLUTIONS_SMALL
         return CnnEncoder(
             space.shape,
@@ -238,12 +237,12 @@ def _model(
     **images: Any,
 ) -> nn.Module:
     """Return a model for observations of `space` and parameters of `distribution`."""
-    # (64, 64) is the network of Schulman et al. 2017 (section 6.1), which policy and value do not share. The
-    # last layer of the convolutions is wide enough for both heads to be linear, as in Mnih et al. 2015.
+    # (64, 64) as in Schulman et al. 2017 (section 6.1), not shared by policy and value. The last layer of the
+    # convolutions is wide enough for linear heads, as in Mnih et al. 2015.
     image = bool(_image_sides(space))
     sizes = (() if image else (64, 64)) if hidden_sizes is None else tuple(hidden_sizes)
     generator = torch.Generator().manual_seed(seed)
-    # A vector needs no encoder: MlpModel flattens and casts what it is given.
+    # A vector needs no encoder: MlpModel flattens and casts its input.
     vector = isinstance(space, Box) and not image
     trunk = (space.shape or ()) if vector else encoder_for(space, **images, generator=generator)
     head: Head
@@ -263,13 +262,13 @@ def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
         return ()
     image = space.shape[1:] if len(space.shape) == 4 else space.shape
     if len(image) == 3:
-        # The shorter outer dimension holds the channels, as in CnnEncoder.
+        # The shorter outer dimension is the channels, as in CnnEncoder.
         image = image[:2] if image[2] < image[0] else image[1:]
     return image if min(image) >= _LEAST_SIDES else ()
 
 
 def _space_with_id(observations: Sequence[gym.Space[Any]]) -> Box:
-    """Return the space of an observation together with the one-hot number of its agent."""
+    """Return the space of an observation with its agent's one-hot index appended."""
     first = observations[0]
     if any(space.shape != first.shape for space in observations):
         raise ValueError(f"agents_for: shared: expected equal observations, got {observations}")
@@ -278,6 +277,6 @@ def _space_with_id(observations: Sequence[gym.Space[Any]]) -> Box:
             f"agents_for: shared: expected observations that are vectors, got {first}; give an "
             "EnsembleAgent a SharedModel of your own"
         )
-    # Bounds do not matter: only the shape of this space is used, for the size of the model's input.
+    # Bounds do not matter: only the shape is used, for the input size of the model.
     size = int(np.prod(first.shape)) + len(observations)
     return Box(-np.inf, np.inf, (size,))

@@ -1,4 +1,4 @@
-"""Evaluate batches of older policies with the weights of the learner."""
+"""Evaluation of off-policy batches with the learner's current weights."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ Results: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class EvaluatePolicy(BatchTransform):
-    """Write what an agent's present weights say of a batch that was sampled with others.
+    """Evaluate a batch that was sampled with older weights, using the agent's current ones.
 
-    Writes, [T, B] float32, `agent.learner_log_prob` of the actions that were taken; `agent.learner_value`,
-    whose padding row T holds the values after the batch; and, where episodes were truncated,
-    `agent.learner_final_value` of the observations there. `EstimateVtrace` and `ImportanceWeights` read them.
-    Modules such as dropout are off, as they are outside of updates.
+    Writes fields [T, B] float32: `agent.learner_log_prob` of the actions taken; `agent.learner_value`,
+    whose padding row T holds the values after the batch; and `agent.learner_final_value` of the final
+    observations of truncated episodes. `EstimateVtrace` and `ImportanceWeights` read them. Modules such as
+    dropout are off.
 
-    It is for the learner's side, in a `TransformingAlgorithm`. Reads `agent.observation`, `agent.action`,
-    `agent.final_observation`, for which the sampler needs `FinalObservations`, and with a memory what
-    RecurrentPPO reads: states are computed anew from `agent.initial_rnn_state`.
+    Use it on the learner's side, in a `TransformingAlgorithm`. Reads `agent.observation`, `agent.action`,
+    `agent.final_observation` (the sampler needs `FinalObservations`), and for recurrent agents the fields
+    that RecurrentPPO reads: states are recomputed from `agent.initial_rnn_state`.
 
     Args:
-        agent: that is trained.
+        agent: the trained agent.
 
     Raises:
-        TypeError: for several agents, or one without `evaluate`.
+        TypeError: for several agents, or an agent without `evaluate`.
     """
 
     def __init__(self, agent: PgAgent) -> None:
         if not isinstance(agent, PgAgent) or hasattr(agent, "learning_groups"):
             raise TypeError(
-                f"EvaluatePolicy: agent: expected one PgAgent, got {type(agent).__name__}; several agents "
-                "learn from older batches uncorrected: limit their age, by ReplayBuffer(max_staleness=...)"
+                f"EvaluatePolicy: agent: expected one PgAgent, got {type(agent).__name__}. Several agents "
+                "learn from older batches uncorrected: limit their age by ReplayBuffer(max_staleness=...)"
             )
         self.agent = agent
         recurrent = ["agent.initial_rnn_state"] if agent.recurrent else []
@@ -57,7 +57,7 @@ class EvaluatePolicy(BatchTransform):
 
     @property
     def learner(self) -> PgAgent:
-        """The argument `agent`, which a TransformingAlgorithm compares with what is trained."""
+        """The argument `agent`. TransformingAlgorithm compares it with the trained agent."""
         return self.agent
 
     def agent_inputs(
@@ -65,12 +65,12 @@ class EvaluatePolicy(BatchTransform):
     ) -> dict[str, Tree]:
         """Return the keyword arguments of the agent besides the action, as `Handler.agent_inputs` does.
 
-        Override to hand over more, for example `{..., "agent_id": self.ids[columns]}`.
+        Override to pass further inputs, for example `{..., "agent_id": self.ids[columns]}`.
 
         Args:
-            observation: leaves [N, ...]; with a memory [T + 1, B, ...].
-            rows, columns: of each of these, [N] or [T + 1, B]. A final observation has those of the last
-                step, except with a memory, where it is in the row after that.
+            observation: leaves [N, ...]; for recurrent agents [T + 1, B, ...].
+            rows, columns: of each observation, [N] or [T + 1, B]. A final observation has the row of the last
+                step; for recurrent agents, the row after it.
         """
         return {"observation": observation}
 
@@ -80,7 +80,7 @@ class EvaluatePolicy(BatchTransform):
         return {LOG_PROB: Field(value), VALUE: Field(value, padding=1), FINAL_VALUE: Field(value)}
 
     def transform_batch(self, samples: Samples) -> None:
-        """Evaluate the whole batch, the observations after it, and those at which episodes were cut."""
+        """Evaluate the batch, the observations after it, and the final observations of truncated episodes."""
         T, B = samples.env.done.shape[:2]
         cut = np.nonzero(body_of(samples, "env.truncated"))
         evaluate = self._evaluate_sequences if self.agent.recurrent else self._evaluate_steps
@@ -95,7 +95,7 @@ class EvaluatePolicy(BatchTransform):
         body_of(samples, FINAL_VALUE)[cut] = final_value
 
     def _evaluate_steps(self, samples: Samples, T: int, B: int, cut: Places) -> Results:
-        """Return log probabilities [T, B], values [T + 1, B], and those of the N cuts."""
+        """Return log probabilities [T, B], values [T + 1, B], and values at the N truncations."""
         agent, device = self.agent, self.agent.device
         rows, columns = (leaf.ravel() for leaf in np.indices((T, B)))
         observation = flat_tensors(samples, "agent.observation", device)
@@ -111,9 +111,10 @@ class EvaluatePolicy(BatchTransform):
         return log_prob.reshape(T, B), values, final_value
 
     def _evaluate_sequences(self, samples: Samples, T: int, B: int, cut: Places) -> Results:
-        """Do the same with a memory, which starts from the initial state and passes all rows."""
+        """As `_evaluate_steps` for a recurrent agent, from the initial state through all rows."""
         rows, columns = cut
-        # An environment waits after its episode, so the row after the last step is free for what followed.
+        # An environment waits after its episode, so the row after its last step can hold the final
+        # observation.
         after_cut = (torch.from_numpy(rows + 1), torch.from_numpy(columns))
         observation = buffer_map(
             lambda leaf, final: leaf.index_put(after_cut, final.to(leaf.dtype)),
@@ -125,15 +126,16 @@ class EvaluatePolicy(BatchTransform):
         inputs["initial_rnn_state"] = buffer_map(lambda leaf: leaf[0], state)
         action = action_tensors(samples, self.agent.device)
         if getattr(self.agent, "uses_prev_action", False):
-            # Anew, as that of the row after a last step is not stored. A column is a piece of one episode.
+            # Recomputed, because it is not stored for the row after a last step. A column is part of one
+            # episode.
             before = tensors(samples, "agent.agent_info.prev_action", self.agent.device)[:1]
             inputs["prev_action"] = torch.cat((before, action.to(before.dtype)))
-        # In row T no action was taken. Any will do, since only the value is used there.
+        # Row T has no action. Any will do, because only the value is used there.
         log_prob, _, value = self.agent.evaluate(action=torch.cat((action, action[-1:])), **inputs)
         return log_prob[:T], value, value[after_cut]
 
     def _rows(self, samples: Samples) -> Tree:
-        """Return observations [T + 1, B, ...]; on the CPU these are views of the samples."""
+        """Return observations [T + 1, B, ...], views of the samples on the CPU."""
         return buffer_map(
             lambda leaf: torch.from_numpy(np.asarray(leaf[: len(leaf) + 1])).to(self.agent.device),
             samples.agent.observation,

@@ -1,4 +1,4 @@
-"""The handler of agents that work in PyTorch."""
+"""Handler for agents that compute in PyTorch."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from torch import Tensor, nn
 from parllel.agents.agent import Agent
 from parllel.agents.handler import Handler
 
-# PyTorch's default, a thread for each core, makes training of small networks two to six times as slow as
-# one thread: an operation takes less time than its threads need to synchronise, and on a busy machine all
-# wait for the slowest. The number applies to the whole process, so it is chosen once for all models in it.
+# PyTorch's default of one thread per core makes training of small networks two to six times as slow as
+# a single thread: operations take less time than their threads need to synchronise, and on a busy machine
+# all wait for the slowest. The setting is per process, so it is chosen once for all models.
 _SMALL = 200_000  # parameters: two networks with two layers of 256 units are below
 _BY_ENVIRONMENT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# Read when this is imported, to recognise a number that a script sets afterwards.
+# Read at import, to recognise a number that a script sets afterwards.
 _default_number = torch.get_num_threads()
 _chosen_number: int | None = None  # by set_threads
 
 
 class TorchHandler(Handler):
-    """Hand tensors that share memory with the rows of the batch to an agent.
+    """Handler that passes an agent tensors sharing memory with the rows of the batch.
 
-    Views are on the CPU, as the batch is; an agent on another device moves what it is given, and
-    its answers are copied back.
+    Views are on the CPU, like the batch. An agent on another device moves its inputs, and its outputs
+    are copied back.
 
     Args:
         agent: any.
-        threads: number of PyTorch's threads on the CPU, for the whole process. By default one for models of
-            fewer than 200 000 parameters, which more threads would slow down, unless another number has been
-            chosen: by `torch.set_num_threads`, or by OMP_NUM_THREADS or MKL_NUM_THREADS.
+        threads: PyTorch's CPU threads, for the whole process. Default: one for models of fewer than
+            200 000 parameters, which more threads would slow down, unless another number was already set by
+            `torch.set_num_threads`, OMP_NUM_THREADS or MKL_NUM_THREADS.
 
     Raises:
         TypeError: if `agent` is not an Agent.
@@ -43,27 +43,27 @@ class TorchHandler(Handler):
 
     def __init__(self, agent: Agent, *, threads: int | None = None) -> None:
         super().__init__(agent)
-        # A model on a GPU gains nothing from threads here, so it does not count.
+        # A model on a GPU does not benefit from CPU threads, so it does not count.
         modules = [m for m in self._models() if isinstance(m, nn.Module)]
         on_cpu = [m for m in modules if all(p.device.type == "cpu" for p in m.parameters())]
         set_threads(on_cpu, threads)
 
     def convert(self, array: NDArray[Any]) -> Tensor:
-        """Return a tensor on the memory of `array` (on a copy, if it is read-only)."""
-        # `from_numpy` warns of memory that may not be written, as a tensor cannot be made read-only.
+        """Return a tensor that shares the memory of `array`, or a copy if it is read-only."""
+        # `from_numpy` warns about read-only memory, because tensors cannot be read-only.
         return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
-    # Copies from whatever device, and casts to the type of the batch. Torch's own function, without one of
-    # ours around it, as this runs for every leaf of every row.
+    # Copies from any device, casting to the dtype of the batch. PyTorch's own function without a wrapper,
+    # because it runs for every leaf of every row.
     write = staticmethod(Tensor.copy_)
 
     def to_numpy(self, value: Tensor) -> NDArray[Any]:
-        """Return an array on the CPU; raise TypeError for anything but a tensor."""
+        """Return an array on the CPU. Raises TypeError for anything but a tensor."""
         if not isinstance(value, Tensor):
             kind, agent = type(value), type(self.agent).__name__
             raise TypeError(
                 f"{type(self).__name__}: expected tensors from the agent ({agent}), got a "
-                f"{kind.__module__}.{kind.__name__}; NumpyHandler takes agents that work in NumPy"
+                f"{kind.__module__}.{kind.__name__}. Use NumpyHandler for agents that compute in NumPy"
             )
         if value.dtype is torch.bfloat16:  # numpy has no such type
             value = value.float()
@@ -72,11 +72,10 @@ class TorchHandler(Handler):
 
 
 def set_threads(models: Iterable[nn.Module], threads: int | None = None) -> int:
-    """Set the number of PyTorch's threads for models on the CPU, and return it.
+    """Set the number of PyTorch's CPU threads for these models, and return it.
 
-    threads: None chooses: one where all models have fewer than 200 000 parameters, else PyTorch's default.
-        A number that was chosen before, by `torch.set_num_threads`, OMP_NUM_THREADS or MKL_NUM_THREADS,
-        is kept.
+    threads: None chooses one thread if all models have fewer than 200 000 parameters, else PyTorch's
+        default. A number already set by `torch.set_num_threads`, OMP_NUM_THREADS or MKL_NUM_THREADS is kept.
 
     Raises:
         ValueError: if `threads` is less than one.
@@ -88,7 +87,7 @@ def set_threads(models: Iterable[nn.Module], threads: int | None = None) -> int:
         torch.set_num_threads(threads)
         return threads
     now = torch.get_num_threads()
-    # The environment is asked as well, since PyTorch's default is then the chosen number itself.
+    # The environment variables are checked too: with them, PyTorch's default is already the chosen number.
     if any(name in os.environ for name in _BY_ENVIRONMENT) or now not in (
         _default_number,
         _chosen_number,
@@ -97,7 +96,7 @@ def set_threads(models: Iterable[nn.Module], threads: int | None = None) -> int:
     sizes = [sum(p.numel() for p in model.parameters()) for model in models]
     if (
         not sizes or _chosen_number == _default_number
-    ):  # a large model has its threads, whatever comes after it
+    ):  # once a large model has its threads, later models do not change the number
         return now
     _chosen_number = 1 if max(sizes) < _SMALL else _default_number
     torch.set_num_threads(_chosen_number)

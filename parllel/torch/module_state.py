@@ -1,4 +1,4 @@
-"""Modules and optimisers as numpy arrays and JSON values, for checkpoints."""
+"""Conversion of modules and optimisers to numpy arrays and JSON values, for checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def module_state(module: nn.Module) -> dict[str, NDArray[Any]]:
 
 
 def load_module_state(module: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
-    """Copy arrays into the parameters and buffers of `module`, which stay where they are.
+    """Copy arrays into the parameters and buffers of `module`, in place.
 
     Raises:
         ValueError: if names or shapes differ; nothing is copied in that case.
@@ -29,21 +29,21 @@ def load_module_state(module: nn.Module, state: Mapping[str, NDArray[Any]]) -> N
         raise ValueError(
             f"{type(module).__name__}: expected the parameters {sorted(own)}, got {sorted(state)}"
         )
-    # All shapes before the first copy: `copy_` would broadcast, and a model must not be loaded by half.
+    # Check all shapes before the first copy: `copy_` would broadcast, and a model must not be half loaded.
     for name, tensor in own.items():
         expected, got = tuple(tensor.shape), np.shape(state[name])
         if expected != got:
             raise ValueError(
                 f"{type(module).__name__}: {name}: expected shape {expected}, got {got}"
             )
-    # In place, as the optimiser and handlers hold these very tensors.
+    # In place, because the optimiser and handlers hold these tensors.
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(_to_tensor(state[name]))
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
-    """Return moments and step counts as arrays, by the position of their parameter, and options."""
+    """Return options, and moments and step counts as arrays by parameter position."""
     state = optimizer.state_dict()
     moments = {
         str(position): {
@@ -60,7 +60,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Take back what `optimizer_state` returned, options such as the learning rate included.
+    """Restore a state returned by `optimizer_state`, including options such as the learning rate.
 
     Raises:
         ValueError: if the optimiser has other parameter groups.
@@ -74,7 +74,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None
     }
     groups = [
         {
-            # Only `params` was a list before; the rest, such as Adam's betas, were tuples.
+            # Only `params` was originally a list; others, such as Adam's betas, were tuples.
             key: tuple(value) if isinstance(value, list) and key != "params" else value
             for key, value in group.items()
         }
@@ -84,12 +84,11 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None
 
 
 def _to_numpy(tensor: Tensor) -> NDArray[Any]:
-    # On the CPU `numpy` shares the tensor's memory, which the next update would change in the checkpoint.
+    # A copy: on the CPU `numpy` shares the tensor's memory, which the next update overwrites.
     array: NDArray[Any] = tensor.detach().cpu().numpy().copy()
     return array
 
 
 def _to_tensor(array: NDArray[Any]) -> Tensor:
-    # A copy: an optimiser keeps the tensors that it loads, and would write its moments into the caller's
-    # arrays.
+    # A copy: an optimiser keeps the tensors that it loads, and would update the caller's arrays.
     return torch.from_numpy(np.array(array))

@@ -1,4 +1,8 @@
-"""Sampling with small fully connected policies, without PyTorch in the steps."""
+"""Compiled sampling with small fully connected policies, without PyTorch in the steps.
+
+this process   start_batch: draws the noise, publishes the parameters (shared memory)  -> workers
+workers        compute actions from both, in rows of the samples; they import no PyTorch
+"""
 
 from __future__ import annotations
 
@@ -37,69 +41,70 @@ _PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
 
 
 class SmallPolicyHandler(TorchHandler):
-    """Act with a copy of the agent's networks that is computed by compiled code.
+    """Handler that acts with a compiled copy of the agent's networks.
 
-    Use it in place of `TorchHandler` for the policies that are usual with low-dimensional
-    observations, on the CPU. With two layers of 64 units a step of 16 environments takes a sixth of
-    the time, since nearly all of it was the overhead of calls into PyTorch. The gain shrinks with the
-    arithmetic: twice as fast with 128 environments; nothing with layers of 256 units and that many.
+    Use it instead of `TorchHandler` for typical policies on low-dimensional observations, on the CPU. With
+    two layers of 64 units, a step of 16 environments takes a sixth of the time, because nearly all of it was
+    the overhead of calls into PyTorch. The gain shrinks as the arithmetic grows: twice as fast with 128
+    environments, and no gain with layers of 256 units and 128 environments.
 
-    `start_batch` copies the parameters, and so do `load_state` and `update_parameters`; `step` and `decide`
-    then give the actions that `TorchHandler` would give with the same noise, and values and log
-    probabilities that differ by roundings of float32. Everything else is PyTorch's: learning, evaluation,
-    and the values of final observations. A parameter that is changed within a batch takes effect with the
-    next one.
+    `start_batch`, `load_state` and `update_parameters` copy the parameters. `step` and `decide` then return
+    the same actions as `TorchHandler` with the same noise, and values and log probabilities that differ by
+    float32 rounding. Learning, evaluation and the values of final observations still use PyTorch. Parameters
+    changed within a batch take effect with the next batch.
 
     Args:
         agent: a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a PgModel in
-            float32 without an encoder, with a CategoricalHead or GaussianHead. Subclasses are refused, as
-            they may compute something else, and so are modules with hooks.
+            float32 without an encoder, with a CategoricalHead or GaussianHead. Subclasses are rejected,
+            because they may compute something else, and so are modules with hooks.
 
     Raises:
-        TypeError: if agent, model or distribution are of another class, or the class of the handler
-            overrides `agent_inputs`.
-        ValueError: if the model is on another device, of another type or has hooks.
+        TypeError: if agent, model or distribution have another class, or a subclass of the handler overrides
+            `agent_inputs`.
+        ValueError: if the model is on another device, has another dtype, or has hooks.
     """
 
     agent: PgAgent
 
     def __init__(self, agent: PgAgent) -> None:
-        # First, as all that follows relies on attributes that other agents and models may lack.
+        # First, because the code below relies on attributes that other agents and models may lack.
         _check_classes(agent)
         _check_modules(agent.model)
         if type(self).agent_inputs is not Handler.agent_inputs:
             raise TypeError(
-                f"{type(self).__name__}: agent_inputs is overridden, but compiled steps read "
-                f"agent.observation alone; override that of TorchHandler"
+                f"{type(self).__name__}: agent_inputs is overridden, but compiled steps read only "
+                f"agent.observation. Derive from TorchHandler instead"
             )
         super().__init__(agent)
         model: Any = agent.model
         self._make_policy = partial(SmallPolicy, **_settings(agent))
         self._policy = self._make_policy()
         self._shared: SharedParameters | None = None
-        # Looking parameters up in their modules takes as long as copying them.
+        # Cached, because looking parameters up in their modules takes as long as copying them.
         self._parameters = [_parameters(network) for network in (model.policy, model.critic)]
         self._log_std: Tensor | None = getattr(model.head, "log_std", None)
         self.update_parameters()
 
     def worker_policy(self) -> Callable[[], SmallWorkerPolicy]:
-        """Return what `SynchronizedProcessCage.set_policy` takes; no worker imports PyTorch for it.
+        """Return a picklable policy factory for `SynchronizedProcessCage.set_policy`.
 
-        From then on `start_batch` also publishes the parameters to the workers. The samples need a field
-        `agent.noise`, which it fills.
+        Workers do not import PyTorch.
+
+        From then on, `start_batch` also publishes the parameters to the workers and fills the field
+        `agent.noise`, which the samples must have.
         """
         if self._shared is None:
-            # Only now: without workers no memory needs to be shared.
+            # Only now: without workers, no shared memory is needed.
             self._shared = SharedParameters(self._policy.parameters)
         return partial(SmallWorkerPolicy, self._make_policy, self._shared)
 
     def provides_for(self, policy: Any) -> bool:
-        """Return whether a policy is this handler's, or one that it knows nothing of."""
+        """Return whether a policy is not another handler's: this handler's, or of an unknown kind."""
         own = self._shared is not None and getattr(policy, "args", ())[1:] == (self._shared,)
         return own or super().provides_for(policy)
 
     def bind(self, samples: Samples) -> None:
-        """Take the buffer to read from and write to.
+        """Bind the buffer to read from and write to.
 
         Raises:
             ValueError: as `SmallPolicy.bind` does.
@@ -108,42 +113,43 @@ class SmallPolicyHandler(TorchHandler):
         self._policy.bind(samples)
 
     def use_batch(self, number: int) -> None:
-        """Go over to batch `number` of a buffer that holds several."""
+        """Switch to batch `number` of a buffer that holds several."""
         super().use_batch(number)
         self._policy.use_batch(number)
 
     def release(self) -> None:
-        """Forget the buffer, and the workers that were given policies."""
+        """Release the buffer, and the workers' policies."""
         super().release()
         self._policy, self._shared = self._make_policy(), None
 
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, and copy the parameters."""
-        # First, as it draws the noise that is handed over below.
+        # First, because it draws the noise used below.
         super().start_batch()
         if self._noise is not None:
             self.update_parameters()
-            # Not a copy: the noise of a batch stays where it is until the next.
+            # Not a copy: the noise of a batch stays in place until the next batch.
             self._policy.start_batch(self._noise.numpy())
             if self._shared is not None:
+                # No fence against workers: cages start the batch only after this returns.
                 self._shared.publish(self._policy.parameters)
 
     def update_parameters(self) -> None:
-        """Copy the parameters of the agent to the networks that compiled code computes."""
+        """Copy the agent's parameters to the compiled networks."""
         log_std = None if self._log_std is None else _array(self._log_std)
         policy, critic = map(_arrays, self._parameters)
         self._policy.set_parameters(policy, critic, log_std)
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned, and copy the parameters."""
+        """Restore a state returned by `state`, and copy the parameters."""
         super().load_state(state)
-        # For `decide`, which needs no batch to be started.
+        # For `decide`, which can be called before a batch starts.
         self.update_parameters()
 
     def decide(
         self, observation: Tree, env_indices: EnvIndices, noise: Tree = None
     ) -> tuple[Tree, Tree]:
-        """Do what every handler does, with the parameters that were copied last."""
+        """As `Handler.decide`, with the parameters copied last."""
         if not self._sampling or noise is None:
             return super().decide(observation, env_indices, noise)
         cells = noise.numpy() if isinstance(noise, Tensor) else noise
@@ -152,7 +158,7 @@ class SmallPolicyHandler(TorchHandler):
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
-        # Modes without noise of a batch are left to PyTorch, which draws its own where needed.
+        # Modes without batch noise use PyTorch, which draws its own noise where needed.
         if self._sampling and self._noise is not None:
             self._policy.step(t, columns)
         else:
@@ -166,15 +172,14 @@ class SmallPolicyHandler(TorchHandler):
             super().bootstrap_value(t, columns)
 
     def close(self) -> None:
-        """Close the agent and release the shared parameters; may be called twice."""
+        """Close the agent and release the shared parameters. Idempotent."""
         super().close()
-        # Before any worker begins the batch: cages start it after this returns.
         if self._shared is not None:
             self._shared.close()
 
 
 def _settings(agent: PgAgent) -> dict[str, Any]:
-    """Return the arguments of a SmallPolicy of the agent's sizes."""
+    """Return the arguments of a SmallPolicy with the agent's sizes."""
     model: Any = agent.model
     distribution = agent.distribution
     nvec: tuple[int, ...] | None = None
@@ -229,7 +234,7 @@ def _check_classes(agent: PgAgent) -> None:
 
 
 def _check_class(name: str, value: object, classes: tuple[type[Any], ...]) -> None:
-    # Not isinstance: what a subclass overrides would be passed over in silence.
+    # Not isinstance: overrides in a subclass would be silently ignored.
     if type(value) not in classes:
         names = " or ".join(kind.__name__ for kind in classes)
         raise TypeError(
@@ -238,16 +243,16 @@ def _check_class(name: str, value: object, classes: tuple[type[Any], ...]) -> No
 
 
 def _check_modules(model: nn.Module) -> None:
-    """Refuse modules that compute something other than their classes do."""
+    """Reject modules that do not compute what their classes define."""
     for name, module in model.named_modules(prefix="agent.model"):
         hooks = (module._forward_hooks, module._forward_pre_hooks)
-        # `module.forward = ...` replaces the method of this object alone, and its class still looks right.
+        # `module.forward = ...` replaces the method of this object only, and its class still looks right.
         if any(hooks) or "forward" in vars(module):
             raise ValueError(
                 f"{_NAME}: {name}: expected a module without hooks and with its class's forward; "
                 f"compiled steps would not call them; {_INSTEAD}"
             )
-        # Every module, as one that wraps a layer (dropout, say) would not be computed either.
+        # Every module, because one that wraps a layer (dropout, say) would not be computed either.
         _check_class(name, module, (PgModel, *_PAIRS, MlpModel, nn.ModuleList, nn.Linear))
     for name, parameter in model.named_parameters(prefix="agent.model"):
         if parameter.device.type != "cpu" or parameter.dtype != torch.float32:

@@ -1,4 +1,4 @@
-"""The weights of a module that was saved by `torch.save`, without executing what else the file may hold."""
+"""State dicts saved by `torch.save`, read without executing code that the file may contain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 
 def read_state_dict(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a state dict by name, as arrays of their own; bfloat16 becomes float32.
+    """Return the tensors of a state dict by name, as copies in numpy arrays. bfloat16 becomes float32.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it holds anything but a dict of tensors.
+        ValueError: if it is not a dict of tensors.
     """
     name = os.fspath(path)
     try:
@@ -25,17 +25,17 @@ def read_state_dict(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         raise FileNotFoundError(f"{name}: there is no such file") from None
     except OSError:
         raise
-    # Of any kind: what a file of something else makes its reader do is not foreseen.
+    # Any exception: files in other formats fail inside torch.load in unpredictable ways.
     except Exception as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"{name}: expected weights alone, as torch.save(module.state_dict(), path) writes them: {reason}"
+            f"{name}: expected only weights, as written by torch.save(module.state_dict(), path): {reason}"
         ) from error
     if not isinstance(loaded, dict):
         raise ValueError(f"{name}: expected a state dict, got a {type(loaded).__name__}")
     others = [key for key, value in loaded.items() if not isinstance(value, torch.Tensor)]
     if others or not all(isinstance(key, str) for key in loaded):
-        raise ValueError(f"{name}: expected a state dict of tensors alone, got also {others[:3]}")
+        raise ValueError(f"{name}: expected a state dict of tensors only, got also {others[:3]}")
     return {key: _array(value) for key, value in loaded.items()}
 
 

@@ -1,4 +1,4 @@
-"""Shortcuts for build scripts, to use or to copy out and change."""
+"""Shortcuts for build scripts, to use as they are or to copy and adapt."""
 
 from parllel_patterns.cages import build_cages
 from parllel_patterns.curve_file import CurveFile

@@ -1,4 +1,4 @@
-"""A cage with several environments of one kind."""
+"""Construction of cages, in this process or spread over workers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from parllel.samplers import Plan, plan_sampling
 from parllel.seeding import Seeds
 
 
-# Also without workers, where nothing reads the arguments of SynchronizedProcessCage: a misspelt one would
-# come to light on another machine.
+# Checked even without workers: nothing would read the arguments of SynchronizedProcessCage then, and a
+# misspelt one would only show on another machine.
 @suggest_names(SynchronizedProcessCage)
 def build_cages(
     env_factory: EnvFactory | VectorEnvFactory,
@@ -36,34 +36,34 @@ def build_cages(
     stack: ExitStack | None = None,
     **process_arguments: Any,
 ) -> list[CageInterface]:
-    """Return one cage with all environments in this process, or spread over workers.
+    """Return one cage of all environments, in this process or spread over workers.
 
-    The samples are the same either way, unless environments of a native vector environment draw from one
-    generator, as those of CartPoleVectorEnv do. The caller closes the cage, or lets `stack` do it.
+    Samples are the same either way, unless the environments of a native vector environment share one
+    generator, as in CartPoleVectorEnv. The caller closes the cage, or passes a `stack` that does.
 
     Args:
         env_factory, traj_info, reset_automatically: as for `VectorizedCage`.
         n_envs: number of environments.
-        seeds: from which the environments' seeds are drawn.
-        parallel: whether to spread them over processes: a Plan, or True for the plan that `plan_sampling`
-            finds best for this machine, which may be to keep them in this process.
-        name: under which the seeds are drawn; give evaluation another.
+        seeds: source of the environments' seeds.
+        parallel: whether to spread environments over processes: a Plan, or True for the plan that
+            `plan_sampling` finds fastest on this machine, possibly without workers.
+        name: of the seeds; use another name for evaluation.
         stack: closes the cage when the stack is closed.
         process_arguments: further arguments of SynchronizedProcessCage (`start_method`, `timeout_s`,
-            `buffers`); ignored if there are no workers.
+            `buffers`); ignored without workers.
 
     Raises:
-        TypeError: for an argument that SynchronizedProcessCage does not take, and for `seeds` or `parallel`
-            of another type.
-        ValueError: unless `n_envs` is at least 1, for a Plan that leaves no environments for its workers, and
-            for a `name` whose seeds were drawn before.
+        TypeError: for an argument unknown to SynchronizedProcessCage, and for `seeds` or `parallel` of
+            another type.
+        ValueError: if `n_envs` is less than 1, for a Plan that leaves workers without environments, and for
+            a `name` whose seeds were already drawn.
     """
     _check_arguments(n_envs, seeds, name)
     _check_parallel(parallel, n_envs)
     stack = ExitStack() if stack is None else stack
-    # After the checks of arguments: the planner makes an environment and steps it, which takes time.
+    # After the argument checks, because the planner makes an environment and steps it.
     plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
-    # After all checks: a name can be drawn only once, also by a call that fails.
+    # After all checks: seeds of a name can be drawn only once, even by a call that fails.
     options: dict[str, Any] = {
         "n": n_envs,
         "traj_info": traj_info,
@@ -81,12 +81,12 @@ def build_cages(
 def _spread(
     factories: list[EnvFactory] | VectorEnvFactory, plan: Plan, **arguments: Any
 ) -> SynchronizedProcessCage:
-    """Return a cage whose environments are all made, or close it."""
+    """Return a cage after all its workers have made their environments; close it on errors."""
     cage = SynchronizedProcessCage(
         factories,
         n_workers=plan.n_workers,
         n_groups=plan.n_groups,
-        # A Plan says 0 where the cage expects None: no environments in this process.
+        # A Plan has 0 where the cage expects None, for no environments in this process.
         participate=plan.n_main > 0,
         n_main=plan.n_main or None,
         spin_us=plan.spin_us,
@@ -96,7 +96,7 @@ def _spread(
     try:
         _ = cage.spaces  # waits until all environments are made
     except BaseException:
-        # The caller's stack does not hold it yet, and its workers would outlive the error.
+        # Not on the caller's stack yet: its workers would outlive the error.
         cage.close()
         raise
     return cage
@@ -113,7 +113,7 @@ def _check_arguments(n_envs: Any, seeds: Any, name: str) -> None:
         raise TypeError(f"build_cages: seeds: expected Seeds, got {seeds!r}{hint}")
     if name in seeds.state()["given"]:  # a cell of a notebook that is run again
         raise ValueError(
-            f"build_cages: the seeds of {name!r} were drawn already; give further environments another name, "
+            f"build_cages: the seeds of {name!r} were drawn already. Give further environments another name, "
             "or make seeds = Seeds(...) in the same cell as the cages"
         )
 
@@ -125,11 +125,11 @@ def _check_parallel(parallel: Any, n_envs: int) -> None:
     if isinstance(parallel, Plan) and n_envs - parallel.n_main < parallel.n_workers:
         workers = f"its {parallel.n_workers} workers" if parallel.n_workers > 1 else "its worker"
         most = n_envs - parallel.n_workers
-        # The second number is easily taken for that of all environments.
+        # n_main is easily mistaken for the number of all environments.
         hint = f"give {n_envs} workers or fewer"
         if most >= 0:
             hint = f"give n_main={most}" + (" or less" if most else "")
         raise ValueError(
-            f"build_cages: parallel: expected a Plan with an environment or more for each of {workers}, got "
-            f"n_main={parallel.n_main} of {n_envs} environments for this process; {hint}"
+            f"build_cages: parallel: expected a Plan with at least one environment for each of {workers}, "
+            f"got n_main={parallel.n_main} of {n_envs} environments for this process; {hint}"
         )

@@ -1,4 +1,4 @@
-"""The learning curves of runs as a picture, and as JSON with all that is needed to repeat them."""
+"""Learning curves of runs as a picture, and as JSON with the settings to reproduce them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from parllel.runs import RunFolder, RunResult, versions
 
 
 class CurveFile:
-    """What `--curve NAME` writes: NAME.json and NAME.png.
+    """Files written by `--curve NAME`: NAME.json and NAME.png.
 
-    Make it before the runs, pass it to `main` or `main_for_each`, and call `write` after them::
+    Create it before the runs, pass it to `main` or `main_for_each`, and call `write` after them::
 
         curve = CurveFile()
         result, folder = main(build, Config, base="runs", curve=curve)
         curve.write([(result, folder)], result.curves, title="PPO on CartPole")
 
     Attributes:
-        name: the flag's value; None if it was not given, and then nothing is written.
+        name: value of the flag. None if the flag was not given; nothing is written then.
     """
 
     HELP = "write the learning curve to NAME.json and NAME.png"
@@ -39,18 +39,18 @@ class CurveFile:
         reference: Mapping[str, float] | None = None,
         **more: Any,
     ) -> None:
-        """Write the files, unless the flag was not given or a run was stopped before its end.
+        """Write the files. Does nothing without the flag, or if a run was stopped early.
 
         Args:
-            runs: whose curves these are. The JSON holds the part of their configs that is the same for all,
-                the environment steps of all together, and the processor time since this object was made, in
-                seconds; that of child processes is included.
+            runs: the runs of the curves. The JSON holds the settings that all their configs share, the total
+                number of environment steps, and the processor time in seconds since this object was created,
+                including child processes.
             curves: `(steps, mean return)` by label.
             title: of the picture.
-            reference: returns to draw as level lines, by label.
+            reference: returns to draw as horizontal lines, by label.
             more: further JSON values.
         """
-        # The curve of a run that was stopped would pass for a result.
+        # The curve of a stopped run could be mistaken for a result.
         if self.name is None or any(result.stopped_by is not None for result, _ in runs):
             return
         elapsed_steps = sum(result.elapsed_steps for result, _ in runs)
@@ -64,19 +64,19 @@ class CurveFile:
         }
         Path(f"{self.name}.json").write_text(json.dumps(about, indent=1) + "\n")
         end = max(curve[-1][0] for curve in curves.values() if curve)
-        # Only now is the longest curve known, which the level lines must span.
+        # Horizontal lines must span the longest curve, which is known only now.
         levels = {label: [(0.0, y), (end, y)] for label, y in (reference or {}).items()}
         plot_learning_curve(f"{self.name}.png", {**curves, **levels}, title)
 
 
 def _processor_seconds() -> float:
-    """Return the processor time of this process, and of its child processes that have ended."""
-    # Not `resource`, which only Unix has. Workers count once they have ended, as they have after a run.
+    """Return the processor time of this process and its ended child processes."""
+    # Not `resource`, which only Unix has. Workers have ended after a run, so they are included.
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    # Runs of one picture differ in their seeds at least, so no single config describes them all.
+    # The runs of a picture differ at least in their seeds, so no single config describes them all.
     first = configs[0]
     return {key: first[key] for key in first if all(one.get(key) == first[key] for one in configs)}

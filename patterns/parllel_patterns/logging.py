@@ -1,4 +1,4 @@
-"""The usual set of writers."""
+"""The standard set of log writers."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from parllel.runs import RunFolder
 
 
 def build_logger(folder: RunFolder, console: Console | None = None, *more: Writer) -> Logger:
-    """Return a logger to files in the folder of a run, to a console if one is given, and to more writers.
+    """Return a logger that writes to files in a run's folder, to a console if given, and to more writers.
 
     The files are log.txt, progress.csv, progress.jsonl and, if TensorBoard is installed,
-    events.out.tfevents.*; if it is not, the log says so.
+    events.out.tfevents.*. Without TensorBoard, the log mentions it.
 
     Raises:
-        TypeError: if `folder` is no RunFolder, or one of `more` no Writer.
+        TypeError: if `folder` is not a RunFolder, or one of `more` not a Writer.
         OSError: if a file cannot be written.
     """
     if not isinstance(folder, RunFolder):
         raise TypeError(
             f"build_logger: folder: expected a RunFolder, got {folder!r}; CsvWriter and others take a path"
         )
-    problem = None  # reported below, when there is a logger to report it to
+    problem = None  # logged below, once there is a logger
     with ExitStack() as opened:
-        # Each closed at once if a later one cannot be made.
+        # On an error, the writers created before are closed.
         writers: list[Writer] = [
             opened.enter_context(closing(kind(folder.path)))
             for kind in (TextWriter, CsvWriter, JsonlWriter)
         ]
         try:
-            # Not a requirement: a first script should run with what parllel itself installs.
+            # Optional: a first script should run with parllel's own dependencies.
             writers.append(opened.enter_context(closing(TensorBoardWriter(folder.path))))
         except ImportError as error:
             problem = str(error)

@@ -20,7 +20,7 @@ from parllel.runs import RunFolder, RunResult, config_values
 from parllel_patterns.curve_file import CurveFile
 from parllel_patterns.flags import early_flag, parse_flags
 
-INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
+INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 
 
 def main(
@@ -32,24 +32,24 @@ def main(
     argv: Sequence[str] | None = None,
     curve: CurveFile | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Train with the config that the command line gives, and print and return the result.
+    """Train with the config from the command line. Prints and returns the result.
 
     Every field of the config is a flag: `--n-steps 1000 --parallel --hidden-sizes 64 64
-    --ppo.learning-rate 3e-4 --ppo.kl-limit None`. `--runs DIR` is where the run's folder is made.
+    --ppo.learning-rate 3e-4 --ppo.kl-limit None`. `--runs DIR` is the parent of the run's folder.
     `--resume RUN` continues a run; other flags change its config.
 
     Args:
         build: builds a run from a config.
-        config_class: a frozen dataclass; its docstring and the module of `build` give the help text.
+        config_class: a frozen dataclass. Its docstring and the docstring of `build`'s module form the help.
         base: default of `--runs`.
-        name: of the run's folder, or a function of the config that returns it; default the time.
-        argv: default the arguments of the process.
-        curve: adds the flag `--curve`, whose value it receives.
+        name: of the run's folder, or a function of the config that returns it. Default: the time.
+        argv: default: the arguments of the process.
+        curve: adds the flag `--curve` and receives its value.
 
     Raises:
-        SystemExit: with status 2 and one sentence on standard error if the command line is wrong, a part of
-            parllel refuses a value that `build` gave it, or the run's folder cannot be written; with status 0
-            after `--help`; with status 130 if Ctrl-C comes while the run is put together, or twice.
+        SystemExit: with status 2 and one sentence on standard error if the command line is invalid, a part
+            of parllel rejects a value passed by `build`, or the run's folder cannot be written; with status
+            0 after `--help`; with status 130 for Ctrl-C while the run is built, or a second Ctrl-C.
         ImportError: without tyro; names the extra.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
@@ -59,11 +59,13 @@ def main(
 
 @contextlib.contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """A context in which KeyboardInterrupt ends the script with its notes in place of a traceback."""
+    """Context in which KeyboardInterrupt ends the script with its last note instead of a traceback."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        for note in notes_of(interrupt)[-1:]:  # those before are of what was at work
+        for note in notes_of(interrupt)[
+            -1:
+        ]:  # earlier notes describe the code that was interrupted
             print(note, file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
 
@@ -78,7 +80,7 @@ def _main(
     curve: CurveFile | None,
 ) -> tuple[RunResult, RunFolder]:
     console = Console()
-    # First, as the defaults of all other flags are then those of the resumed run's config.
+    # First, because the resumed run's config gives the defaults of all other flags.
     resumed = early_flag(argv, "--resume")
     before = None if resumed is None else _config_of(resumed, config_class)
     flag = None if curve is None else curve.HELP
@@ -90,7 +92,7 @@ def _main(
         name = name(config) if callable(name) else name
         run = partial(train, build, config, base=arguments.runs, name=name)
     else:
-        # Differences alone, as a resumed run records in its history what was changed.
+        # Only differences, because a resumed run records changes in its history.
         changes = _changes(config_values(before), config_values(arguments.config))
         run = partial(
             resume, arguments.resume, changes=changes, build=build, config_class=config_class
@@ -98,7 +100,7 @@ def _main(
     try:
         result, folder = run(console=console)
     except (OSError, ValueError) as error:
-        # The user's to mend: a full disk, a folder that cannot be written, a value that parllel refuses.
+        # Errors that the user can fix: a full disk, an unwritable folder, a value that parllel rejects.
         if within_training(error) or not (isinstance(error, OSError) or is_own_error(error)):
             raise
         said = one_sentence(error, not_users=str(Path(__file__).parent))
@@ -118,22 +120,22 @@ def main_for_each(
     argv: Sequence[str] | None = None,
     curve: CurveFile | None = None,
 ) -> list[tuple[RunResult, RunFolder]]:
-    """Do what `main` does for each value of some flags, and return the results of all runs, in order.
+    """Run `main` for each value of some flags, and return the results of all runs in order.
 
-    each: flags that take several values, with the flag that each value is given to: with
+    each: flags that accept several values, mapped to the flag that receives each value: with
         `{"--seeds": "--seed"}`, `--seeds 0 1 2` trains three times. Several such flags train every
-        combination; one that is not given adds none.
+        combination. A flag that is not given adds none.
 
     Raises:
-        SystemExit: as `main` does, and with the run's exit status if a signal stopped one.
+        SystemExit: as `main`, and with a run's exit status if a signal stopped it.
     """
-    # Or argparse would take `--seed 0` for an abbreviation of `--seeds 0`.
+    # Otherwise argparse would read `--seed 0` as an abbreviation of `--seeds 0`.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for i, several in enumerate(each):
         parser.add_argument(several, nargs="+", dest=f"values{i}", default=[])
     given, others = parser.parse_known_args(argv)
     pairs = [
-        # A flag that is not given counts as one empty choice: a product with no choices has no members.
+        # A missing flag counts as one empty choice, because a product with an empty factor is empty.
         [[one, value] for value in getattr(given, f"values{i}")] or [[]]
         for i, one in enumerate(each.values())
     ]
@@ -145,7 +147,7 @@ def main_for_each(
         own = [*others, *itertools.chain(*flags)]
         with _ended_by_ctrl_c():
             done.append(_main(build, config_class, base, name, own, about, curve))
-        if done[-1][0].exit_status:  # a signal, not a callback, stopped it: run no others
+        if done[-1][0].exit_status:  # stopped by a signal, not a callback: skip the other runs
             raise SystemExit(done[-1][0].exit_status)
     return done
 
@@ -160,7 +162,7 @@ def _config_of(path: str, config_class: type) -> Any:
         if folder.in_use:
             raise ValueError(f"{path}: another process is using this run; wait until it has ended")
         record = folder.read_record()
-        record.source()  # refuses a run of another kind, whose config would only seem not to fit
+        record.source()  # rejects a run of another kind before its config fails to fit
         return record.read_config(config_class=config_class)
     except (OSError, ValueError, TypeError) as error:
         print(f"--resume: {error}", file=sys.stderr)
@@ -168,7 +170,7 @@ def _config_of(path: str, config_class: type) -> Any:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """Return the values that differ, by path."""
+    """Return the values of `after` that differ from `before`, by path."""
     found: dict[str, Any] = {}
     for name, value in after.items():
         old = before.get(name)
@@ -187,14 +189,14 @@ def _report(console: Console, result: RunResult, folder: RunFolder) -> None:
     # NaN without an evaluation.
     if math.isfinite(result.evaluation_return):
         lines[0] += f": mean return {result.evaluation_return:.1f} in the last evaluation"
-    # Otherwise the best evaluation is the last one, and its return is in the line already.
+    # Otherwise the best evaluation is the last one, whose return the line already shows.
     if result.best is not None and result.best[0] < result.elapsed_steps:
         lines[0] += f", {result.best[1]:.1f} in the best, at step {result.best[0]:,}"
     if result.stopped_by is not None:
         lines.append(f"Continue with: parllel resume {folder.path}")
     lines.append(f"Everything about this run is in {folder.path}")
-    # The run has succeeded even if its output cannot be written; rich exits when the pipe is closed.
+    # The run succeeded even if its output cannot be written; rich exits when the pipe is closed.
     with contextlib.suppress(OSError, SystemExit):
         for line in lines:
-            # As it is: rich takes brackets in a path for markup, and a path that is wrapped cannot be copied.
+            # Unformatted: rich reads brackets as markup, and a wrapped path cannot be copied.
             console.print(line, soft_wrap=True, markup=False, highlight=False)

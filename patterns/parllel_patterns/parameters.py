@@ -1,4 +1,4 @@
-"""Parameter sets to start from; constructors of algorithms have no defaults of their own."""
+"""Default parameters of algorithms, whose constructors have none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parllel.runs.names import suggest_fields
 @suggest_fields
 @dataclass(frozen=True)
 class PpoParameters:
-    """The arguments of PPO except agent and seed; also a mapping: `PPO(agent, **parameters, seed=0)`.
+    """Arguments of PPO except agent and seed, usable as a mapping: `PPO(agent, **parameters, seed=0)`.
 
     The defaults are those of Huang et al. 2022 ("The 37 implementation details of proximal policy
     optimization") for small networks, except that the learning rate is constant, values are not clipped
@@ -43,9 +43,9 @@ class PpoParameters:
     clip_grad_norm: float | None = 0.5
     kl_limit: float | None = None
 
-    # What `**` needs to unpack an object: this method and the next.
+    # `**` needs this method and the next to unpack an object.
     def keys(self) -> Iterator[str]:
-        """Return the names."""
+        """Return the parameter names."""
         return (field.name for field in dataclasses.fields(self))
 
     def __getitem__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Build samplers together with buffers that fit them."""
+"""Construction of samplers with matching buffers."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ def build_sampler(
     decorrelation_seed: Any = None,
     **allocation: Any,
 ) -> BatchSampler:
-    """Return a sampler with a buffer for all that its cages, agent and transforms write.
+    """Return a sampler with a buffer for everything that its cages, agent and transforms write.
 
-    Closing it closes the cages.
+    Closing the sampler closes the cages.
 
     Args:
         batch_spec, cages, handler, step_transforms, batch_transforms: as for `BasicSampler`.
-        decorrelation_steps, decorrelation_seed: likewise.
-        sampler_class: default `RecurrentSampler` if the cages wait to be reset, as agents with a memory need
-            it, else `BasicSampler`.
-        allocation: of `allocate_samples`: `env_info`, `storage`, `dtype`, `frames`, `switching`.
+        decorrelation_steps, decorrelation_seed: as for `BasicSampler`.
+        sampler_class: default: `RecurrentSampler` for cages with reset_automatically=False, which recurrent
+            agents need, else `BasicSampler`.
+        allocation: arguments of `allocate_samples`: `env_info`, `storage`, `dtype`, `frames`, `switching`.
 
-    If the agent has `names`, those of several agents in one environment, `multi_agent_info(names)` is added
-    to `env_info`.
+    If the agent has `names` (several agents in one environment), `multi_agent_info(names)` is added to
+    `env_info`.
 
     Raises:
-        ValueError, TypeError: as `allocate_samples` and the sampler do. An unknown argument is a TypeError,
-            which suggests the one that was meant.
+        ValueError, TypeError: as `allocate_samples` and the sampler. The TypeError for an unknown argument
+            suggests a similar one.
     """
     _check_parts(batch_spec, cages, handler)
     _check_lists(step_transforms=step_transforms, batch_transforms=batch_transforms)
     if sampler_class is None:
-        # The first speaks for all: samplers refuse cages that differ in this.
+        # The first is enough: samplers reject cages that differ in this.
         waiting = bool(cages) and not cages[0].reset_automatically
         sampler_class = RecurrentSampler if waiting else BasicSampler
     allocation["env_info"] = _with_info_of_agents(handler, allocation.get("env_info"))
-    # Loading the compiler takes a second: better now than in the middle of the first batch.
+    # Loading the compiler takes a second: do it now instead of in the first batch.
     importlib.import_module("parllel.cages.stepping.compiled")
     transforms = [*step_transforms, *batch_transforms]
     if transforms:
@@ -90,14 +90,14 @@ def build_rollout_sampler(
     batch_transforms: Sequence[BatchTransform] = (),
     **arguments: Any,
 ) -> BatchSampler:
-    """Return a sampler with its buffer, whose policies act in the workers of the cages.
+    """Return a sampler with its buffer, in which policies act inside the workers of the cages.
 
-    If no cage has workers, it returns a BasicSampler, which gives the same samples.
+    If no cage has workers, returns a BasicSampler, with the same samples.
 
     Args:
         batch_spec, cages, batch_transforms: as for `RolloutSampler`.
-        handler: with policies that can act in workers, such as `parllel.torch.SmallPolicyHandler(agent)`.
-        arguments: of `build_sampler`.
+        handler: one whose policies can act in workers, such as `parllel.torch.SmallPolicyHandler(agent)`.
+        arguments: further arguments of `build_sampler`.
 
     Raises:
         TypeError: for a handler without such policies.
@@ -106,12 +106,12 @@ def build_rollout_sampler(
     if not hasattr(handler, "worker_policy"):
         raise TypeError(
             "build_rollout_sampler: handler: expected one with a worker_policy, such as "
-            f"SmallPolicyHandler(agent), got a {type(handler).__name__}; build_sampler takes it"
+            f"SmallPolicyHandler(agent), got a {type(handler).__name__}. Use build_sampler"
         )
-    # One script for every machine: the plan of `build_cages` may be to use no workers at all.
+    # One script for every machine: the plan of `build_cages` may be without workers.
     if all(isinstance(cage, VectorizedCage) for cage in cages):
         return build_sampler(batch_spec, cages, handler, (), batch_transforms, **arguments)
-    # Before the sampler is built, which refuses cages without a policy.
+    # Before the sampler is built, which rejects cages without a policy.
     for cage in cages:
         cage.set_policy(handler.worker_policy())  # type: ignore[attr-defined]
     return build_sampler(
@@ -121,7 +121,7 @@ def build_rollout_sampler(
         (),
         batch_transforms,
         sampler_class=RolloutSampler,
-        # Drawn by the main process, so that samples do not depend on how columns are spread over workers.
+        # Drawn by the main process, so samples do not depend on the distribution of columns over workers.
         noise=True,
         **arguments,
     )
@@ -134,15 +134,15 @@ def build_eval_sampler(
     n_episodes: int,
     **arguments: Any,
 ) -> EvalSampler:
-    """Return a sampler that evaluates the agent of `sampler`, with its step transforms, dtypes and frames.
+    """Return a sampler that evaluates the agent of `sampler`, with its transforms, dtypes and frames.
 
-    Closing it closes the cages.
+    Closing the sampler closes the cages.
 
     Args:
-        cages: of evaluation, whose environments reset automatically.
+        cages: of evaluation, with reset_automatically=True.
         sampler: of training.
-        n_episodes: in all; at least one per environment.
-        arguments: of `EvalSampler`.
+        n_episodes: total number; at least one per environment.
+        arguments: further arguments of `EvalSampler`.
 
     Raises:
         ValueError: as `EvalSampler` does.
@@ -150,7 +150,7 @@ def build_eval_sampler(
     leaves = dict(buffer_leaves(sampler.samples.env.observation, "env.observation"))
     samples = allocate_eval_samples(
         cages,
-        # Taken from the buffer of training, as the agent must see evaluations as it sees its samples.
+        # From the training buffer: observations of evaluations must look like those of training.
         dtype={path: array.dtype for path, array in leaves.items()},
         frames={
             path: array.frames
@@ -184,5 +184,5 @@ def _with_info_of_agents(
     handler: Handler, env_info: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
     names = getattr(handler.agent, "names", None)
-    # What the caller gives comes last: it may name another dtype or more keys.
+    # The caller's values come last, so that they can override a dtype or add keys.
     return env_info if names is None else {**multi_agent_info(names), **(env_info or {})}

@@ -1,4 +1,4 @@
-"""The buffer of a sampler, from examples of what its parts return."""
+"""Allocation of a sampler's buffer from examples of what its parts return."""
 
 from __future__ import annotations
 
@@ -67,34 +67,33 @@ def allocate_samples(
     n_batches: int = 1,
     frames: int | Mapping[str, int] = 0,
 ) -> Samples:
-    """Allocate all that is written while sampling: by cages, by the agent, by the transforms.
+    """Allocate everything that cages, agent and transforms write while sampling.
 
     Args:
-        env_info: examples of those keys of the environments' `info` that are to be stored:
-            `{"episode": {"r": 0.0, "l": 0}}` for what gymnasium's RecordEpisodeStatistics gives at the end of
-            an episode. They also stand where an info has no such key. Where one is an integer, fractions are
-            refused.
-        noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch; see
+        env_info: examples of the keys of `info` to store, which are also the values for an info without the
+            key: `{"episode": {"r": 0.0, "l": 0}}` for gymnasium's RecordEpisodeStatistics, which adds it at
+            the end of an episode. With an integer example, fractions are an error.
+        noise: also allocate `agent.noise`, from which policies in workers read the noise of a batch; see
             `build_rollout_sampler`.
-        next_observation: allocate `env.next_observation` too, [T, B, ...]: what each step led to, the last
-            observation of an episode included. BatchSamplers fill it, at the end of a batch.
-        storage: for all, or by path: patterns such as `{"agent.agent_info.*": "local"}`, of which the last
-            that fits wins. Default, also for what no pattern fits: local if all cages are in this process
-            and arrays do not switch, else managed.
-        dtype: types by path, in the same way: `{"env.observation.position": np.float64}`. Elsewhere float64
-            is stored as float32, and int64 as int32 in observations of a space whose bounds allow it.
+        next_observation: also allocate `env.next_observation`, [T, B, ...]: the observation after each step,
+            including the last one of an episode. BatchSamplers fill it at the end of a batch.
+        storage: for all fields, or by path pattern, such as `{"agent.agent_info.*": "local"}`; the last
+            matching pattern wins. Default, also for paths that match no pattern: local if all cages are in
+            this process and arrays do not switch, else managed.
+        dtype: dtypes by path pattern, likewise: `{"env.observation.position": np.float64}`. Elsewhere float64
+            is stored as float32, and int64 as int32 in observations whose bounds allow it.
         switching: allocate arrays with two sides, see AsynchronousSampler.
-        n_batches: how many batches the buffer holds, for a replay. Each goes to the T rows after those of
-            the last one, and from the end back to the first; `samples.env.reward.full` has all rows.
-        frames: how many frames observations are stacks of, to store each frame once; for all leaves, or
+        n_batches: number of batches that the buffer holds, for a replay. Each is written to the T rows after
+            the previous one, wrapping around at the end; `samples.env.reward.full` has all rows.
+        frames: number of stacked frames in observations, to store each frame only once; for all leaves, or
             by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
 
-    `agent.observation`, what the agent sees, is `env.observation` itself unless a transform owns it. For
-    cages that wait to reset there is `env.valid`, and for a recurrent agent the state that a batch starts
-    from, `agent.initial_rnn_state` [1, B, ...].
+    `agent.observation`, the agent's input, is `env.observation` itself unless a transform declares it. Cages
+    with reset_automatically=False add `env.valid`; a recurrent agent adds the state at the start of a batch,
+    `agent.initial_rnn_state` [1, B, ...].
 
     Raises:
-        ValueError: without cages; where arguments, agent, environments and transforms do not fit each other.
+        ValueError: without cages, or if arguments, agent, environments and transforms do not fit together.
     """
     spaces = _spaces_of(cages)
     check_names(example_of(spaces.observation), "env.observation")
@@ -102,7 +101,7 @@ def allocate_samples(
     rules = StorageRules(storage, "managed" if switching else default_storage(cages))
     dtypes = DtypeRules(dtype)
     memory = _memory(rules, dtypes, switching, n_batches)
-    # The agent acts once, on an example: only it knows the form of its actions and infos.
+    # The agent acts once on an example, because only it knows the structure of its actions and infos.
     action, agent_info = _agent_example(handler, spaces, transforms, env_info, dtypes)
     examples = _examples(spaces, _indexing(action), agent_info, env_info, frames)
     samples = allocate(examples, batch_spec, **memory)
@@ -110,12 +109,12 @@ def allocate_samples(
     fields = _further_fields(samples, cages, handler, next_observation, noise)
     samples = add_fields(samples, fields, batch_spec, **memory)
     samples = add_transform_fields(samples, transforms, batch_spec, **memory)
-    # Only now are all paths known: a pattern that fits none of them is misspelt.
+    # All paths are known only now: a pattern that matches none of them is misspelt.
     rules.check_used()
     dtypes.check_used()
     if frames:
         _check_frames(samples, handler)
-    # Last, as any transform may have declared it.
+    # Last, because any transform may have declared it.
     if "observation" not in samples.agent._fields:
         samples = insert_field(samples, "agent.observation", samples.env.observation)
     checked: Samples = samples
@@ -125,7 +124,7 @@ def allocate_samples(
 def _memory(
     rules: StorageRules, dtypes: DtypeRules, switching: bool, n_batches: int
 ) -> dict[str, Any]:
-    """Return how all fields are allocated."""
+    """Return the allocation settings of all fields."""
     whole = isinstance(n_batches, (int, np.integer)) and not isinstance(n_batches, bool)
     if not whole or n_batches < 1:
         raise ValueError(f"n_batches: expected an int of at least 1, got {n_batches!r}")
@@ -144,10 +143,10 @@ def _further_fields(
     next_observation: bool,
     noise: bool,
 ) -> dict[str, Any]:
-    """Return by path what not every batch has."""
+    """Return the optional fields by path."""
     fields: dict[str, Any] = {}
     if next_observation:
-        # Like the arrays that were allocated, so that what `dtype` says of observations holds here too.
+        # Like the allocated arrays, so that `dtype` rules of observations apply here too.
         fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
     if not cages[0].reset_automatically:
         fields["env.valid"] = False
@@ -157,7 +156,7 @@ def _further_fields(
 
 
 def _check_frames(samples: Any, handler: Handler) -> None:
-    # What reads rows of env.observation through views of its own; stacks that are not stored have none.
+    # These read rows of env.observation through views, which lazily stacked frames do not have.
     if _replaces_frames(samples) or hasattr(handler, "worker_policy"):
         raise ValueError(
             "frames: expected 0, as a transform or a policy in compiled code reads the observations"
@@ -167,7 +166,7 @@ def _check_frames(samples: Any, handler: Handler) -> None:
 def _add_single_rows(
     samples: Any, handler: Handler, env_info: Mapping[str, Any] | None, B: int, memory: Any
 ) -> Any:
-    """Add what a batch has once, [1, B, ...]: defaults of infos, and the state that it starts from."""
+    """Add fields [1, B, ...] that exist once per batch: defaults of infos, and the initial state."""
     fields: dict[str, Any] = {}
     if env_info is not None:
         fields["env.env_info_default"] = dict(env_info)
@@ -187,13 +186,13 @@ def _agent_example(
     env_info: Mapping[str, Any] | None,
     dtypes: DtypeRules,
 ) -> tuple[Tree, Tree]:
-    """Return what the agent answers to an example of what it sees, checked against the action space."""
+    """Return the agent's action and info for an example, after checking them against the action space."""
     check_action_space(handler.agent, spaces.action, spaces.name)
     observation = raw = _stored(stored_example(spaces.observation), dtypes)
     probe: Samples | None = None
     if any(isinstance(transform, StepTransform) for transform in transforms):
-        # The real buffer cannot be made before the agent has answered, and the agent answers to what step
-        # transforms write. So these are allocated for a single cell, which is dropped again.
+        # The real buffer needs the agent's output, and the agent needs the step transforms' output. So the
+        # transforms get a temporary buffer of a single cell.
         one = BatchSpec(1, 1)
         probe = allocate(_examples(spaces, None, None, env_info, 0), one, dtype=dtypes)
         observation = seen_observation_example(probe, transforms, one, observation)
@@ -227,13 +226,13 @@ def allocate_eval_samples(
 
 
 def default_storage(cages: Sequence[CageInterface]) -> Storage:
-    """Return the cheapest storage that the cages can reach."""
-    # Not "shared", which only processes inherit that are started after it was allocated.
+    """Return the cheapest storage that all cages can access."""
+    # Not "shared", which only processes started after the allocation inherit.
     return "local" if all(isinstance(cage, VectorizedCage) for cage in cages) else "managed"
 
 
 def _spaces_of(cages: Sequence[CageInterface]) -> Spaces:
-    """Return the spaces that all cages have."""
+    """Return the common spaces of all cages."""
     if not cages:
         raise ValueError("cages: expected at least one")
     check_side_by_side([cage.spaces for cage in cages])
@@ -250,7 +249,7 @@ def _examples(
     return Samples(
         agent=AgentSamples(action=action, agent_info=agent_info),
         env=EnvSamples(
-            # One row more: the observation that follows the batch.
+            # One extra row, for the observation after the batch.
             observation=_observations(stored_example(spaces.observation), frames),
             reward=np.float32(0),
             terminated=False,
@@ -275,7 +274,7 @@ def _observations(example: Tree, frames: int | Mapping[str, int]) -> Tree:
 
 
 def _replaces_frames(samples: Samples) -> bool:
-    """Return whether a transform writes in place of stacks of frames what the agent sees."""
+    """Return whether a transform replaces stacked frames as the agent's input."""
     if "observation" not in samples.agent._fields:
         return False
     seen = {leaf.block.key for _, leaf in buffer_leaves(samples.agent.observation)}
@@ -286,7 +285,7 @@ def _replaces_frames(samples: Samples) -> bool:
 
 
 def _like(leaf: Array) -> Field:
-    """Return a field of cells like those of an array."""
+    """Return a field with the cell shape and dtype of an array."""
     return Field(np.zeros(leaf.shape[2:], leaf.dtype), dtype=leaf.dtype)
 
 
@@ -298,22 +297,22 @@ def _noise(handler: Handler) -> Tree:
 
 
 def _indexing(action: Tree) -> Tree:
-    """Keep the integers of actions as they are: they index."""
+    """Keep the dtype of integer actions, because they are used as indices."""
     return buffer_map(lambda x: Field(x, dtype=_action_dtype(np.asarray(x))), action)
 
 
 def _action_dtype(example: np.ndarray[Any, Any]) -> np.dtype[Any]:
-    # float64 becomes float32 as everywhere else, but int64 stays: torch's `gather` takes nothing else.
+    # float64 becomes float32 as elsewhere, but int64 stays: torch's `gather` accepts nothing else.
     return example.dtype if example.dtype.kind in "biu" else Field(example).stored_dtype
 
 
 def _stored(observation: Tree, dtypes: DtypeRules) -> Tree:
-    """Return an observation in the types that are asked for."""
+    """Return an observation in the requested dtypes."""
     leaves = buffer_leaves(observation, "env.observation")
     asked = iter([dtypes.stored(path, leaf.dtype) for path, leaf in leaves])
     return buffer_map(lambda x: np.asarray(x, next(asked)), observation)
 
 
 def _fill(array: Array, example: Any) -> None:
-    # In all rows: each batch of the buffer reads a row of its own.
+    # In all rows, because each batch of the buffer reads a different row.
     array.full[...] = example

@@ -96,7 +96,9 @@ def test_contract_says_which_hook_is_missing() -> None:
     class Forgetful(ArrayContract):
         pass
 
-    with pytest.raises(NotImplementedError, match="Forgetful must say how to make an array"):
+    with pytest.raises(
+        NotImplementedError, match=r"Forgetful must define make\(\) to create an array"
+    ):
         Forgetful().make((1,), "f4", 0, 1)
 
 

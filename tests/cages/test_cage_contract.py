@@ -145,7 +145,9 @@ def test_contract_says_which_hook_is_missing() -> None:
     class Forgetful(CageContract):
         pass
 
-    with pytest.raises(NotImplementedError, match="Forgetful must say how to make a cage"):
+    with pytest.raises(
+        NotImplementedError, match=r"Forgetful must define make\(\) to create a cage"
+    ):
         Forgetful().made([lambda: None])
 
 

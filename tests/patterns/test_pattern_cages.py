@@ -178,7 +178,7 @@ def test_if_a_process_cannot_make_its_own_no_process_is_left():
         (
             {"parallel": Plan(2, 2)},
             ValueError,
-            "parallel: expected a Plan with an environment or more for each of its 2 workers, got n_main=2 "
+            "parallel: expected a Plan with at least one environment for each of its 2 workers, got n_main=2 "
             "of 2 environments for this process; give n_main=0",
         ),
         (

@@ -292,7 +292,9 @@ def test_schemes(schemes):
         TypeError, match="scheme_policy: expected it to return a Policy, got 'far:n"
     ):
         policy_of("far:nothing")
-    with pytest.raises(ValueError, match=f"scheme 'far': is registered for {__name__}:scheme_po"):
+    with pytest.raises(
+        ValueError, match=f"scheme 'far': already registered for {__name__}:scheme_po"
+    ):
         register_scheme("far", "other:function")
     for scheme in ("", "f", "Far", "a b", "1a"):
         with pytest.raises(ValueError, match="scheme: expected at least two of"):

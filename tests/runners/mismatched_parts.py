@@ -418,7 +418,7 @@ def agent_evaluate_policy(p):
 
 
 @row(
-    "PPO: agent: expected .* got RecurrentPgAgent; RecurrentPPO takes it",
+    "PPO: agent: expected .* got RecurrentPgAgent. Use RecurrentPPO",
     lambda p: p.with_memory().run(algorithm=p.ppo(kind=RecurrentPPO)),
     TypeError,
 )
@@ -426,7 +426,7 @@ def memory_with_ppo(p):
     p.with_memory().ppo()
 
 
-@row("RecurrentPPO: agent: expected one with a memory", lambda p: p.run(), TypeError)
+@row("RecurrentPPO: agent: expected a recurrent agent", lambda p: p.run(), TypeError)
 def recurrent_ppo_without_memory(p):
     p.ppo(kind=RecurrentPPO)
 

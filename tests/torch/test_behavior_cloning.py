@@ -123,5 +123,5 @@ def test_what_it_cannot_work_with_is_refused(make_batch):
     model = RecurrentPgModel((4,), CategoricalHead(3), (), 8, cell="gru", seed=0)
     recurrent = RecurrentPgAgent(model, agent.distribution, seed=0)
     for other in (recurrent, IndependentAgents({"red": agent})):
-        with pytest.raises(TypeError, match=f"without a memory, got a {type(other).__name__}"):
+        with pytest.raises(TypeError, match=f"no recurrent state, got a {type(other).__name__}"):
             BehaviorCloning(other, seed=0)

@@ -282,10 +282,10 @@ def test_samples_of_one_agent_are_refused():
 
 def test_each_ppo_names_the_other_where_that_is_meant():
     with pytest.raises(
-        TypeError, match=r"PPO: agent: .*, got IndependentAgents; MultiAgentPPO takes"
+        TypeError, match=r"PPO: agent: .*, got IndependentAgents. Use MultiAgentPPO"
     ):
         ppo(independent())
-    with pytest.raises(TypeError, match=r"agent: expected .*, got CategoricalPgAgent; PPO takes"):
+    with pytest.raises(TypeError, match=r"agent: expected .*, got CategoricalPgAgent. Use PPO"):
         multi_ppo(single_agents()["fox"])
 
 

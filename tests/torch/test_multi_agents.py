@@ -353,7 +353,7 @@ def test_an_ensemble_is_its_distributions_side_by_side():
 def test_agents_that_share_parameters_are_not_independent():
     model = PgModel((2,), CategoricalHead(3), (), seed=0)
     agents = {name: CategoricalPgAgent(model, 3, seed=0) for name in "ab"}
-    with pytest.raises(ValueError, match="'a' and 'b' share parameters; use an EnsembleAgent"):
+    with pytest.raises(ValueError, match=r"'a' and 'b' share parameters. Use an EnsembleAgent"):
         IndependentAgents(agents)
 
 

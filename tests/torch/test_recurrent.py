@@ -466,7 +466,7 @@ def test_several_choices_at_once_are_no_previous_action_for_the_model():
 
 
 def test_ppo_without_a_memory_says_which_takes_one():
-    with pytest.raises(TypeError, match=r"PPO: agent: expected .*, got .*; RecurrentPPO takes it"):
+    with pytest.raises(TypeError, match=r"PPO: agent: expected .*, got .*\. Use RecurrentPPO"):
         PPO(categorical(), **SETTINGS)
 
 

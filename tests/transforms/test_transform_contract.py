@@ -401,6 +401,8 @@ def test_the_transforms_of_the_document_pass():
 
 
 def test_a_suite_says_what_is_missing():
-    with pytest.raises(NotImplementedError, match="must say how to make a transform"):
+    with pytest.raises(
+        NotImplementedError, match=r"must define make_transform\(\) to create a transform"
+    ):
         StepTransformContract().make_transform()
     assert partial(BatchTransformContract)().observation.shape == (3,)

@@ -1,1 +1,1 @@
-"""One file for each library; imported by its server alone."""
+"""One file per library, imported only by its server."""

@@ -1,4 +1,4 @@
-"""What the main process itself spends: time per vector step, page faults, memory.
+"""Cost of the main process: time per vector step, page faults, memory.
 
 To tell its own work from waiting for workers, `finish_row` is held back until they must be done; that pause
 is not counted. What is left is the sampler's loop, the handler, the cage's calls, and the end of the batch.

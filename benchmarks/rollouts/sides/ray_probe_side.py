@@ -1,4 +1,4 @@
-"""Questions about our workers on Ray that are not about speed."""
+"""Probes of our Ray workers other than speed."""
 
 from __future__ import annotations
 

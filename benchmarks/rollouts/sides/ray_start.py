@@ -1,4 +1,4 @@
-"""The Ray that each peer gets: the same as ours has."""
+"""Start of Ray, with the same settings for every side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The env runners of RLlib's IMPALA, asked as its training step asks them."""
+"""The env runners of RLlib's IMPALA, called as in its training step."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""The contracts of cages."""
+"""Contracts of cages."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What every cage has to do: inherit, say how to make one, and pytest finds the tests.
+"""Contract of cages: inherit it and define `make`, and pytest collects the tests.
 
 class TestMyCage(CageContract):
     storage = "managed"
@@ -6,7 +6,7 @@ class TestMyCage(CageContract):
     def make(self, env_factories, *, samples=None, **options):
         return MyCage(env_factories, **options)
 
-A cage of one environment that can also be stepped without rows, as `Cage` can:
+For a cage of one environment that can also be stepped without rows, like `Cage`:
 
 class TestMyCage(CageContract, PlainFaceContract):
     def make(self, env_factories, *, seeds, samples=None, **options):
@@ -20,4 +20,4 @@ from parllel.testing.cages.cage_rules_contract import CageRulesContract
 
 
 class CageContract(CageRowContract, CageRulesContract):
-    """Rows, and the rules around them, of `n` environments."""
+    """Tests of rows, and of the rules around them, for a cage of `n` environments."""

@@ -1,10 +1,10 @@
-"""What cages with processes have to do when an environment fails, falls silent, or takes its process along.
+"""Contract of process cages whose environments fail, hang, or kill their process.
 
 class TestFaultsOfMyCage(MakesMyCage, CageFaultsContract):
     pass
 
-Each test makes one environment fail, in one way and in one phase of its life. Whatever it is, the error
-arrives within a second, says whose it is, and no process is left.
+Each test makes one environment fail in one way, in one phase of its life. In every case the error arrives
+promptly, names the environment, and no process is left.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from parllel.testing.cages.row_reference import make_samples, plain
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import PHASES, DummyFaultError, FaultyEnv
 
-WITHIN_S = 10.0  # an error has to be there long before the time-out, even on a busy machine
-GONE_S = 30.0  # and the processes gone in this
-FIRST_INDEX = 4  # the number of the first environment
-# fault -> what is raised, what it says
+WITHIN_S = 10.0  # for the error to arrive: well before the time-out, even on a busy machine
+GONE_S = 30.0  # for the processes to end
+FIRST_INDEX = 4  # number of the first environment
+# fault -> exception type, message
 RAISED: dict[str, tuple[type[Exception], str]] = {
     "raise": (DummyFaultError, "number 1 failed as it was told to"),
     "unpicklable": (WorkerError, r"faulty_envs\.UnpicklableFaultError: holds a lock"),
@@ -65,7 +65,7 @@ DOING = {
 
 
 class SlowEnv(CountingEnv):
-    """Takes for ever over what it is asked to: "start", "reset" or "step"."""
+    """Environment that hangs in one phase: "start", "reset" or "step"."""
 
     def __init__(self, phase: str) -> None:
         super().__init__()
@@ -77,18 +77,18 @@ class SlowEnv(CountingEnv):
             time.sleep(60)
 
     def reset(self, **options: Any) -> Any:
-        """Reset, in its time."""
+        """Reset, or hang."""
         self._enter("reset")
         return super().reset(**options)
 
     def step(self, action: Any) -> Any:
-        """Step, in its time."""
+        """Step, or hang."""
         self._enter("step")
         return super().step(action)
 
 
 class FailsToCloseEnv(FaultyEnv):
-    """Fails in a step, and then in its `close` too, or never ends that."""
+    """Environment that fails in a step, and then fails or hangs in `close`."""
 
     def __init__(self, ending: str) -> None:
         super().__init__("step", lengths=9)
@@ -102,11 +102,11 @@ class FailsToCloseEnv(FaultyEnv):
 
 
 class CageFaultsContract(CageHooks):
-    """Tests of cages whose environments are in processes; `make` gets an `index`, the number of the first.
+    """Tests of cages whose environments run in processes. `make` receives `index`, the first one's number.
 
     Attributes:
-        silent_s: time-out for an environment that does not answer, in which another can do all it is asked.
-        silent_start_s: the same for its constructor, in which the processes start.
+        silent_s: time-out for an environment that hangs, long enough for others to finish their work.
+        silent_start_s: the same for a constructor, which includes the start of the processes.
     """
 
     n = 4
@@ -119,9 +119,9 @@ class CageFaultsContract(CageHooks):
         return [cage.pid] if isinstance(cage, ProcessCage) else list(cage.pids)
 
     def whose(self, pids: list[int], kind: str) -> str:
-        """Return a pattern for the place of the environment that fails, half way through those there are.
+        """Return a regex that locates the failing environment, which is the middle one.
 
-        kind: what cages call the environments, after a space; empty before they know it.
+        kind: the environments' name in errors, after a space; empty before the cage knows it.
         """
         if self.n == 1:
             return rf"cage 4{f' [(]{kind[1:]}[)]' if kind else ''}.* process {pids[0]}"
@@ -130,23 +130,23 @@ class CageFaultsContract(CageHooks):
         )
 
     def set_timeout(self, cage: Any, timeout_s: float) -> None:
-        """Change how long the processes of a cage may take for an answer, now that it has started."""
+        """Change the reply time-out of a started cage's processes."""
         set_timeout(cage, timeout_s)
 
     def faulty(self, phase: str, fault: str = "raise", *, lengths: int = 9, **options: Any) -> Any:
-        """Return a cage, one of whose environments fails."""
+        """Return a cage in which one environment fails."""
         factories: list[Any] = [partial(FaultyEnv, "step", number=10**9, lengths=lengths)] * self.n
         factories[self.n // 2] = partial(FaultyEnv, phase, fault, lengths=lengths, **options)
         return self.made(factories, index=FIRST_INDEX)
 
     def bind(self, cage: Any) -> Samples:
-        """Bind a cage to samples of its own."""
+        """Allocate samples and bind a cage to them."""
         samples = make_samples(CountingEnv(), T, self.n, storage=self.storage)
         cage.set_samples_buffer(samples, slice(0, self.n))
         return samples
 
     def prepare(self, cage: Any, phase: str) -> None:
-        """Do all that comes before a phase."""
+        """Bring a cage to the beginning of a phase."""
         if phase == "constructor":
             return
         _ = cage.spaces
@@ -156,7 +156,7 @@ class CageFaultsContract(CageHooks):
             run_groups(cage, "start_reset", 0)
 
     def assert_all_gone(self, cage: Any, pids: list[int]) -> None:
-        """Check that processes have ended, and that the cage says so."""
+        """Check that the processes have ended and that the cage reports it."""
         assert all(wait_until_gone(pid) for pid in pids)
         for method in ("start_reset", "finish_row", "environment_states"):
             with pytest.raises(ClosedError, match=r"cage .*4.*(ended after|used after close)"):
@@ -270,7 +270,7 @@ def _run_rows(cage: Any, *rows: int) -> None:
 
 
 def enter(cage: Any, phase: str) -> None:
-    """Let a cage do what a phase is named after."""
+    """Run a phase of a cage."""
     if phase == "constructor":
         _ = cage.spaces
     elif phase == "reset":
@@ -302,7 +302,7 @@ def wait_until_gone(pid: int) -> bool:
 
 
 def set_timeout(cage: Any, timeout_s: float) -> None:
-    """Change how long the workers of parllel's cages may take for an answer."""
+    """Change the reply time-out of the workers of parllel's cages."""
     conversations = [cage._conversation] if isinstance(cage, ProcessCage) else cage._pool.workers
     for conversation in conversations:
         conversation.timeout_s = timeout_s

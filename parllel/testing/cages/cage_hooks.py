@@ -1,4 +1,4 @@
-"""What the contract of cages asks of those who inherit it, and how it drives them."""
+"""Hooks of the cage contracts, and helpers that drive cages."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ EnvFactories = Sequence[Callable[[], Any]]
 
 
 class CageHooks:
-    """Hooks, and what the tests share.
+    """Hooks and shared helpers of the tests.
 
     Attributes:
-        n: how many environments the cages of the tests have, at most five.
-        storage: where the buffers of the tests lie.
+        n: number of environments in the tests' cages, at most five.
+        storage: of the tests' buffers.
     """
 
     n = N
@@ -48,22 +48,22 @@ class CageHooks:
     ) -> Any:
         """Return a cage of the class under test.
 
-        samples: the buffer that it is going to write, for cages whose processes inherit it.
+        samples: the buffer that the cage will write, for cages whose processes inherit it.
         options: `seeds`, one for each environment; `traj_info`, `reset_automatically`, `index`, `check`.
         """
-        raise NotImplementedError(f"{type(self).__name__} must say how to make a cage")
+        raise NotImplementedError(f"{type(self).__name__} must define make() to create a cage")
 
     def each(self, value: Any) -> list[Any]:
-        """Return as a list by environment what an attribute or a method of a cage gives."""
+        """Return the value of a cage's attribute or method as a list by environment."""
         values: list[Any] = value
         return values
 
     def env_name(self, name: str) -> str:
-        """Return what cages call environments of a class, for tests that put them into others in `made`."""
+        """Return the name that cages give environments of a class, for tests whose `made` wraps them."""
         return name
 
     def made(self, env_factories: EnvFactories, **options: Any) -> Any:
-        """Return a cage with the seeds of the tests."""
+        """Return a cage with the tests' seeds."""
         return self.make(env_factories, **{"seeds": SEEDS[: len(env_factories)], **options})
 
     def bound(
@@ -76,13 +76,13 @@ class CageHooks:
         try:
             cage.set_samples_buffer(samples, slice(FIRST, FIRST + n))
         except BaseException:
-            # Its workers would outlive the test that failed.
+            # Its workers would outlive the failed test.
             close_quietly(cage)
             raise
         return cage, samples
 
     def factories(self, **options: Any) -> list[partial[CountingEnv]]:
-        """Return what makes environments with uneven episodes."""
+        """Return factories of environments with episodes of uneven lengths."""
         return factories_of(**options)[: self.n]
 
     def actions(self) -> list[Any]:
@@ -105,13 +105,13 @@ class SingleCageHooks(CageHooks):
 
 
 def run(cage: CageInterface, method: str, *args: Any, **options: Any) -> None:
-    """Start something and finish it; an error may come from either half."""
+    """Start a call and finish it. Either half may raise."""
     getattr(cage, method)(*args, **options)
     cage.finish_row()
 
 
 def run_groups(cage: CageInterface, method: str, *args: Any, **options: Any) -> None:
-    """Start something for all groups, so that they overlap, and finish it, the last group first."""
+    """Start a call for all groups, so that they overlap, and finish it, the last group first."""
     groups = range(len(cage.groups))
     for group in groups:
         getattr(cage, method)(*args, group=group, **options)
@@ -136,7 +136,7 @@ def record_columns(
     first: int = FIRST,
     at_row: Callable[[int], None] = lambda step: None,
 ) -> list[list[BatchRecord]]:
-    """Return what each column of a bound cage holds after each batch, as `simulate` tells it of one.
+    """Return the content of each column of a bound cage after each batch, in the format of `simulate`.
 
     actions: of each column, batch and row.  first: column.  at_row: called before each row with its number.
     """
@@ -186,7 +186,7 @@ def _record_batch(
 
 
 def await_done(cage: CageInterface, group: int = 0) -> None:
-    """Ask a cage until a row is done, without waiting for it."""
+    """Poll a cage until a row is done."""
     deadline = time.monotonic() + 20.0
     while not cage.row_done(group):
         assert time.monotonic() < deadline, f"row_done({group}): still False after 20 s"
@@ -194,7 +194,7 @@ def await_done(cage: CageInterface, group: int = 0) -> None:
 
 
 def notes_of(error: BaseException) -> str:
-    """Return all that an exception says: its text, its notes, and its cause."""
+    """Return the text, notes and cause of an exception."""
     said = [str(error), *getattr(error, "__notes__", ())]
     if error.__cause__ is not None:
         said.append(str(error.__cause__))
@@ -202,13 +202,13 @@ def notes_of(error: BaseException) -> str:
 
 
 def close_quietly(cage: Any) -> None:
-    """Close a cage that fails while it is closed, or while another error is raised."""
+    """Close a cage and ignore errors."""
     with suppress(Exception):
         cage.close()
 
 
 def factories_of(**options: Any) -> list[partial[CountingEnv]]:
-    """Return what makes environments with uneven episodes."""
+    """Return factories of environments with episodes of uneven lengths."""
     return [partial(CountingEnv, lengths, **options) for lengths in LENGTHS]
 
 

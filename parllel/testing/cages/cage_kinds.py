@@ -1,4 +1,4 @@
-"""parllel's own cages for suites of tests: inherit one of these before the suite.
+"""parllel's own cages for the test suites: inherit one of these before the suite.
 
 class TestProcessCage(MakesProcessCage, CageContract, PlainFaceContract):
 pass
@@ -91,7 +91,7 @@ class MakesSyncVectorCage(CageHooks):
         return VectorizedCage(VectorEnvFactory(make), n=len(env_factories), seeds=seeds, **options)
 
     def factories(self, **options: Any) -> list[Any]:
-        """Return what makes environments with uneven episodes."""
+        """Return factories of environments with episodes of uneven lengths."""
         # In this mode gymnasium keeps no copy of a last observation, which a reset then overwrites.
         if self.mode == "SameStep":
             options.pop("reuse", None)

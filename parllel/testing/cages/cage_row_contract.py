@@ -1,4 +1,4 @@
-"""What a cage writes into rows, and which episodes it reports."""
+"""Contract of the rows that a cage writes and the episodes that it reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from parllel.testing.dummy_envs import CountingEnv
 
 
 class LongestStep(TrajInfo):
-    """Remembers more than its parent; defined here, so that workers have to import it."""
+    """TrajInfo with an extra field, defined here so that workers have to import it."""
 
     def __init__(self, discount: float = 1.0, base: float = 0.0) -> None:
         super().__init__(discount)

@@ -1,4 +1,4 @@
-"""Rules of a cage: what is refused, what fails, how environments are reached, and how it is closed."""
+"""Contract of a cage's errors, of access to its environments, and of closing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NINE = partial(CountingEnv, 9)
 
 
 class CageRulesContract(CageHooks):
-    """What is refused, what fails, and the environments themselves."""
+    """Tests of rejected calls, failures, and access to environments."""
 
     def test_a_buffer_that_does_not_fit_is_refused(self) -> None:
         n = self.n
@@ -80,7 +80,7 @@ class CageRulesContract(CageHooks):
             assert [len(acted) for acted in self.each(cage.actions)] == [2] * n
 
     def calls_at_rest(self, samples: Any) -> list[tuple[str, tuple[Any, ...]]]:
-        """Return what can be asked of a cage at rest."""
+        """Return all calls that an idle cage accepts."""
         return [
             ("start_reset", (0,)),
             ("start_row", (0,)),

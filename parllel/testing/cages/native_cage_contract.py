@@ -1,6 +1,6 @@
-"""What every cage of a native vector environment has to do.
+"""Contract of cages of native vector environments.
 
-Inherit, say what makes the environment, and pytest finds the tests:
+Inherit it and define `make_env`, and pytest collects the tests:
 
 class TestMyEnvs(NativeCageContract):
     def make_env(self, n):
@@ -33,7 +33,7 @@ from parllel.testing.cages.row_reference import (
 
 
 class NativeCageContract(NativeCageHooks):
-    """Rows of a native vector environment beside the environment itself, over the ends of episodes."""
+    """Tests that compare a cage's rows with the vector environment itself, across ends of episodes."""
 
     @pytest.mark.parametrize("automatic", [True, False], ids=["automatic", "wait"])
     def test_columns_are_those_of_the_environment_itself(self, automatic: bool) -> None:
@@ -108,7 +108,7 @@ class NativeCageContract(NativeCageHooks):
             assert np.cumsum(own).tolist() == [row + count for row in rows]
 
     def test_states(self) -> None:
-        """Go on from a state as the environment itself would have, or from a reset of another seed."""
+        """A restored state continues as the environment itself, or as a reset with another seed."""
         cage, samples = self.bound()
         with cage:
             run_groups(cage, "start_reset", 0)
@@ -138,7 +138,7 @@ class NativeCageContract(NativeCageHooks):
         return [self.observations(samples, t) for t in range(self.T + 1)]
 
     def fill_batch(self, cage: VectorizedCage, samples: Samples) -> Any:
-        """Return what comes of a batch of random rows."""
+        """Return the results of a batch of random rows."""
         for t in range(self.T):
             run_groups(cage, "start_random_row", t)
         rows = [read_batch(samples, FIRST + i, self.T) for i in range(N)]

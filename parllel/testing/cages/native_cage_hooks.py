@@ -1,4 +1,4 @@
-"""What the contract of cages of native vector environments asks of those who inherit it."""
+"""Hooks of the contract of cages of native vector environments."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ N, T, BATCHES = len(SEEDS), 30, 3
 
 
 class NativeCageHooks:
-    """Hooks, and what the tests share.
+    """Hooks and shared helpers of the tests.
 
     Attributes:
         mode: the autoreset mode of the environment.
         has_state: whether its state can be saved.
-        rests: whether single environments rest while they wait, as those of a SyncVectorEnv do.
+        rests: whether waiting environments are frozen, as in a SyncVectorEnv.
         T: rows of a batch; in three batches, each with random actions, episodes have to end.
     """
 
@@ -35,15 +35,17 @@ class NativeCageHooks:
     T = T
 
     def make_env(self, n: int) -> Any:
-        """Return the environment; overridden with another argument, `seed`, where it is seeded when made."""
-        raise NotImplementedError(f"{type(self).__name__} must say how to make an environment")
+        """Return the environment. Override with an argument `seed` if it is seeded when created."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must define make_env() to create an environment"
+        )
 
     def begin(self, env: Any, seeds: Sequence[int]) -> Any:
-        """Reset an environment by what a cage with these seeds gives to it; return its observations."""
+        """Reset an environment as a cage with these seeds does, and return its observations."""
         return env.reset(seed=list(seeds))[0]
 
     def reset_some(self, env: Any, mask: Any) -> Any:
-        """Reset those of a mask; return their observations alone."""
+        """Reset the environments of a mask, and return only their observations."""
         return masked_reset(env, mask)
 
     def made(self, **options: Any) -> VectorizedCage:

@@ -1,4 +1,4 @@
-"""What the rows of a cage of a native vector environment have to hold, by that environment's own methods.
+"""Reference for the rows of a cage of a native vector environment, from the environment's own methods.
 
 `simulate_together` knows nothing of cages: it steps an environment of its own, and calls its `reset` where an
 episode has ended, unless the environment has done that in the same step.
@@ -29,7 +29,7 @@ def simulate_together(
     automatic: bool = True,
     idle_action: Any = None,
 ) -> list[list[BatchRecord]]:
-    """Return of each column what batches of these actions have to look like.
+    """Return the expected batches of each column for these actions.
 
     env: has just been reset, to `observation`.  batches: actions by batch, row and column.
     mode: its autoreset mode.  idle_action: what those that wait are stepped with.

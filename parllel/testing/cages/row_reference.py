@@ -1,4 +1,4 @@
-"""What the rows of a cage of one environment have to hold, by a plain Gymnasium loop.
+"""Reference for the rows of a cage of one environment, from a plain Gymnasium loop.
 
 `simulate` knows nothing of cages; `record_columns` (cage_hooks.py) drives a cage and reads its buffer. Both
 return one `BatchRecord` per batch, which have to be equal.
@@ -23,7 +23,7 @@ from parllel.cages.spaces import example_of, stored_example
 from parllel.testing.transform_samples import allocate_numbers
 from parllel.types import BatchSpec, Tree
 
-INFO = ("half", "step")  # what `make_samples` asks of the infos of a CountingEnv
+INFO = ("half", "step")  # info keys of a CountingEnv that `make_samples` stores
 
 
 @dataclass
@@ -50,7 +50,7 @@ class BatchRecord:
 
 
 def seeds_of(seed: Any) -> tuple[int, int]:
-    """Return what a cage seeds its environment and its action space with."""
+    """Return a cage's seeds of its environment and its action space."""
     # Written out here: taken from the cages, it would agree with them whatever they do.
     if isinstance(seed, np.random.SeedSequence):
         first, second = seed.generate_state(2)
@@ -67,7 +67,7 @@ def simulate(
     discount: float = 1.0,
     info: bool = True,
 ) -> list[BatchRecord]:
-    """Return what batches of these actions, one per row, have to look like.
+    """Return the expected batches for these actions, one per row.
 
     With `automatic` an ended environment is reset within the step; otherwise rows hold zeros until the next
     batch, whose first row is then the reset observation.
@@ -122,7 +122,7 @@ def _append(
 
 
 def read_batch(samples: Samples, column: int, T: int) -> BatchRecord:
-    """Return a copy of what a column holds."""
+    """Return a copy of a column's content."""
     env = samples.env
     made = BatchRecord()
     made.observations = [plain(env.observation, t, column) for t in range(T + 1)]
@@ -146,7 +146,7 @@ def plain(tree: Tree, t: int, column: int) -> Tree:
 
 
 def assert_same_batches(found: Sequence[BatchRecord], expected: Sequence[BatchRecord]) -> None:
-    """Compare; stored values are first narrowed as the buffer narrows them."""
+    """Compare batches, after narrowing expected values to the buffer's dtypes."""
     assert len(found) == len(expected)
     for k, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
         for name in ("terminated", "truncated", "done", "needs_reset"):

@@ -1,4 +1,4 @@
-"""The plain face of a cage of one environment: steps without rows, and its attributes and methods."""
+"""Contract of stepping a cage of one environment without rows, and of its attributes and methods."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ PLAIN_CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
 
 
 class StepMethodsContract(SingleCageHooks):
-    """Tests of `step_async` and `await_step`, and of methods that are called as if they were the cage's."""
+    """Tests of `step_async` and `await_step`, and of environment methods called through the cage."""
 
     def with_outs(self, env_factory: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Return a cage, and a place for each part of a result."""
+        """Return a cage, and an output array for each part of a result."""
         samples = make_samples(env_factory(), 4, 3, storage=self.storage)
         cage = self.made([env_factory], samples=samples, **options)
         env = samples.env
@@ -229,7 +229,7 @@ class StepMethodsContract(SingleCageHooks):
             assert cage.actions == []
 
     def test_both_faces_of_one_cage(self) -> None:
-        """A reset of either face ends the waiting of the other."""
+        """A reset through either interface ends the waiting of the other."""
         cage, samples = self.bound([partial(CountingEnv, 2)], reset_automatically=False)
         with cage:
             seen = []

@@ -1,4 +1,4 @@
-"""Agents in one environment that share a model."""
+"""Several agents in one environment that share a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parllel.types import Tree
 
 
 class EnsembleAgent(PgAgent):
-    """A policy-gradient agent that acts for all agents of an environment with one model.
+    """Policy-gradient agent that acts for all agents of an environment with one model.
 
     Observations and actions are trees by agent, and so are `value` and `log_prob` of the agent info.
 
@@ -46,13 +46,13 @@ class EnsembleAgent(PgAgent):
         """Return `(log_prob, entropy, value)` by agent, each [N], with gradients for an update.
 
         Raises:
-            ValueError: if values have another shape than the log probabilities.
+            ValueError: if the shapes of values and log probabilities differ.
         """
         params, value = self._forward(observation, inputs)
         if not self._on_cpu:
             action = buffer_map(self._to_device, action)
         log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
-        # By leaf, and before the loss, where a value of another shape would broadcast without a word.
+        # Checked per leaf and before the loss, in which a value of another shape would silently broadcast.
         shapes = [
             {path: tuple(leaf.shape) for path, leaf in buffer_leaves(tree)}
             for tree in (log_prob, value)
@@ -64,7 +64,7 @@ class EnsembleAgent(PgAgent):
         return log_prob, entropy, value
 
     def learning_groups(self) -> list[LearningGroup]:
-        """Return one group of all agents."""
+        """Return one group with all agents."""
         return [LearningGroup(self.names, list(self.model.parameters()))]
 
     def _choose(self, params: Tree, value: Tree, noise: Tree) -> tuple[Tree, Tree]:

@@ -1,4 +1,4 @@
-"""Agents in one environment, each with a model of its own."""
+"""Several agents in one environment, each with its own model."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from parllel.types import State, Tree
 
 
 class IndependentAgents(Agent):
-    """An agent for each key of the Dict spaces, which samplers and handlers see as one agent.
+    """One agent per key of the Dict spaces, presented to samplers and handlers as a single agent.
 
-    Each sees its own observation only, draws its own noise, and learns by itself. Actions, and `value`
-    and `log_prob` of the agent info, are trees by agent. Keyword inputs that a handler adds are given to
-    every agent.
+    Each agent sees only its own observation, draws its own noise, and learns separately. Actions, and
+    `value` and `log_prob` of the agent info, are trees by agent. Keyword inputs added by a handler are
+    passed to every agent.
 
     Args:
-        agents: by name; without recurrent state, on one device, and with models that share no parameters.
+        agents: by name. They must have no recurrent state, share a device, and share no parameters.
 
     Attributes:
-        agents: the same.
+        agents: the agents by name.
         names: the keys.
-        model: all models in one module, for the optimiser.
+        model: one module that holds all models, for the optimiser.
 
     Raises:
-        ValueError: if there are none, or they share parameters, or are on different devices, or remember
-            anything.
+        ValueError: if there are no agents, or they share parameters, are on different devices, or are
+            recurrent.
     """
 
     def __init__(self, agents: Mapping[str, PgAgent]) -> None:
@@ -43,7 +43,7 @@ class IndependentAgents(Agent):
             raise ValueError("IndependentAgents: expected at least one agent, got none")
         self.names = tuple(self.agents)
         self.action_space = joint_space({n: agent.action_space for n, agent in self.agents.items()})
-        # Algorithms move a batch to one device, that of the agent.
+        # Algorithms move each batch to a single device: the agent's.
         self.device, *others = {agent.device for agent in self.agents.values()}
         if others:
             raise ValueError(
@@ -51,16 +51,15 @@ class IndependentAgents(Agent):
             )
         if any(agent.recurrent for agent in self.agents.values()):
             raise ValueError("IndependentAgents: expected agents without recurrent state")
-        # A list: names of agents could clash with those of a module's methods.
+        # Not a ModuleDict: agent names could clash with methods of the module.
         self.model: nn.Module = nn.ModuleList([agent.model for agent in self.agents.values()])
-        # By identity: equal weights are no problem, but shared ones would be clipped by the norm of each
-        # group.
+        # By identity: equal weights are fine, but shared ones would be clipped once per group.
         owners: dict[int, str] = {}
         for name, agent in self.agents.items():
             for parameter in agent.model.parameters():
                 if owners.setdefault(id(parameter), name) != name:
                     raise ValueError(
-                        f"IndependentAgents: {owners[id(parameter)]!r} and {name!r} share parameters; use an "
+                        f"IndependentAgents: {owners[id(parameter)]!r} and {name!r} share parameters. Use an "
                         "EnsembleAgent with a SharedModel"
                     )
 
@@ -110,7 +109,7 @@ class IndependentAgents(Agent):
         return log_prob, entropy, value
 
     def learning_groups(self) -> list[LearningGroup]:
-        """Return a group for each agent."""
+        """Return one group per agent."""
         return [
             LearningGroup((name,), list(agent.model.parameters()))
             for name, agent in self.agents.items()
@@ -120,24 +119,24 @@ class IndependentAgents(Agent):
         """Draw the noise of each agent from its own generator; None in eval mode."""
         noise = {}
         for name, agent in self.agents.items():
-            # By name, or agents with actions of one kind would draw the same.
+            # Derived by name, otherwise agents with the same action space would draw the same noise.
             own = None if seed is None else Seeds(seed).integer(name)
             noise[name] = agent.draw_noise(T, B, seed=own)
-        # All agents are in the same mode, so that either all of them draw or none does.
+        # All agents are in the same mode, so either all of them draw or none does.
         return None if None in noise.values() else NamedTuple(**noise)
 
     def sample_mode(self) -> None:
-        """Let all agents draw their actions."""
+        """Put all agents in sample mode."""
         for agent in self.agents.values():
             agent.sample_mode()
 
     def train_mode(self) -> None:
-        """Let all agents prepare their models for an update."""
+        """Put all agents in train mode."""
         for agent in self.agents.values():
             agent.train_mode()
 
     def eval_mode(self) -> None:
-        """Let all agents act with the mode of their distributions."""
+        """Put all agents in eval mode."""
         for agent in self.agents.values():
             agent.eval_mode()
 
@@ -146,9 +145,9 @@ class IndependentAgents(Agent):
         return {name: agent.model for name, agent in self.agents.items()}
 
     def state(self) -> State:
-        """Return the weights by agent, and under "_others" what else the agents keep.
+        """Return the weights by agent, and the rest of the agents' state under "_others".
 
-        Apart, because weights alone travel to a process that samples: noise is drawn there.
+        Separate, because only weights are sent to a sampling process, which draws its own noise.
         """
         state: State = {"_others": {}}
         for name, agent in self.agents.items():
@@ -158,10 +157,10 @@ class IndependentAgents(Agent):
         return state
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
-            ValueError: if it is that of other agents.
+            ValueError: if the state belongs to agents with other names.
         """
         others = state.get("_others", {})
         names = [name for name in state if name != "_others"]
@@ -171,7 +170,7 @@ class IndependentAgents(Agent):
             agent.load_state({**state[name], **others.get(name, {})})
 
     def close(self) -> None:
-        """Close all agents; may be called twice."""
+        """Close all agents. Idempotent."""
         for agent in self.agents.values():
             agent.close()
 

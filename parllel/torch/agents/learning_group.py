@@ -1,4 +1,4 @@
-"""What an algorithm needs to know about several agents that it trains."""
+"""Interface between an algorithm and several agents that it trains together."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from parllel.types import Tree
 
 
 class LearningGroup(NamedTuple):
-    """Agents that share one set of parameters, which no other agent uses."""
+    """Agents that share one set of parameters, not used by any other agent."""
 
     names: tuple[str, ...]
     parameters: list[nn.Parameter]
 
 
 class MultiAgent(Protocol):
-    """Agents that act in one environment, as `parllel.torch.MultiAgentPPO` trains them.
+    """Several agents of one environment, trainable by `parllel.torch.MultiAgentPPO`.
 
     Attributes:
-        names: of the agents, the keys of observations, actions and agent infos.
+        names: of the agents; the keys of observations, actions and agent infos.
         device: where the models compute.
-        model: whose parameters are all that is trained.
+        model: holds all trained parameters.
     """
 
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class MultiAgent(Protocol):
         """Return `(log_prob, entropy, value)` by agent, each [N], with gradients for an update."""
 
     def learning_groups(self) -> list[LearningGroup]:
-        """Return which agents learn together."""
+        """Group agents that share parameters."""
 
     def train_mode(self) -> Any:
         """Prepare the models for an update."""

@@ -1,4 +1,4 @@
-"""Agents for policy gradients: whatever the distribution over actions, and the usual two."""
+"""Policy-gradient agents: for any action distribution, and for the two most common ones."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ AgentT = TypeVar("AgentT", bound="PgAgent")
 
 
 class PgAgent(Agent):
-    """Draw actions from a distribution whose parameters come from a model.
+    """Policy-gradient agent: samples actions from a distribution parameterised by a model.
 
     The agent starts in sample mode. Its info is `value` [N] and `log_prob` [N] of the action.
-    Keyword arguments that a handler adds to `observation` are passed on to the model.
+    Keyword arguments that a handler adds are passed on to the model.
 
     Args:
         model: returns `(params, value)`, see `parllel.torch.models`; it is moved to `device`.
-        distribution: what `params` are parameters of.
-        seed: of the generator that all noise comes from. It lives on the CPU wherever the model
-            does, so every device draws the same noise.
+        distribution: the action distribution, which takes `params`.
+        seed: of the generator of all noise. The generator is always on the CPU, so the noise does not
+            depend on the model's device.
         device: where the model computes.
 
     Raises:
         ValueError, TypeError: for a device that PyTorch cannot use on this machine.
-        TypeError: if `model` is no module, or `distribution` no Distribution.
+        TypeError: if `model` is not a module, or `distribution` not a Distribution.
 
     Attributes:
-        trained: for a twin that only samples, the agent whose parameters it copies: `state` returns the
-            parameters of that agent, and `load_state` loads them into both. None otherwise.
+        trained: on a copy that only samples, the agent whose parameters it mirrors: `state` returns that
+            agent's parameters, and `load_state` loads them into both. None otherwise.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PgAgent(Agent):
         self.model = model.to(self.device)
         self.distribution = distribution
         self.action_space = distribution.action_space
-        # Not torch's global generator: what a user draws from that must not change a run.
+        # Not torch's global generator: numbers drawn by user code must not change a run.
         self._generator = torch.Generator().manual_seed(seed)
         self._on_cpu = self.device.type == "cpu"
         self.trained: PgAgent | None = None
@@ -72,7 +72,7 @@ class PgAgent(Agent):
         **inputs: Tree,
     ) -> tuple[Tensor, Tree]:
         """Return `(action, agent_info)`; in eval mode the action is the distribution's mode."""
-        # No gradient is ever taken of what is sampled: `evaluate` computes it again. Inference mode is
+        # Samples never need gradients: `evaluate` recomputes them. Inference mode is
         # cheaper than no_grad, as its results carry no version counters.
         params, value = self._forward(observation, inputs)
         action, log_prob = self._choose(params, value, noise)
@@ -107,19 +107,19 @@ class PgAgent(Agent):
         return log_prob, entropy, value
 
     def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tensor | None:
-        """Draw the noise of a batch, [T, B, ...] on the agent's device; None in eval mode."""
-        # Nothing is drawn, so an evaluation leaves the noise of later batches as it would have been.
+        """Draw the noise of a batch, [T, B, ...] on the agent's device. Returns None in eval mode."""
+        # Nothing is drawn, so an evaluation does not change the noise of later batches.
         if self._evaluating:
             return None
         return self._draw(T, B, seed)
 
     def sample_mode(self) -> None:
-        """Draw actions; modules such as dropout are off."""
+        """Sample actions, with modules such as dropout off."""
         self._evaluating = False
         self.model.eval()
 
     def train_mode(self) -> None:
-        """Switch modules such as dropout on; actions are drawn."""
+        """Sample actions, with modules such as dropout on."""
         self._evaluating = False
         self.model.train()
 
@@ -133,15 +133,15 @@ class PgAgent(Agent):
         return {"model": self.model}
 
     def copy_to_device(self: AgentT, device: torch.device | str) -> AgentT:
-        """Return an agent with a copy of the model on another device, which shares everything else.
+        """Return an agent with a copy of the model on another device. Everything else is shared.
 
-        The two share the generator of the noise and what is remembered of environments, so one of them can
-        sample while the other is trained. Each has parameters of its own; see `trained`.
+        Both agents share the noise generator and the memory of environments, so one can sample while the
+        other is trained. Parameters are separate; see `trained`.
         """
-        # Shallow: the generator is one object, so that the noise goes on whichever of the two draws it.
+        # Shallow: both agents draw from one generator, so the noise continues whichever of them draws.
         twin = copy.copy(self)
         twin.device = usable_device(device, type(self).__name__)
-        # `to` alone would move the trained model itself, as modules are moved in place.
+        # `to` moves modules in place, so without the copy it would move the trained model.
         twin.model = copy.deepcopy(self.model).to(twin.device)
         twin._on_cpu = twin.device.type == "cpu"
         return twin
@@ -154,7 +154,7 @@ class PgAgent(Agent):
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
             ValueError: if names or shapes of parameters differ from the model's.
@@ -172,7 +172,7 @@ class PgAgent(Agent):
         if noise is None:
             noise = self._draw(1, value.shape[0])[0]
         elif not self._on_cpu:
-            # Drawn here, it may have been kept in numpy since.
+            # Noise drawn here may have been stored as numpy in the meantime.
             noise = buffer_map(self._to_device, noise)
         return self.distribution.sample_and_log_prob(params, noise)
 
@@ -194,7 +194,7 @@ class PgAgent(Agent):
         return TypeError(f"{name}: expected PgOutput(params, value), got {got}")
 
     def _draw(self, T: int, B: int, seed: int | None = None) -> Tensor:
-        # Drawn where the generator is, then moved: generators of GPUs draw other numbers from the same seed.
+        # Drawn on the CPU, then moved: GPU generators draw different numbers from the same seed.
         return self.distribution.draw_noise(self._generator_for(seed), T, B).to(self.device)
 
     def _generator_for(self, seed: int | None) -> torch.Generator:
@@ -216,16 +216,16 @@ def _check_kinds(who: str, model: Any, distribution: Any) -> None:
 
 
 def usable_device(device: torch.device | str, who: str) -> torch.device:
-    """Return a device that tensors can be made on.
+    """Return the device, after checking that tensors can be created on it.
 
     Raises:
         ValueError: if PyTorch knows no such device, or cannot use it on this machine.
-        TypeError: if it is no device at all.
+        TypeError: for anything that is not a device.
     """
     try:
         found = torch.device(device)
         if found.type != "cpu":
-            # Not `is_available` of CUDA: there are other kinds, and numbers of devices.
+            # Not `torch.cuda.is_available`: there are other kinds of devices, and device indices.
             torch.zeros(1, device=found)
     # Without CUDA in its build PyTorch raises an AssertionError.
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
@@ -239,10 +239,10 @@ def usable_device(device: torch.device | str, who: str) -> torch.device:
 
 
 class CategoricalPgAgent(PgAgent):
-    """Choose one of `n_actions`; actions are int64 and count from `start`, as in a Discrete space.
+    """Policy-gradient agent for `n_actions` discrete actions: int64, counted from `start` as in Discrete.
 
-    Args: see `PgAgent`; the model returns logits [N, n_actions]. For several choices at once give
-        a `MultiDiscrete` to a `PgAgent`.
+    Args: see `PgAgent`; the model returns logits [N, n_actions]. For several choices at once pass
+    a `MultiDiscrete` to a `PgAgent`.
     """
 
     def __init__(
@@ -258,10 +258,10 @@ class CategoricalPgAgent(PgAgent):
 
 
 class GaussianPgAgent(PgAgent):
-    """Draw actions of shape `action_shape` from a normal distribution.
+    """Policy-gradient agent for continuous actions of shape `action_shape`, normally distributed.
 
-    Actions are stored as drawn, so that likelihoods are right. Those that lie outside of a Box are clipped
-    to its bounds on their way to the environment, by the cage.
+    Actions are stored as drawn, so that likelihoods are correct. The cage clips them to the bounds of the
+    Box before the environment receives them.
 
     Args: see `PgAgent`; the model returns `GaussianParams`.
     """

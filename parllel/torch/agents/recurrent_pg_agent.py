@@ -1,4 +1,4 @@
-"""Policy gradients with a memory."""
+"""Policy-gradient agent with recurrent state."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ RecurrentT = TypeVar("RecurrentT", bound="RecurrentPgAgent")
 
 
 class RecurrentPgAgent(PgAgent):
-    """Draw actions from a distribution whose parameters come from a model with a memory.
+    """Policy-gradient agent whose model has recurrent state.
 
-    What it remembers of each environment, the state of the model and the previous action, starts at zero and
-    is kept apart for sampling and for eval mode. Its info is `value` [N] and `log_prob` [N] of the action,
-    and what `prev_action` and `store_rnn_state` ask for.
+    For each environment the agent remembers the state of the model and the previous action. Both start at
+    zero, and sampling and eval mode have separate memories. The agent info is `value` [N] and `log_prob` [N]
+    of the action, plus the fields enabled by `prev_action` and `store_rnn_state`.
 
     Args:
         model: takes `(observation, rnn_state)` and `prev_action` if there is one, all of T rows, and returns
             `(PgOutput, rnn_state)`; its `initial_state(N)` is the state at the start of an episode. See
             `RecurrentPgModel`.
-        distribution: what the model's `params` are parameters of.
-        prev_action: an example of one action, which asks for the previous action: the model is given it, and
-            `agent_info.prev_action` keeps it for the algorithm. With None there is none. The first
-            step raises ValueError if the example has another shape, or whole numbers where actions are not.
-        store_rnn_state: also keep the state before each step, as `agent_info.rnn_state`. Algorithms do
-            not need it: they compute states anew from `agent.initial_rnn_state`.
+        distribution: the action distribution, which takes the model's `params`.
+        prev_action: an example of one action; enables the previous action, which is passed to the model and
+            stored in `agent_info.prev_action` for the algorithm. None disables it. The first step raises
+            ValueError if the example has another shape, or is integer where actions are not.
+        store_rnn_state: also store the state before each step, as `agent_info.rnn_state`. Algorithms do
+            not need it: they recompute states from `agent.initial_rnn_state`.
         seed, device: see `PgAgent`.
     """
 
@@ -60,14 +60,14 @@ class RecurrentPgAgent(PgAgent):
         self._no_action = (
             None if prev_action is None else torch.zeros_like(torch.as_tensor(prev_action))
         )
-        # Apart: an evaluation between two batches must not change what sampling goes on from.
+        # Separate: an evaluation between two batches must not change the memory of sampling.
         self._memories: dict[bool, NamedTuple] = {}  # of eval mode, and of all others
         self._memory_device = self.device
         self._checked = False
 
     @property
     def uses_prev_action(self) -> bool:
-        """Whether `agent_info.prev_action` is there, and needed by `evaluate`."""
+        """Whether `agent_info.prev_action` exists and is needed by `evaluate`."""
         return self._no_action is not None
 
     @torch.inference_mode()
@@ -79,13 +79,13 @@ class RecurrentPgAgent(PgAgent):
         noise: Tensor | None = None,
         **inputs: Tree,
     ) -> tuple[Tensor, Tree]:
-        """Return `(action, agent_info)` and remember both state and action."""
+        """Return `(action, agent_info)`, and remember state and action."""
         memory, indices = self._remembered(env_indices, observation)
-        # Copies, as a slice is a view: the writes below would change what is returned as the state before.
+        # Copies, because a slice is a view: the writes below would change the returned previous state.
         before = buffer_map(lambda leaf: leaf[indices].clone(), memory)
         (params, value), state = self._recur(observation, before, inputs)
         if not self._evaluating:
-            # The model returns rows [T, N] with T = 1, and noise has to fit them.
+            # The model returns rows [T, N] with T = 1, and the noise needs the same dimensions.
             noise = self._draw(1, value.shape[1]) if noise is None else noise.unsqueeze(0)
         action, log_prob = (row[0] for row in self._choose(params, value, noise))
         info: dict[str, Tree] = {"value": value[0], "log_prob": log_prob}
@@ -93,7 +93,7 @@ class RecurrentPgAgent(PgAgent):
             info["prev_action"] = before.prev_action
             if not self._checked:
                 self._check_example(action)
-            # The action as drawn, also where cages clip it: `evaluate` sees the same.
+            # The action as drawn, even if the cage clips it: `evaluate` sees the same.
             memory.prev_action[indices] = action
         if self.store_rnn_state:
             info["rnn_state"] = before.rnn_state
@@ -105,7 +105,7 @@ class RecurrentPgAgent(PgAgent):
     def value(
         self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, **inputs: Tree
     ) -> Tensor:
-        """Return the value estimate [N] with what is remembered, which stays as it is."""
+        """Return the value estimate [N]. The memory is read but not updated."""
         memory, indices = self._remembered(env_indices, observation)
         before = buffer_map(lambda leaf: leaf[indices], memory)
         value: Tensor = self._recur(observation, before, inputs)[0][1][0]
@@ -114,13 +114,13 @@ class RecurrentPgAgent(PgAgent):
     def evaluate(
         self, observation: Tree, action: Tensor, **inputs: Tree
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return `(log_prob, entropy, value)`, each [T, N], of pieces of episodes, with gradients.
+        """Return `(log_prob, entropy, value)`, each [T, N], of episode segments, with gradients.
 
-        observation, action: [T, N, ...].  inputs: `initial_rnn_state`, leaves [N, ...], before row 0; if it
-        is looked at, `prev_action` [T, N, ...]; and what else the model takes.
+        observation, action: [T, N, ...].  inputs: `initial_rnn_state`, leaves [N, ...], the state before
+        row 0; `prev_action` [T, N, ...] if the agent uses it; and further inputs of the model.
 
         Raises:
-            ValueError: without an initial state.
+            ValueError: if the initial state is missing.
         """
         if not self._on_cpu:
             observation, action, inputs = buffer_map(self._to_device, (observation, action, inputs))
@@ -129,60 +129,60 @@ class RecurrentPgAgent(PgAgent):
                 f"{type(self).__name__}.evaluate: expected initial_rnn_state, got {sorted(inputs)}; "
                 "RecurrentPPO gives it"
             )
-        # Of row 0 alone: states of later rows are computed anew, with gradients through time.
+        # Only row 0 is stored: later states are recomputed, with gradients through time.
         rnn_state = inputs.pop("initial_rnn_state")
         (params, value), _ = self.model(observation, rnn_state, **inputs)
         log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
         return log_prob, entropy, value
 
     def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
-        """Return the state that the next step starts from, leaves [N, ...]."""
+        """Return the state before the next step, leaves [N, ...]."""
         memory, indices = self._remembered(env_indices)
         return buffer_map(lambda leaf: leaf[indices].clone(), memory.rnn_state)
 
     def reset(self) -> None:
-        """Forget all environments, in the current mode."""
+        """Clear the memory of all environments in the current mode."""
         self._memories.pop(self._evaluating, None)
 
     def reset_one(self, env_indices: EnvIndices) -> None:
-        """Forget some environments, in the current mode."""
+        """Clear the memory of some environments in the current mode."""
         memory, indices = self._remembered(env_indices)
-        # One row, which is broadcast over all environments that are forgotten.
+        # One row, broadcast over all cleared environments.
         start = buffer_map(lambda leaf: leaf[:1], self._start(1))
 
         def forget(leaf: Tensor, first: Tensor) -> None:
             leaf[indices] = first
 
-        # What `step` has made are inference tensors, which torch lets nothing write outside of this mode.
+        # `step` creates inference tensors, which torch allows to be written only in inference mode.
         with torch.inference_mode():
             buffer_map(forget, memory, start)
 
     def copy_to_device(self: RecurrentT, device: torch.device | str) -> RecurrentT:
-        """Do what `PgAgent.copy_to_device` does; what is remembered moves to where the twin computes."""
+        """As `PgAgent.copy_to_device`; the memory moves to the device of the copy."""
         twin = super().copy_to_device(device)
-        # Both hold the same dict, and a state that either loads is for the one that samples.
+        # Both hold the same dict: whichever agent loads a state, the sampling one uses it.
         self._memory_device = twin._memory_device = twin.device
         for mode, memory in self._memories.items():
             self._memories[mode] = buffer_map(lambda leaf: leaf.to(twin.device), memory)
         return twin
 
     def state(self) -> State:
-        """Return parameters, the generator's state, and what is remembered while sampling."""
+        """Return parameters, the generator's state, and the memory of sampling."""
         # Not the memory of eval mode: an evaluation begins with a reset.
         return {**super().state(), **self._saved(False)}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         super().load_state(state)
         self._memories.clear()
         self._load_saved(False, state)
 
     def memory(self) -> State:
-        """Return what is remembered in the present mode, state and previous action."""
+        """Return the memory of the current mode: state and previous action."""
         return self._saved(self._evaluating)
 
     def load_memory(self, state: State) -> None:
-        """Take back what `memory` returned."""
+        """Restore a memory returned by `memory`."""
         self._load_saved(self._evaluating, state)
 
     def _saved(self, evaluating: bool) -> State:
@@ -213,7 +213,7 @@ class RecurrentPgAgent(PgAgent):
     def _remembered(
         self, env_indices: EnvIndices, observation: Tree = None
     ) -> tuple[NamedTuple, slice | Tensor]:
-        """Return the memory, large enough, and the indices for it."""
+        """Return the memory, grown if needed, and indices into it."""
         if isinstance(env_indices, slice):
             stop = env_indices.stop
             if stop is None:
@@ -231,15 +231,15 @@ class RecurrentPgAgent(PgAgent):
         memory = self._memories.get(self._evaluating)
         size = 0 if memory is None else len(next(iter(_leaves(memory))))
         if memory is None or size < stop:
-            # It grows with the environments that are seen, as nothing says beforehand how many there are.
-            # One row at least: a memory is returned for no indices, too.
+            # The number of environments is not known in advance, so the memory grows as they appear.
+            # At least one row, so that empty indices return a memory too.
             more = self._start(max(stop - size, 1))
             memory = more if memory is None else buffer_map(_joined, memory, more)
             self._memories[self._evaluating] = memory
         return memory, indices
 
     def _check_example(self, action: Tensor) -> None:
-        """Compare the example of an action with one: writing into its memory would cast and broadcast."""
+        """Compare an action with the example, whose memory would silently cast and broadcast it."""
         example = self._no_action
         assert example is not None
         shape, fraction = action.shape[1:], action.is_floating_point()

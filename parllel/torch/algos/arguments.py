@@ -1,4 +1,4 @@
-"""Checks of the numbers that algorithms are given."""
+"""Argument checks of algorithms."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 
 def check_positive(who: str, **arguments: float | None) -> None:
-    """Raise unless each is a number above 0, or None; `who` is named in the message.
+    """Check that each argument is a number above 0, or None. `who` is named in errors.
 
     Raises:
-        TypeError: for what is no number.
+        TypeError: for anything but a number.
         ValueError: for 0, less, and NaN.
     """
     for name, value in arguments.items():
@@ -26,7 +26,7 @@ def check_positive(who: str, **arguments: float | None) -> None:
 
 
 def check_counts(who: str, **arguments: int) -> None:
-    """Raise TypeError unless each is a whole number, ValueError unless it is at least 1."""
+    """Check that each argument is an int of at least 1. Raises TypeError or ValueError."""
     for name, value in arguments.items():
         if not isinstance(value, (int, np.integer)):
             raise TypeError(f"{who}: {name}: expected a whole number, got {value!r}")
@@ -35,6 +35,6 @@ def check_counts(who: str, **arguments: int) -> None:
 
 
 def check_seed(who: str, seed: Any) -> None:
-    """Raise ValueError for a negative number; what else a seed may be is numpy's to say."""
+    """Raise ValueError for a negative number. Other checks are left to numpy."""
     if isinstance(seed, (int, np.integer)) and seed < 0:
         raise ValueError(f"{who}: seed: expected 0 or more, got {seed}")

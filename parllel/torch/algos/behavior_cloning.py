@@ -1,4 +1,4 @@
-"""Learn to do what an expert does."""
+"""Behavior cloning, and DAgger with `LabelActions`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from parllel.types import BatchSpec, State
 class BehaviorCloning(Algorithm):
     """Maximise the likelihood of an expert's actions with Adam.
 
-    Reads `agent.observation`, the expert's actions, and `env.valid` if it is there. With `LabelActions` the
-    agent samples and the expert labels, so that it learns what to do where it gets to itself (Ross et al.
-    2011). Where the expert samples, its actions are in `agent.action`. Values are not trained. The agent
-    is left in sample mode.
+    Reads `agent.observation`, the expert's actions, and `env.valid` if it exists. With `LabelActions` the
+    agent samples and the expert labels, so the agent learns in the states that it visits itself (DAgger,
+    Ross et al. 2011). If the expert samples, its actions are in `agent.action`. Values are not trained. The
+    agent is left in sample mode.
 
     Args:
-        agent: what is trained: a policy of one agent, without a memory.
+        agent: the agent to train: a single agent without recurrent state.
         learning_rate: of Adam.
         epochs: passes over a batch.
         minibatches: updates per pass; steps are shuffled and split as evenly as possible.
@@ -40,7 +40,7 @@ class BehaviorCloning(Algorithm):
 
     Raises:
         ValueError: if an argument is out of range.
-        TypeError: if the agent is of another kind, an argument is not a number, or `epochs` or `minibatches`
+        TypeError: for another kind of agent, if an argument is not a number, or `epochs` or `minibatches`
             is not an integer.
     """
 
@@ -60,10 +60,10 @@ class BehaviorCloning(Algorithm):
             "BehaviorCloning", learning_rate=learning_rate, clip_grad_norm=clip_grad_norm
         )
         check_seed("BehaviorCloning", seed)
-        # The log probabilities of several agents are a tree, and steps of a memory cannot be shuffled.
+        # Log probabilities of several agents are a tree, and steps of a recurrent agent cannot be shuffled.
         if not isinstance(agent, PgAgent) or isinstance(agent, EnsembleAgent) or agent.recurrent:
             raise TypeError(
-                "BehaviorCloning: agent: expected one with a policy for a single agent without a memory, "
+                "BehaviorCloning: agent: expected a single agent with a policy and no recurrent state, "
                 f"got a {type(agent).__name__}"
             )
         self.agent = agent
@@ -74,22 +74,22 @@ class BehaviorCloning(Algorithm):
         self._parameters = list(agent.model.parameters())
         self._adam = LazyAdam(self._parameters, lr=learning_rate, fused=True)
 
-    # Whoever samples, the labels say what to do.
+    # The labels are the target, whichever policy sampled.
     on_policy = False
 
     def reads(self, samples: Samples) -> Sequence[str] | None:
-        """Return the fields that are read of a batch."""
+        """Return the paths of the batch fields that updates read."""
         valid = ["env.valid"] if getattr(samples.env, "valid", None) is not None else []
         return ["agent.observation", self.labels, *valid]
 
     @property
     def trained_parameters(self) -> list[Any]:
-        """The parameters that the optimiser changes, those of the agent's model when this was made."""
+        """The optimised parameters: the agent's model's, as of construction."""
         return list(self._parameters)
 
     @property
     def optimizer(self) -> torch.optim.Adam:
-        """What takes the steps."""
+        """The optimiser, created on first use."""
         return self._adam.optimizer
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
@@ -101,7 +101,7 @@ class BehaviorCloning(Algorithm):
             )
 
     def prepare(self) -> None:
-        """Make the optimiser."""
+        """Create the optimiser."""
         self._adam.prepare()
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
@@ -130,13 +130,13 @@ class BehaviorCloning(Algorithm):
                     )
                     for name, value in self._update(*chosen).items():
                         history[name].append(value)
-        # Also after an error: what is sampled later must not be sampled with dropout.
+        # Also after an error: later samples must not be drawn with dropout on.
         finally:
             self.agent.sample_mode()
         return {name: math.fsum(values) / len(values) for name, values in history.items()}
 
     def _steps(self, samples: Samples) -> Any:
-        """Return the numbers of the steps that count."""
+        """Return the indices of valid steps."""
         valid = getattr(samples.env, "valid", None)
         steps = (
             np.arange(np.asarray(samples.env.reward).size)
@@ -151,7 +151,7 @@ class BehaviorCloning(Algorithm):
         return steps
 
     def _update(self, observation: Any, labels: Any) -> dict[str, float]:
-        """Take one step of the optimiser, and return what it was taken by."""
+        """Take an optimiser step and return its diagnostics."""
         log_prob, entropy, _ = self.agent.evaluate(observation, labels)
         loss = -log_prob.mean()
         self.optimizer.zero_grad()
@@ -172,6 +172,6 @@ class BehaviorCloning(Algorithm):
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self._adam.load_state(state["optimizer"])
         self._generator.bit_generator.state = state["generator"]

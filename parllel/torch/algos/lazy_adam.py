@@ -1,4 +1,4 @@
-"""Adam, made with the first update."""
+"""Adam, created with the first update."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from parllel.types import State
 
 
 class LazyAdam:
-    """An optimiser for algorithms that may never make an update.
+    """Adam for algorithms that may never make an update; created on first use.
 
-    torch's optimisers import its compiler, which takes half as long as all else that a process does before it
-    plays a trained policy; the algorithm is put together there too.
+    torch's optimisers import its compiler. A process that only plays a trained policy builds the algorithm as
+    well, and the import would add half again to its start-up time.
 
     Args:
-        parameters: what it moves.
+        parameters: to optimise.
         options: of `torch.optim.Adam`.
     """
 
@@ -30,7 +30,7 @@ class LazyAdam:
 
     @property
     def optimizer(self) -> torch.optim.Adam:
-        """The optimiser, from now on."""
+        """The optimiser, created if needed."""
         if self._optimizer is None:
             optimizer = torch.optim.Adam(self._parameters, **self._options)
             if self._loaded is not None:
@@ -39,7 +39,7 @@ class LazyAdam:
         return self._optimizer
 
     def prepare(self) -> None:
-        """Make the optimiser now."""
+        """Create the optimiser now."""
         _ = self.optimizer
 
     def state(self) -> State:
@@ -47,14 +47,14 @@ class LazyAdam:
         return optimizer_state(self.optimizer)
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned, which must not be changed afterwards.
+        """Restore a state returned by `state`. The caller must not modify it afterwards.
 
         Raises:
-            ValueError: if it is of other parameters.
+            ValueError: if the state belongs to other parameters.
         """
         groups = state["param_groups"]
         fits = len(groups) == 1 and len(groups[0]["params"]) == len(self._parameters)
-        # What does not fit is loaded at once, for torch to say so.
+        # A state that does not fit is loaded at once, so that torch reports it here.
         if fits and self._optimizer is None:
             self._loaded = state
         else:

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation for several agents at once."""
+"""Proximal policy optimisation of several agents together."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ ALIVE = "env.env_info.alive"
 
 @dataclass(frozen=True)
 class MultiAgentPpoInputs(PpoInputs):
-    """N steps of K agents, in the order of the agents' names.
+    """Inputs of an update: N steps of K agents, in the order of the agents' names.
 
     `action` and `agent["observation"]` are trees by agent; `log_prob`, `value`, `advantage` and
     `return_` are [N, K].
 
     Attributes:
-        alive: bool [N, K], which agents took part in each step, or None if all always do.
+        alive: bool [N, K], which agents took part in each step; None if all always do.
     """
 
     alive: Tensor | None = None
 
     @property
     def n_steps(self) -> int:
-        """How many steps of the environment count, whichever agents took part."""
+        """Number of valid environment steps, whichever agents took part."""
         return len(self.return_) if self.valid is None else int(self.valid.sum())
 
     def mask(self) -> Tensor | None:
-        """Return what counts, bool [N, K], or None where everything does."""
+        """Return the mask of valid entries, bool [N, K], or None if all are valid."""
         if self.valid is None:
             return self.alive
         valid = self.valid.unsqueeze(1).expand_as(self.return_)
@@ -49,20 +49,20 @@ class MultiAgentPpoInputs(PpoInputs):
 
 
 class MultiAgentPPO(PPO):
-    """Do for several agents what PPO does for one.
+    """PPO for several agents of one environment.
 
-    Each agent has an objective of its own, from its own `log_prob`, `value`, `advantage` and
-    `return_`; the steps of a minibatch are the same for all. The objective of agents that share
-    parameters is the mean over their steps; others are trained as if each had a PPO of its own, gradient
-    clipping included. `kl_limit` alone is common to all: it is compared with the mean over agents.
+    Each agent has a separate objective, computed from its own `log_prob`, `value`, `advantage` and
+    `return_`; minibatches contain the same steps for all agents. The objective of agents that share
+    parameters is the mean over their steps. Other agents are trained as if each had its own PPO, gradient
+    clipping included. Only `kl_limit` is common: it is compared with the mean over agents.
 
-    Reads, by agent, the fields that PPO reads, and `env.env_info.alive` if it is there: steps that an
-    agent did not take part in do not count for it.
+    Reads, by agent, the fields that PPO reads, and `env.env_info.alive` if it exists: an agent ignores
+    steps in which it did not take part.
 
-    Diagnostics are the means over all agents, and for each agent `<name>/<agent>`. The gradient norm is
-    that of all parameters.
+    Diagnostics are means over all agents, and `<name>/<agent>` for each agent. The gradient norm is taken
+    over all parameters.
 
-    Args: those of PPO; `agent` is an `IndependentAgents` or an `EnsembleAgent`.
+    Args: as for PPO; `agent` is an `IndependentAgents` or an `EnsembleAgent`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -73,7 +73,7 @@ class MultiAgentPPO(PPO):
         if not hasattr(agent, "learning_groups"):
             raise TypeError(
                 "MultiAgentPPO: agent: expected IndependentAgents or an EnsembleAgent, got "
-                f"{type(agent).__name__}; PPO takes one agent"
+                f"{type(agent).__name__}. Use PPO for a single agent"
             )
         super().__init__(cast(PgAgent, agent), **settings)
         self._multi_agent = agent
@@ -82,18 +82,18 @@ class MultiAgentPPO(PPO):
         self._columns = [[places[name] for name in group.names] for group in self._groups]
 
     def reads(self, samples: Samples) -> Sequence[str] | None:
-        """Return the fields that are read of a batch, for all agents together."""
+        """Return the paths of the batch fields that updates read, for all agents together."""
         alive = getattr(samples.env.env_info, "alive", None) is not None
-        # Not those of importance weights, which are for a single agent.
+        # Without the fields of importance weights, which support only a single agent.
         names = ("action", "agent_info.log_prob", "agent_info.value", "advantage", "return_")
         valid = ["env.valid"] if getattr(samples.env, "valid", None) is not None else []
         own = [f"agent.{name}" for name in names]
         return ["agent.observation", *own, *valid, *([ALIVE] if alive else [])]
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
-        """Do what PPO does, with the explained variance of each agent, and the mean of these."""
+        """As `PPO.optimize_agent`, plus the explained variance of each agent and the mean of these."""
         diagnostics = dict(super().optimize_agent(elapsed_steps, samples))
-        # Over all agents together, as PPO does it, differences between the agents' returns would be
+        # Not over all agents together, where differences between the agents' returns would count as
         # explained.
         explained = self._explained_variances(self.construct_agent_inputs(samples))
         diagnostics["explained_variance"] = float(np.mean(list(explained.values())))
@@ -139,13 +139,12 @@ class MultiAgentPPO(PPO):
         if self.entropy_loss_coeff:
             cost = cost - self.entropy_loss_coeff * entropy
         mask = inputs.mask()
-        # Means by group: a group of one agent has then the loss of a PPO of its own, however large others
-        # are.
+        # Means per group, so a group of one agent has the loss of its own PPO, however large the others are.
         losses = [
             mean(cost[:, columns], None if mask is None else mask[:, columns])
             for columns in self._columns
         ]
-        # A sum, so that the number of groups does not scale the gradients of any.
+        # A sum, so that the number of groups does not scale any gradient.
         loss = torch.stack(losses).sum()
         with torch.no_grad():
             terms = {
@@ -165,7 +164,7 @@ class MultiAgentPPO(PPO):
         """
         squares = 0.0
         for group in self._groups:
-            # Group by group, so that one agent's large gradient does not shrink the steps of the others.
+            # Per group, so that one agent's large gradient does not shrink the steps of the others.
             gradients = [p.grad for p in group.parameters if p.grad is not None]
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
             if not math.isfinite(norm):
@@ -174,15 +173,15 @@ class MultiAgentPPO(PPO):
                     f"is {norm}"
                 )
             if norm > self.clip_grad_norm:
-                # The 1e-6 is that of `clip_grad_norm_`, for runs that can be compared.
+                # The 1e-6 is from `clip_grad_norm_`, for comparable runs.
                 torch._foreach_mul_(gradients, self.clip_grad_norm / (norm + 1e-6))
             squares += norm * norm
-        # Only after all norms were looked at: a bad one leaves the parameters of every group unharmed.
+        # Only after checking all norms: a bad one leaves the parameters of every group unharmed.
         self.optimizer.step()
         return math.sqrt(squares)
 
     def _stacked(self, tree: Tree, what: str) -> Tensor:
-        """Return the leaves [N] of a tree by agent as [N, K]."""
+        """Stack the leaves [N] of a tree by agent to [N, K]."""
         try:
             return torch.stack([field_at(tree, name) for name in self._multi_agent.names], dim=1)
         except ValueError as error:
@@ -200,7 +199,7 @@ class MultiAgentPPO(PPO):
         return_, value = inputs.return_.double(), inputs.value.double()
         mask, found = inputs.mask(), {}
         for k, name in enumerate(self._multi_agent.names):
-            # Each agent has steps of its own, which are not equally many, so agents go one after the other.
+            # Agents have different numbers of valid steps, so they are handled one by one.
             chosen = slice(None) if mask is None else mask[:, k]
             own, error = return_[chosen, k], (return_ - value)[chosen, k]
             variance = float(own.var(correction=0)) if len(own) else 0.0

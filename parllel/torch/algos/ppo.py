@@ -1,4 +1,4 @@
-"""Proximal policy optimisation for agents without recurrent state."""
+"""Proximal policy optimisation of agents without recurrent state."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from parllel.types import BatchSpec, State
 
 
 class PPO(Algorithm):
-    """Maximise the clipped surrogate objective (Schulman et al. 2017, eq. 7) with Adam.
+    """Proximal policy optimisation: the clipped surrogate objective (Schulman et al. 2017, eq. 7) with Adam.
 
     Reads `agent.observation`, `action`, `agent_info.value`, `agent_info.log_prob`, `advantage` and
-    `return_`, and `env.valid` if it is there. Advantages are used as they are: normalising them is
+    `return_`, and `env.valid` if it exists. Advantages are used unchanged; normalise them with
     a batch transform. The agent is left in sample mode.
 
-    If `agent.importance_weight` is there, see `ImportanceWeights`, the objective of each step is multiplied
-    by it, and `learner_value` and `learner_log_prob` take the place of those in `agent_info`: the policy is
-    kept near the learner's at the start of the update instead of the one that sampled.
+    If `agent.importance_weight` exists (see `ImportanceWeights`), the objective of each step is multiplied
+    by it, and `learner_value` and `learner_log_prob` replace those of `agent_info`: the policy is kept near
+    the learner's policy at the start of the update, not near the policy that sampled.
 
     Args:
-        agent: what is trained; `agent.model.parameters()` must all take part in its `evaluate`.
+        agent: the agent to train. All of `agent.model.parameters()` must take part in its `evaluate`.
         learning_rate: of Adam, whose epsilon is 1e-5.
         learning_rate_anneal_steps: environment steps over which the learning rate falls linearly
             to zero, counted at the start of each batch; None keeps it.
         epochs: passes over a batch.
         minibatches: updates per pass; steps are shuffled and split as evenly as possible.
-        ratio_clip: how far the likelihood ratio may be from 1.
-        value_clip: how far the value may move from the sampled one before its error stops
-            shrinking; None leaves values alone.
+        ratio_clip: largest distance of the likelihood ratio from 1.
+        value_clip: largest distance of the value from the sampled one, beyond which moving further does
+            not lower its error; None disables value clipping.
         value_loss_coeff, entropy_loss_coeff: weights of `value_loss` (half the mean squared
             error) and of the entropy bonus.
         clip_grad_norm: largest norm of all gradients together; None only measures it.
-        kl_limit: estimated divergence from the sampling policy above which no further update is made
-            from this batch, checked before each update; None never stops.
+        kl_limit: estimated divergence from the sampling policy above which the rest of the batch is
+            skipped, checked before each update; None disables the limit.
         seed: of the shuffling.
 
     Raises:
@@ -101,17 +101,17 @@ class PPO(Algorithm):
         self.entropy_loss_coeff = entropy_loss_coeff
         self.clip_grad_norm = math.inf if clip_grad_norm is None else clip_grad_norm
         self.kl_limit = kl_limit
-        # Of numpy and on the CPU, so that minibatches are the same on every device.
+        # A numpy generator on the CPU, so that minibatches are the same on every device.
         self._generator = np.random.default_rng(seed)
         self._parameters = list(agent.model.parameters())
-        # Fused: a quarter of the time that the default takes for small networks on a CPU.
-        # Epsilon 1e-5, not torch's 1e-8, as in the usual implementations of PPO (Huang et al. 2022, detail
-        # 3).
+        # Fused takes a quarter of the default's time for small networks on a CPU.
+        # Epsilon 1e-5 instead of torch's 1e-8, as in common implementations of PPO (Huang et al. 2022,
+        # detail 3).
         self._adam = LazyAdam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
 
     def _check_kind(self, agent: Any) -> None:
-        """Raise TypeError for an agent whose batches another PPO reads."""
-        # A subclass that makes inputs of its own knows what its agents need.
+        """Raise TypeError for an agent that needs another class of PPO."""
+        # A subclass that builds its own inputs knows what its agents need.
         if type(self).construct_agent_inputs is not PPO.construct_agent_inputs:
             return
         for several, other in (
@@ -120,8 +120,8 @@ class PPO(Algorithm):
         ):
             if several:
                 raise TypeError(
-                    f"{type(self).__name__}: agent: expected a single agent without a memory, got "
-                    f"{type(agent).__name__}; {other} takes it"
+                    f"{type(self).__name__}: agent: expected a single agent without recurrent state, got "
+                    f"{type(agent).__name__}. Use {other}"
                 )
 
     def reads(self, samples: Samples) -> Sequence[str] | None:
@@ -130,7 +130,7 @@ class PPO(Algorithm):
 
     @property
     def trained_parameters(self) -> list[Any]:
-        """The parameters that the optimiser changes, those of the agent's model when this was made."""
+        """The optimised parameters: the agent's model's, as of construction."""
         return list(self._parameters)
 
     @property
@@ -151,10 +151,10 @@ class PPO(Algorithm):
         self._adam.prepare()
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
-        """Run the epochs and return the means of `loss`'s diagnostics over minibatches, and more.
+        """Run the epochs and return the diagnostics of `loss`, averaged over minibatches, and more.
 
-        `gradient_norm` is taken before clipping; `epochs` counts complete ones; `early_stop` is 1
-        if `should_stop` ended the batch, else 0.
+        `gradient_norm` is measured before clipping, `epochs` is the number of complete epochs, and
+        `early_stop` is 1 if `should_stop` ended the batch, else 0.
 
         Raises:
             ValueError: if a field is missing, or there are fewer valid steps than minibatches.
@@ -164,9 +164,9 @@ class PPO(Algorithm):
         if not isinstance(inputs.return_, Tensor):
             raise ValueError(
                 f"{type(self).__name__}: agent.return_: expected one array, got a tree of "
-                f"{list(getattr(inputs.return_, '_fields', ()))}; MultiAgentPPO takes several agents"
+                f"{list(getattr(inputs.return_, '_fields', ()))}; MultiAgentPPO trains several agents"
             )
-        # The runner has counted this batch already; the first one is to have the whole rate.
+        # The runner has already counted this batch, but the first batch gets the full learning rate.
         learning_rate = self.anneal_learning_rate(elapsed_steps - inputs.n_steps)
         history: dict[str, list[float]] = defaultdict(list)
         self.agent.train_mode()
@@ -189,8 +189,8 @@ class PPO(Algorithm):
     def construct_agent_inputs(self, samples: Samples) -> PpoInputs:
         """Return the batch as tensors [T * B, ...].
 
-        On the CPU they are views, which cost some microseconds per field, so they are made anew
-        for each batch: views that were kept would point to the wrong side of a switching array.
+        On the CPU they are views, which cost a few microseconds per field. They are created for each
+        batch, because kept views would point to the wrong side of a switching array.
         """
         flat = partial(flat_tensors, samples, device=self.agent.device, who=type(self).__name__)
         fields = {name: flat(path) for name, path in paths_of_steps(samples).items()}
@@ -201,8 +201,8 @@ class PPO(Algorithm):
         if inputs.valid is None:
             steps = np.arange(len(inputs.return_))
         else:
-            # Left out before they are shuffled, so that all minibatches have the same number of steps that
-            # count.
+            # Invalid steps are dropped before shuffling, so that minibatches have equal numbers of valid
+            # steps.
             steps = np.flatnonzero(inputs.valid.cpu().numpy())
         if len(steps) < self.n_minibatches:
             raise ValueError(
@@ -210,24 +210,24 @@ class PPO(Algorithm):
                 f"got {len(steps)} valid steps"
             )
         shuffled = torch.from_numpy(self._generator.permutation(steps))
-        chosen = replace(inputs, valid=None)  # what is not valid has been left out
-        # Not `chunk`, which may return fewer parts than asked for: 5 for 10 steps in 6 minibatches.
+        chosen = replace(inputs, valid=None)  # invalid steps have been dropped
+        # Not `chunk`, which may return fewer parts than requested: 5 for 10 steps in 6 minibatches.
         for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
             yield chosen.select(indices)
 
     def loss(self, inputs: PpoInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a minibatch and diagnostics, each a mean over its valid steps.
 
-        `minibatches` leaves invalid steps out; a subclass whose minibatches are whole sequences
-        passes them on with their mask.
+        `minibatches` drops invalid steps; a subclass whose minibatches are whole sequences keeps them
+        and passes the mask.
 
         `approx_kl` is the mean of (ratio - 1) - log ratio (Schulman 2020, "Approximating KL
         divergence", estimator k3), `clip_fraction` the share of ratios outside of the clip range.
         """
         log_prob, entropy, value = self.agent.evaluate(action=inputs.action, **inputs.agent)
         log_ratio = log_prob - inputs.log_prob
-        # A logarithm above 88 makes it infinite in float32. The loss or its gradient is then infinite or NaN,
-        # and the update is refused.
+        # A log ratio above 88 overflows float32. The loss or its gradient is then infinite or NaN, and the
+        # update is refused.
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - self.ratio_clip, 1 + self.ratio_clip)
         # The worse of the two: clipping never makes a change of the policy look better than it is (eq. 7).
@@ -239,9 +239,11 @@ class PPO(Algorithm):
         value_loss = 0.5 * mean(self._squared_error(value, inputs), inputs.valid)
         mean_entropy = mean(entropy, inputs.valid)
         loss = policy_loss + self.value_loss_coeff * value_loss
-        if self.entropy_loss_coeff:  # without it the way back through the entropy is saved
+        if (
+            self.entropy_loss_coeff
+        ):  # a zero coefficient saves the backward pass through the entropy
             loss = loss - self.entropy_loss_coeff * mean_entropy
-        # Without gradients, since diagnostics would keep the graph of the loss alive.
+        # Without gradients, otherwise diagnostics would keep the graph of the loss alive.
         with torch.no_grad():
             outside = ((ratio - 1).abs() > self.ratio_clip).to(ratio.dtype)
             diagnostics = {
@@ -254,12 +256,12 @@ class PPO(Algorithm):
         return loss, diagnostics
 
     def should_stop(self, diagnostics: Mapping[str, float]) -> bool:
-        """Return whether to leave this batch, judged before each update."""
+        """Return whether to skip the rest of the batch. Called before each update."""
         return self.kl_limit is not None and diagnostics["approx_kl"] > self.kl_limit
 
     def update(self, loss: Tensor) -> float:
-        """Take one step of the optimiser and return the norm of the gradient before clipping."""
-        # What zero_grad does, without the profiling around it, which takes as long as Adam's step.
+        """Backpropagate, take an optimiser step, and return the gradient norm before clipping."""
+        # zero_grad without its profiling hooks, which take as long as Adam's step.
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
@@ -272,8 +274,8 @@ class PPO(Algorithm):
             FloatingPointError: if the norm is not finite; the parameters are unharmed.
         """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        # clip_grad_norm_ does the same in nearly three times as long, as it sorts by device first.
-        # All gradients have one norm, so that clipping keeps their direction.
+        # clip_grad_norm_ takes nearly three times as long, because it sorts by device first.
+        # One norm for all gradients, so that clipping keeps their direction.
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
         if not math.isfinite(norm):
             raise FloatingPointError(f"PPO: the gradient is not finite: its norm is {norm}")
@@ -297,12 +299,12 @@ class PPO(Algorithm):
         """Return the optimiser and the state of the shuffling."""
         return {
             "optimizer": self._adam.state(),
-            # Without it a resumed run would shuffle its batches as the first ones of the run were.
+            # Without the shuffling state, a resumed run would repeat the shuffles of the run's first batches.
             "generator": self._generator.bit_generator.state,
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self._adam.load_state(state["optimizer"])
         self._generator.bit_generator.state = state["generator"]
 
@@ -313,12 +315,12 @@ class PPO(Algorithm):
             diagnostics = {name: float(value) for name, value in tensors.items()}
             for name, value in diagnostics.items():
                 history[name].append(value)
-            # Before the update, so that the parameters are still those of the last good one.
+            # Before the update, so that the parameters are still from the last good one.
             if not math.isfinite(loss.item()):
                 raise FloatingPointError(
                     f"PPO: the loss is not finite ({loss.item()}); diagnostics: {diagnostics}"
                 )
-            # Looked at before each update and not after an epoch: it may take few updates to go much too far.
+            # Checked before each update, not after each epoch: a few updates may go much too far.
             if self.should_stop(diagnostics):
                 return True
             history["gradient_norm"].append(self.update(loss))
@@ -328,19 +330,18 @@ class PPO(Algorithm):
         error = (value - inputs.return_).square()
         if self.value_clip is None:
             return error
-        # As the usual implementations have it; Andrychowicz et al. 2021 found that it hurts, so it can be
-        # left out.
+        # As in common implementations. Optional, because Andrychowicz et al. 2021 found that it hurts.
         moved = (value - inputs.value).clamp(-self.value_clip, self.value_clip)
-        # The worse of the two, as with the policy.
+        # The worse of the two, as for the policy.
         return torch.max(error, (inputs.value + moved - inputs.return_).square())
 
 
 def mean(x: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the mean of `x` [N] over valid entries; the values of the others do not matter."""
+    """Return the mean of `x` [N] over valid entries. Other entries may hold anything, even NaN."""
     if valid is None:
         return x.mean()
-    # Not x * valid, in which a NaN that does not count would remain one. The clamp is for minibatches in
-    # which nothing counts: their mean is 0, and not 0 / 0.
+    # Not x * valid, because 0 * NaN is NaN. The clamp makes the mean of a minibatch without valid entries
+    # 0 instead of 0 / 0.
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
 
 
@@ -349,7 +350,7 @@ def explained_variance(inputs: PpoInputs) -> float:
     return_, value = inputs.return_.double(), inputs.value.double()
     if inputs.valid is not None:
         return_, value = return_[inputs.valid], value[inputs.valid]
-    # Of these very steps, not an estimate for others, which would be NaN for a single one.
+    # Population variance: the sample variance of a single step would be NaN.
     variance = float(return_.var(correction=0))
     residual = float((return_ - value).var(correction=0))
     return 1 - residual / variance if variance > 0 else math.nan

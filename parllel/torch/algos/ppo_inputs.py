@@ -1,4 +1,4 @@
-"""The inputs of one update of PPO."""
+"""Inputs of a PPO update."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from parllel.types import Tree
 
 @dataclass(frozen=True)
 class PpoInputs:
-    """A batch or a minibatch of N steps; a subclass may add fields, from which `select` selects as well.
+    """A batch or a minibatch of N steps. `select` also covers fields added by subclasses.
 
     Attributes:
         agent: keyword arguments of the agent's `evaluate` besides the action: `observation`
-            [N, ...] and whatever the model wants more.
+            [N, ...] and further inputs of the model.
         action: [N, ...], as stored.
-        log_prob, value: [N], of the policy and the value function at the start of the update: those that
-            sampled, or with `weight` the learner's own.
+        log_prob, value: [N], of policy and value function before the update: the ones that sampled, or
+            with `weight` the learner's.
         advantage, return_: [N].
-        valid: bool [N], or None where every step counts.
-        weight: [N], what the objective of each step is multiplied by, or None.
+        valid: bool [N], or None if every step is valid.
+        weight: [N], factor of each step's objective, or None.
     """
 
     agent: dict[str, Tree]
@@ -42,19 +42,19 @@ class PpoInputs:
 
     @property
     def n_steps(self) -> int:
-        """How many steps count."""
+        """Number of valid steps."""
         return int(self.return_.numel() if self.valid is None else self.valid.sum())
 
     def select(self, indices: Tensor) -> PpoInputs:
         """Return copies of the steps at `indices`, int64."""
-        # `index_select` takes half the time of `leaf[indices]`, which allows for more kinds of indices.
+        # `index_select` takes half the time of `leaf[indices]`, which supports more kinds of indices.
         return type(self)(**buffer_map(lambda leaf: leaf.index_select(0, indices), vars(self)))
 
 
 def paths_of_steps(samples: Samples) -> dict[str, str]:
-    """Return where the fields of PpoInputs are in a batch, without `agent`."""
+    """Return the paths in a batch of the fields of PpoInputs, except `agent`."""
     weighted = getattr(samples.agent, "importance_weight", None) is not None
-    # The policy that ratios and clipping refer to.
+    # Ratios and clipping are relative to this policy.
     start = "agent.learner_" if weighted else "agent.agent_info."
     paths = {
         "action": "agent.action",
@@ -73,10 +73,10 @@ def paths_of_steps(samples: Samples) -> dict[str, str]:
 def tensors(samples: Samples, path: str, device: torch.device, who: str = "PPO") -> Any:
     """Return the field at `path` as tensors [T, B, ...]; on the CPU these are views of the samples.
 
-    who: needs it, for the message.
+    who: the object that needs the field, for errors.
 
     Raises:
-        ValueError: if there is no such field, or it is None; the message says which there are.
+        ValueError: if the field does not exist or is None; lists the existing ones.
     """
     return named_map(lambda leaf: _tensor(leaf, device), _field(samples, path, who))
 
@@ -96,10 +96,10 @@ def _tensor(leaf: Any, device: torch.device) -> Tensor:
 
 
 def action_tensors(samples: Samples, device: torch.device) -> Any:
-    """Return `agent.action` as `tensors` does, with some action that was taken where there was no step.
+    """Return `agent.action` as `tensors` does, with invalid steps replaced by some action that was taken.
 
-    What is stored there, zeros mostly, need not be an action at all, and the probability of every cell is
-    asked for where all rows of a sequence are evaluated.
+    Sequences are evaluated with all their rows, and the cells of invalid steps (mostly zeros) may not hold
+    an action of the space.
     """
     action = tensors(samples, "agent.action", device)
     valid = getattr(samples.env, "valid", None)
@@ -117,9 +117,9 @@ def action_tensors(samples: Samples, device: torch.device) -> Any:
 
 
 def flat_tensors(samples: Samples, path: str, device: torch.device, who: str = "PPO") -> Any:
-    """Return what `tensors` does with T and B as one dimension, [T * B, ...].
+    """Return the tensors of `tensors` with T and B merged, [T * B, ...].
 
-    On the CPU these are views of the samples, unless a field's rows do not lie in one piece.
+    On the CPU these are views of the samples, unless the rows of a field are not contiguous.
     """
-    # `view` would raise where rows do not lie in one piece.
+    # `view` would raise if rows are not contiguous.
     return named_map(lambda leaf: _tensor(leaf, device).flatten(0, 1), _field(samples, path, who))

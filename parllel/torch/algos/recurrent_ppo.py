@@ -1,4 +1,4 @@
-"""Proximal policy optimisation for agents with a memory."""
+"""Proximal policy optimisation of recurrent agents."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ INITIAL = "initial_rnn_state"
 
 
 class SequenceInputs(PpoInputs):
-    """A batch or a minibatch of N columns, T rows each: fields are [T, N, ...].
+    """A batch or a minibatch of N columns with T rows each: fields are [T, N, ...].
 
     `agent["initial_rnn_state"]`, with leaves [N, ...], is the state before row 0.
     """
 
     def select(self, indices: Tensor) -> PpoInputs:
         """Return copies of the columns at `indices`, int64."""
-        # Columns are dimension 1 of all that has rows, but the first of a state.
+        # Columns are dimension 1 of fields with rows, but dimension 0 of a state.
         chosen = self.over_rows(lambda leaf: leaf.index_select(1, indices))
         chosen.agent[INITIAL] = buffer_map(
             lambda leaf: leaf.index_select(0, indices), self.agent[INITIAL]
@@ -35,7 +35,7 @@ class SequenceInputs(PpoInputs):
         return chosen
 
     def over_rows(self, function: Callable[[Tensor], Tensor]) -> SequenceInputs:
-        """Apply a function to every tensor that has rows, so to all but the initial state."""
+        """Apply a function to every tensor with rows, that is, to all but the initial state."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         agent = {
             name: buffer_map(function, value)
@@ -49,24 +49,24 @@ class SequenceInputs(PpoInputs):
 
 
 class RecurrentPPO(PPO):
-    """Do what PPO does, with the columns of a batch as its sequences.
+    """PPO for recurrent agents: the columns of a batch are sequences.
 
-    A minibatch is some of the columns, whole: their states are computed anew from
-    `agent.initial_rnn_state`, and steps count where `env.valid` is true. Reads what PPO reads, and
-    `agent.agent_info.prev_action` if the agent asks for it. Batches come from a RecurrentSampler.
+    A minibatch consists of whole columns. Their states are recomputed from `agent.initial_rnn_state`, and
+    only steps with `env.valid` count. Reads the fields that PPO reads, and
+    `agent.agent_info.prev_action` if the agent uses it. Batches come from a RecurrentSampler.
 
-    Args: those of PPO; `agent` is a RecurrentPgAgent, and there are as many columns as minibatches at least.
+    Args: as for PPO; `agent` is a RecurrentPgAgent, and B must be at least `minibatches`.
 
     Raises:
         ValueError: if an argument is out of range.
     """
 
     def _check_kind(self, agent: Any) -> None:
-        """Raise TypeError for an agent without a memory."""
+        """Raise TypeError for an agent without recurrent state."""
         if not agent.recurrent:
             raise TypeError(
-                f"{type(self).__name__}: agent: expected one with a memory, such as RecurrentPgAgent, got "
-                f"{type(agent).__name__}; PPO takes it"
+                f"{type(self).__name__}: agent: expected a recurrent agent, such as RecurrentPgAgent, got "
+                f"{type(agent).__name__}. Use PPO"
             )
 
     def reads(self, samples: Samples) -> Sequence[str] | None:
@@ -97,7 +97,7 @@ class RecurrentPPO(PPO):
         }
         if getattr(self.agent, "uses_prev_action", False):
             agent["prev_action"] = rows("agent.agent_info.prev_action")
-        # Not where it is there: RecurrentSampler insists on it.
+        # Not optional here: RecurrentSampler requires it.
         paths = {**paths_of_steps(samples), "valid": "env.valid"}
         steps = {name: rows(path) for name, path in paths.items()}
         steps["action"] = action_tensors(samples, self.agent.device)
@@ -111,15 +111,15 @@ class RecurrentPPO(PPO):
                 f"RecurrentPPO: expected at least one column for each of {self.n_minibatches} "
                 f"minibatches, got B={B}"
             )
-        # Columns alone are shuffled: in each, states follow from the rows before.
+        # Only columns are shuffled: within a column, states follow from earlier rows.
         shuffled = torch.from_numpy(self._generator.permutation(np.arange(B)))
         for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
             yield _without_empty_rows(cast(SequenceInputs, inputs.select(indices)))
 
 
 def _without_empty_rows(inputs: SequenceInputs) -> PpoInputs:
-    """Leave out the rows after the last valid one: nothing is computed for them."""
+    """Drop the rows after the last valid one, to save their computation."""
     assert inputs.valid is not None
-    # Columns are valid from row 0 on, so the number of rows with a valid step is also where they end.
+    # Columns are valid from row 0 on, so the number of rows with a valid step is the longest column's length.
     T = int(inputs.valid.any(dim=1).sum())
     return inputs if len(inputs.valid) == T else inputs.over_rows(lambda leaf: leaf[:T])

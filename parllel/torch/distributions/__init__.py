@@ -1,3 +1,3 @@
-"""Distributions over actions: stateless arithmetic on tensors of parameters."""
+"""Action distributions: stateless functions of parameter tensors."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""One choice out of n."""
+"""Categorical distribution over n discrete actions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parllel.torch.distributions.distribution import Distribution
 
 
 class Categorical(Distribution):
-    """One of `n` actions; parameters are unnormalised logits [..., n], actions int64 [...].
+    """Categorical distribution: parameters are unnormalised logits [..., n], actions int64 [...].
 
     The first action is `start`, as in a Discrete space.
 
@@ -38,7 +38,7 @@ class Categorical(Distribution):
 
     def sample(self, params: Tensor, noise: Tensor) -> Tensor:
         """Return the argmax of logits plus Gumbel noise (Gumbel 1954; Yellott 1977)."""
-        # No softmax is needed, nor a generator per draw: all noise of a batch can be drawn beforehand.
+        # Needs neither a softmax nor a generator per draw: the noise of a batch can be drawn in advance.
         return self._action(torch.argmax(params + noise, dim=-1))
 
     def mode(self, params: Tensor) -> Tensor:
@@ -58,19 +58,19 @@ class Categorical(Distribution):
         log_p = torch.log_softmax(params_p, dim=-1)
         log_q = torch.log_softmax(params_q, dim=-1)
         p = log_p.exp()
-        # Filling comes before the product: 0 * inf would be NaN, in the gradient too.
+        # Filled before the product, because 0 * inf is NaN, in the gradient too.
         return (p * (log_p - log_q).masked_fill(p == 0, 0.0)).sum(dim=-1)
 
     def sample_and_log_prob(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both, from the same index."""
-        # Arguments by position, and one log-softmax: this runs at each step, and each detour costs
+        """Return the sampled action and its log-probability, from one log-softmax."""
+        # Positional arguments and a single log-softmax: this runs at every step, where each extra call costs
         # microseconds.
         index = torch.argmax(params + noise, -1, True)
         log_prob = torch.log_softmax(params, -1).gather(-1, index)
         return self._action(index.squeeze(-1)), log_prob.squeeze(-1)
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both from one log-softmax."""
+        """Return log-probability and entropy from one log-softmax."""
         log_p = torch.log_softmax(params, dim=-1)
         return self._gather(log_p, action), _entropy(log_p)
 
@@ -78,19 +78,19 @@ class Categorical(Distribution):
         return index + self.start if self.start else index
 
     def _gather(self, log_p: Tensor, action: Tensor) -> Tensor:
-        # `gather` takes int64 alone, and buffers may hold narrower integers.
+        # `gather` accepts only int64, and buffers may hold narrower integers.
         index = action.long() - self.start if self.start else action.long()
         return log_p.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Draw -log E with E exponential; finite even if E should round to zero."""
-    # One logarithm less than with uniform numbers, -log(-log U). Infinite noise on a masked logit would be
-    # inf - inf = NaN, which argmax takes for the largest.
+    """Draw standard Gumbel noise, -log E with E exponential. Finite even if E rounds to zero."""
+    # One logarithm less than -log(-log U) of uniform numbers. Infinite noise on a masked logit would give
+    # inf - inf = NaN, which argmax treats as the largest.
     exponential = torch.empty(shape).exponential_(generator=generator)
     return exponential.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()
 
 
 def _entropy(log_p: Tensor) -> Tensor:
-    # -inf becomes a huge finite number, which its probability of zero then cancels.
+    # -inf becomes a huge finite number, cancelled by its probability of zero.
     return -(log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(dim=-1)

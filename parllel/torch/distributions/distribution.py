@@ -1,4 +1,4 @@
-"""What every distribution over actions can do."""
+"""Interface of action distributions."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from parllel.types import Tree
 
 
 class Distribution(ABC):
-    """A family of distributions; the parameters are arguments, so no object is made per step.
+    """A family of distributions. Parameters are arguments of its methods, so no object is created per step.
 
     Parameters and actions have any number of leading dimensions, `[...]`, usually `[N]`. All
-    methods but those that draw, and `mode`, are differentiable in the parameters. Actions of several
-    dimensions are one event: log probabilities are summed over them.
+    methods except sampling and `mode` are differentiable in the parameters. The dimensions of an action
+    form one event: log probabilities are summed over them.
     """
 
     @property
     def action_space(self) -> Space[Any] | None:
-        """The space of one action, to be compared with that of the environments; None if it is not known."""
+        """The space of one action, compared with the environments' action space; None if unknown."""
         return None
 
     @abstractmethod
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
-        """Draw on the CPU all that `sample` needs for a batch, float32 `[T, B, *noise_shape]`."""
+        """Draw the noise that `sample` needs for a batch, on the CPU, float32 `[T, B, *noise_shape]`."""
 
     @abstractmethod
     def sample(self, params: Tree, noise: Tensor) -> Tensor:
-        """Return the action that `noise` `[..., *noise_shape]` stands for."""
+        """Map noise `[..., *noise_shape]` to an action."""
 
     @abstractmethod
     def mode(self, params: Tree) -> Tensor:
@@ -52,23 +52,23 @@ class Distribution(ABC):
         """Return KL(p || q) in nats, [...]."""
 
     def sample_and_log_prob(self, params: Tree, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the action of `sample` and its log probability, [...]; for acting.
+        """Return the action of `sample` and its log probability, [...]. Used to act.
 
-        Overridden where they share work.
+        Override when computing them together is cheaper.
         """
         action = self.sample(params, noise)
         return action, self.log_prob(params, action)
 
     def log_prob_and_entropy(self, params: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both; overridden where they share work."""
+        """Return log-probability and entropy. Override when computing them together is cheaper."""
         return self.log_prob(params, action), self.entropy(params)
 
 
 def shape_of(shape: int | Sequence[int], what: str) -> tuple[int, ...]:
-    """Return a shape as a tuple; an int n stands for (n,), as in numpy.
+    """Return a shape as a tuple. An int n means (n,), as in numpy.
 
     Raises:
-        TypeError: for anything else; names `what` it is the shape of.
+        TypeError: for anything else; the message begins with `what`.
     """
     try:
         return tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))

@@ -1,4 +1,4 @@
-"""Several distributions side by side, one for each agent."""
+"""Joint distribution over the actions of several agents."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from parllel.types import Tree
 
 
 class EnsembleDistribution(Distribution):
-    """A distribution for each agent; given the parameters, the agents act independently of each other.
+    """One distribution per agent. Given the parameters, the agents act independently.
 
-    Parameters, actions and noise are trees by agent, and so is what the methods return: log
-    probabilities and entropies are each agent's own. `joint` gives those of all together.
+    Parameters, actions, noise and all results are trees by agent: log probabilities and entropies are
+    per agent. `joint` sums them over agents.
 
     Args:
         distributions: by agent.
@@ -35,11 +35,11 @@ class EnsembleDistribution(Distribution):
 
     @property
     def action_space(self) -> spaces.Dict | None:
-        """The spaces by agent; None if one of them is not known."""
+        """The Dict of the agents' spaces; None if one of them is unknown."""
         return joint_space({name: one.action_space for name, one in self.distributions.items()})
 
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tree:
-        """Draw the noise of each agent, in order, from the one generator."""
+        """Draw the noise of each agent, in order, from a single generator."""
         return self._each("draw_noise", generator=generator, T=T, B=B)
 
     def sample(self, params: Tree, noise: Tree) -> Tree:
@@ -63,18 +63,18 @@ class EnsembleDistribution(Distribution):
         return self._each("kl_divergence", params_p, params_q)
 
     def sample_and_log_prob(self, params: Tree, noise: Tree) -> tuple[Tree, Tree]:
-        """Return both by agent."""
+        """Return both results by agent."""
         return self._each_two("sample_and_log_prob", params, noise)
 
     def log_prob_and_entropy(self, params: Tree, action: Tree) -> tuple[Tree, Tree]:
-        """Return both by agent."""
+        """Return both results by agent."""
         return self._each_two("log_prob_and_entropy", params, action)
 
     @staticmethod
     def joint(terms: Tree) -> Tensor:
         """Return the sum over agents of log probabilities, entropies or divergences, [...].
 
-        It is that of all actions together, since agents draw theirs independently.
+        The sum belongs to the joint action, because agents draw independently.
         """
         leaves = terms.values() if isinstance(terms, dict) else terms
         return torch.stack(list(leaves)).sum(dim=0)
@@ -98,6 +98,6 @@ class EnsembleDistribution(Distribution):
 
 
 def joint_space(of_agents: Mapping[str, spaces.Space[Any] | None]) -> spaces.Dict | None:
-    """Return the Dict space of all agents; None if one of theirs is None."""
+    """Return the Dict of the agents' spaces; None if one of them is None."""
     known = {name: space for name, space in of_agents.items() if space is not None}
     return spaces.Dict(known) if len(known) == len(of_agents) else None

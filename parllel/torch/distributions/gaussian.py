@@ -1,4 +1,4 @@
-"""Independent normal distributions of the action's dimensions."""
+"""Normal distribution with independent dimensions."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class GaussianParams(NamedTuple):
-    """`mean` `[..., *action_shape]`; `log_std` the same, or `[*action_shape]` for all states."""
+    """`mean` `[..., *action_shape]`, and `log_std` of the same shape, or `[*action_shape]` for all states."""
 
     mean: Tensor
     log_std: Tensor
 
 
 class Gaussian(Distribution):
-    """A normal distribution with a diagonal covariance over actions of shape `action_shape`.
+    """Normal distribution with diagonal covariance over actions of shape `action_shape`.
 
-    Actions are not squashed or clipped: the likelihood belongs to what was drawn. Where a space
-    has bounds, cages clip what environments get.
+    Actions are not squashed or clipped: the likelihood belongs to the action as drawn. If a space
+    has bounds, cages clip the actions that environments receive.
 
     Args:
-        action_shape: an int n stands for (n,).
+        action_shape: an int n means (n,).
 
     Raises:
-        TypeError: for something else.
+        TypeError: for anything else.
     """
 
     def __init__(self, action_shape: int | Sequence[int]) -> None:
@@ -42,7 +42,7 @@ class Gaussian(Distribution):
 
     @property
     def action_space(self) -> spaces.Box:
-        """A Box of this shape without bounds."""
+        """An unbounded Box of this shape."""
         return spaces.Box(-np.inf, np.inf, self.action_shape, np.float32)
 
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
@@ -61,14 +61,14 @@ class Gaussian(Distribution):
     def log_prob(self, params: GaussianParams, action: Tensor) -> Tensor:
         """Return the log of the density, summed over the action's dimensions, [...]."""
         mean, log_std = params
-        # Scaled before it is squared: a variance would leave the range of float32 at half the exponent.
+        # Scaled before squaring: a variance would leave the range of float32 at half the exponent.
         scaled = (action - mean) * (-log_std).exp()
         return self._sum(-0.5 * scaled * scaled - log_std - HALF_LOG_TWO_PI)
 
     def entropy(self, params: GaussianParams) -> Tensor:
         """Return the sum over dimensions of log std + log(2 pi e) / 2, [...]."""
         mean, log_std = params
-        # One log_std for all states has no rows, but every row has an entropy.
+        # A log_std shared by all states has no rows, but every row has an entropy.
         return self._sum((log_std + (0.5 + HALF_LOG_TWO_PI)).expand_as(mean))
 
     def kl_divergence(self, params_p: GaussianParams, params_q: GaussianParams) -> Tensor:
@@ -80,5 +80,5 @@ class Gaussian(Distribution):
         return self._sum(0.5 * (scaled * scaled + torch.expm1(2 * log_ratio)) - log_ratio)
 
     def _sum(self, terms: Tensor) -> Tensor:
-        # To torch an empty `dim` means all of them, rows included.
+        # In torch an empty `dim` means all dimensions, rows included.
         return terms.sum(dim=self._event) if self._event else terms

@@ -1,4 +1,4 @@
-"""Several independent choices at once."""
+"""Several independent categorical choices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from parllel.torch.distributions.distribution import Distribution
 
 
 class MultiDiscrete(Distribution):
-    """Independent choices out of `nvec[0]`, `nvec[1]`, ... actions.
+    """Independent categorical choices among `nvec[0]`, `nvec[1]`, ... actions.
 
-    Parameters are the logits of all choices side by side, [..., sum(nvec)]; actions are int64
-    [..., len(nvec)], which count from `start`, one number for each choice; default 0.
+    Parameters are the concatenated logits of all choices, [..., sum(nvec)]. Actions are int64
+    [..., len(nvec)], counted from `start`, which has one number per choice; default 0.
 
     Raises:
-        ValueError: if `nvec` is empty or has an entry below one, or there is not a start for each.
+        ValueError: if `nvec` is empty or has an entry below one, or `start` has another length.
     """
 
     def __init__(self, nvec: Sequence[int], start: Sequence[int] | None = None) -> None:
@@ -32,8 +32,8 @@ class MultiDiscrete(Distribution):
             raise ValueError(
                 f"MultiDiscrete: start: expected {len(self.nvec)} numbers, got {list(self.start)}"
             )
-        # One each, as the choices may be of different sizes and cannot be one softmax over a further
-        # dimension.
+        # One Categorical each: choices may differ in size, so a single softmax over an extra dimension does
+        # not work.
         self._parts = [Categorical(*part) for part in zip(self.nvec, self.start, strict=True)]
 
     @property
@@ -47,7 +47,7 @@ class MultiDiscrete(Distribution):
 
     def sample(self, params: Tensor, noise: Tensor) -> Tensor:
         """Return the argmax of logits plus Gumbel noise of each choice."""
-        # Each choice has noise of its own, so that one argmax per choice draws them all independently.
+        # Each choice has separate noise, so one argmax per choice draws them independently.
         return self.mode(params + noise)
 
     def mode(self, params: Tensor) -> Tensor:

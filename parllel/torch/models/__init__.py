@@ -1,14 +1,14 @@
-"""Models: from observations to parameters of a distribution over actions, and values.
+"""Models that map observations to parameters of an action distribution, and to values.
 
-A model is a trunk and a head: `PgModel` takes the shape of observations or an encoder of them, and a head for
-the actions; `RecurrentPgModel` has a memory between the two.
+A model consists of a trunk and a head: `PgModel` takes the shape of observations or an encoder, and a head
+for the actions; `RecurrentPgModel` has a recurrent layer between the two.
 
     PgModel((4,), CategoricalHead(2), hidden_sizes=(64, 64), seed=1)
     PgModel(CnnEncoder(...), GaussianHead((3,), initial_log_std=0.0), hidden_sizes=(), seed=generator)
 
-Write your own as a module whose `forward` takes the observation, [N, ...] or a tree of such, and
-returns `(params, value)`: what the agent's distribution wants (see `parllel.torch.distributions`)
-and the values [N]. Further arguments that a handler adds arrive by keyword:
+A custom model is a module whose `forward` takes the observation ([N, ...], or a tree of such arrays) and
+returns `(params, value)`: the parameters of the agent's distribution (see `parllel.torch.distributions`)
+and the values [N]. Further inputs that a handler adds are passed by keyword:
 
     class TeamModel(nn.Module):
         def __init__(self, n_agents: int, n_actions: int) -> None:

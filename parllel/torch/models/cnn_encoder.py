@@ -1,4 +1,4 @@
-"""Convolutions that turn images into features."""
+"""Convolutional encoder of images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parllel.torch.models.orthogonal import orthogonal_layer
 
 @dataclass(frozen=True)
 class Convolutions:
-    """The shape of a convolutional network: one entry for each convolution, then a layer of `n_features`."""
+    """Shape of a convolutional network: one entry per convolution, then a layer of `n_features`."""
 
     channels: tuple[int, ...]
     kernel_sizes: tuple[int, ...]
@@ -24,30 +24,30 @@ class Convolutions:
     n_features: int
 
 
-# For Atari games, Mnih et al. 2013 and 2015; the smaller one learns from an image in half the time.
+# For Atari games, from Mnih et al. 2013 and 2015; the smaller one takes half the time per image.
 CONVOLUTIONS_2013 = Convolutions((16, 32), (8, 4), (4, 2), 256)
 CONVOLUTIONS_2015 = Convolutions((32, 64, 64), (8, 4, 3), (4, 2, 1), 512)
-# For images of some pixels only, such as the views of grid worlds.
+# For images of a few pixels, such as the views of grid worlds.
 CONVOLUTIONS_SMALL = Convolutions((16, 32), (2, 2), (1, 1), 128)
 
 
 class CnnEncoder(nn.Module):
     """Map images [N, ...] to features [N, n_features]: convolutions, then one layer, all with ReLU.
 
-    Images of bytes are scaled to [0, 1] here, so they are stored and moved as bytes. Weights are orthogonal
+    Byte images are scaled to [0, 1] here, so they are stored and moved as bytes. Weights are orthogonal
     (Saxe et al. 2014) with gain sqrt(2), biases zero.
 
     Args:
-        image_shape: of one observation: [H, W]; [C, H, W] or [H, W, C], where the shorter one of the outer
-            dimensions holds the channels; or a stack of k such images, [k, ...], of [k, H, W] too.
+        image_shape: of one observation: [H, W]; [C, H, W] or [H, W, C], where the shorter of the outer
+            dimensions is the channels; or a stack of k such images, [k, ...], including [k, H, W].
         convolutions: see `Convolutions`.
-        compute_dtype: of the arithmetic; default that of the weights, which the features have in any case.
-            `torch.bfloat16` halves the time on GPUs and on processors that have instructions for it
-            (AVX512-BF16, AMX), and is slower on others.
+        compute_dtype: of the arithmetic. Default: the dtype of the weights, which the features always have.
+            `torch.bfloat16` halves the time on GPUs and on processors with instructions for it (AVX512-BF16,
+            AMX), and is slower on others.
         generator: draws the weights; torch's global generator is not touched.
 
     Attributes:
-        n_features: the same.
+        n_features: size of the output.
 
     Raises:
         ValueError: if the images are smaller than the kernels, or the lists differ in length.
@@ -62,8 +62,8 @@ class CnnEncoder(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        # The sides are followed through the convolutions, for the size of the last layer and a message that
-        # names the one that does not fit; torch would only say so at the first image.
+        # Tracks the sides through the convolutions, to size the last layer and to name a convolution that
+        # does not fit. torch would report that only at the first image.
         n_channels, *sides = self._layout(tuple(image_shape))
         self.n_features, self.compute_dtype = convolutions.n_features, compute_dtype
         self.convolutions = nn.ModuleList()
@@ -73,7 +73,7 @@ class CnnEncoder(nn.Module):
                 raise ValueError(
                     f"CnnEncoder: expected images of at least {size} pixels at convolution "
                     f"{len(self.convolutions)}, got {sides} from images {tuple(image_shape)}; "
-                    "take fewer or smaller kernels"
+                    "use fewer or smaller kernels"
                 )
             self.convolutions.append(
                 orthogonal_layer(
@@ -93,7 +93,7 @@ class CnnEncoder(nn.Module):
         )
 
     def _layout(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
-        """Note where the channels are, and return channels, height and width."""
+        """Find the channel dimension, and return channels, height and width."""
         if len(shape) not in (2, 3, 4):
             raise ValueError(f"CnnEncoder: expected images of 2 to 4 dimensions, got {shape}")
         image = shape[1:] if len(shape) == 4 else shape
@@ -107,20 +107,20 @@ class CnnEncoder(nn.Module):
         """Return features [N, n_features]."""
         weight: Any = self.last.weight
         lower = self.compute_dtype not in (None, weight.dtype)
-        # Weights stay as they are: updates smaller than the rounding of 8 bits would be lost in bfloat16.
+        # Weights keep their dtype: bfloat16 has 8 bits of precision and would lose small updates.
         with torch.autocast(weight.device.type, self.compute_dtype, enabled=lower):
             x = self._images(observation)
             for layer in cast(list[nn.Conv2d], list(self.convolutions)):
-                # In place, as gradients need the result of relu but not that of the layer before it.
+                # In place, because the gradient of relu needs only its output.
                 x = functional.relu(layer(x), inplace=True)
             x = functional.relu(self.last(x.flatten(1)), inplace=True)
-        # Heads compute in full: PPO compares log probabilities whose differences are below 8 bits.
+        # Heads compute in full precision: PPO compares log probabilities that differ by less than 8 bits.
         features: Tensor = x.to(weight.dtype)
         return features
 
     def _images(self, x: Tensor) -> Tensor:
-        """Return [N, C, H, W] in the type of the arithmetic."""
-        # First, so that the dimensions of frames and channels lie side by side when they are merged.
+        """Return [N, C, H, W] in the compute dtype."""
+        # First, so that the frame and channel dimensions are adjacent when they are merged.
         if self._channels_last:
             x = x.movedim(-1, -3)
         if self._n_dims == 2:
@@ -130,6 +130,5 @@ class CnnEncoder(nn.Module):
         is_bytes = x.dtype == torch.uint8
         weight: Any = self.last.weight
         x = x.to(self.compute_dtype or weight.dtype)
-        # In place for bytes alone: the cast has made a copy of them, while floats may be the batch's own
-        # memory.
+        # In place only for bytes, which the cast has copied. Floats may be the batch's own memory.
         return x.mul_(1 / 255) if is_bytes else x

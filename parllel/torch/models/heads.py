@@ -1,4 +1,4 @@
-"""Heads: from the last layer of a model to the parameters of a distribution."""
+"""Heads map the output of a model's last layer to the parameters of a distribution."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from parllel.types import Tree
 
 
 class Head(nn.Module, ABC):
-    """What models know of the actions; subclass it for distributions of your own.
+    """A model's interface to an action distribution. Subclass it for custom distributions.
 
     Args:
-        n_outputs: numbers that the last layer of the policy has to compute, and that are given to a memory
-            for a previous action.
+        n_outputs: outputs of the policy's last layer, and the size of an encoded previous action.
     """
 
     def __init__(self, n_outputs: int) -> None:
@@ -29,11 +28,11 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def params(self, outputs: Tensor) -> Tree:
-        """Return what the distribution wants, of outputs [..., n_outputs]."""
+        """Return the parameters of the distribution, from outputs [..., n_outputs]."""
 
     @abstractmethod
     def inputs_of(self, action: Tensor) -> Tensor:
-        """Return previous actions [T, N, ...] as numbers [T, N, n_outputs]."""
+        """Encode previous actions [T, N, ...] as inputs [T, N, n_outputs]."""
 
 
 class CategoricalHead(Head):
@@ -47,21 +46,21 @@ class CategoricalHead(Head):
         super().__init__(n_actions)
 
     def params(self, outputs: Tensor) -> Tensor:
-        """Return the logits [..., n_actions], which are the outputs."""
+        """Return the outputs, which are the logits [..., n_actions]."""
         return outputs
 
     def inputs_of(self, action: Tensor) -> Tensor:
-        """Return single choices [T, N] as one-hot vectors [T, N, n_actions].
+        """Encode single choices [T, N] as one-hot vectors [T, N, n_actions].
 
         Raises:
-            ValueError: for several choices at once.
+            ValueError: for actions with several choices.
         """
         if action.dim() != 2:
             raise ValueError(
                 f"prev_action: expected single choices [T, N], got {list(action.shape)}; "
-                "several choices at once need a model of their own"
+                "several choices at once need a custom head"
             )
-        # `one_hot` takes int64 alone; the batch may hold narrower integers.
+        # `one_hot` accepts only int64; the batch may hold narrower integers.
         return functional.one_hot(action.long(), self.n_outputs)
 
 
@@ -69,7 +68,7 @@ class GaussianHead(Head):
     """Mean of continuous actions, for `Gaussian`; `log_std` does not depend on the state.
 
     Args:
-        action_shape: of one action; an int n stands for (n,).
+        action_shape: of one action; an int n means (n,).
         initial_log_std: of every dimension; 0 is a standard deviation of 1.
     """
 
@@ -77,16 +76,16 @@ class GaussianHead(Head):
         shape = shape_of(action_shape, "action_shape")
         super().__init__(math.prod(shape))
         self.action_shape = shape
-        # A parameter and no output, after Schulman et al. 2017, in logarithm so that any value is a valid
-        # one.
+        # A parameter instead of an output (Schulman et al. 2017), and a logarithm, so that any value is
+        # valid.
         self.log_std = nn.Parameter(torch.full(shape, float(initial_log_std)))
 
     def params(self, outputs: Tensor) -> GaussianParams:
         """Return mean `[..., *action_shape]` with log_std `[*action_shape]`."""
-        # For actions without dimensions this drops the last one, as values [N] have to be.
+        # For scalar actions this drops the last dimension.
         mean = outputs.reshape(*outputs.shape[:-1], *self.action_shape)
         return GaussianParams(mean, self.log_std)
 
     def inputs_of(self, action: Tensor) -> Tensor:
-        """Return actions `[T, N, *action_shape]` as [T, N, n_outputs]."""
+        """Flatten actions `[T, N, *action_shape]` to [T, N, n_outputs]."""
         return action.reshape(*action.shape[:2], -1)

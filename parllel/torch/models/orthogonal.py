@@ -1,4 +1,4 @@
-"""Orthogonal weights that depend on nothing but the generator."""
+"""Orthogonal initial weights that depend only on the generator."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 def orthogonal_layer(
     kind: type[Layer], *sizes: Any, gain: float, generator: torch.Generator
 ) -> Layer:
-    """Return a layer of these sizes with orthogonal weights and a bias of zeros."""
-    # It first draws weights from the global generator, which is to stay as it is. `nn.utils.skip_init` draws
-    # none, but imports sympy for it: half a second for each process that has a policy.
+    """Return a linear layer with orthogonal weights and zero bias."""
+    # nn.Linear first draws weights from the global generator, which must not change. `nn.utils.skip_init`
+    # avoids that, but imports sympy: half a second for each process with a policy.
     with torch.random.fork_rng(devices=()):
         layer = kind(*sizes)
     orthogonal_(layer.weight, gain, generator=generator)
@@ -25,12 +25,12 @@ def orthogonal_layer(
 
 
 def orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: torch.Generator) -> Tensor:
-    """Fill `weight` with `nn.init.orthogonal_`, the same for each number of threads; return it.
+    """Fill `weight` by `nn.init.orthogonal_`, independently of the number of threads, and return it.
 
-    The QR decomposition rounds differently with several threads, so a run repeated in a process that
-    computes with another number of them would start from other weights.
+    The QR decomposition rounds differently with several threads, so a run repeated with another number of
+    threads would start from different weights.
     """
-    # The number is the whole process's, so it is put back, also after an error.
+    # The setting is per process, so it is restored, also after an error.
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

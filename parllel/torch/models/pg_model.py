@@ -1,4 +1,4 @@
-"""Policy and value without a memory."""
+"""Feed-forward policy and value model."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from parllel.types import Tree
 
 
 class PgOutput(NamedTuple):
-    """`params` as the distribution wants them, and `value` [N]."""
+    """`params` of the distribution, and `value` [N]."""
 
     params: Tree
     value: Tensor
 
 
 class PgModel(nn.Module):
-    """Two separate networks, policy and critic; in front of both, if you like, an encoder that they share.
+    """Separate networks for policy and value, optionally behind a shared encoder.
 
-    Their last layers are orthogonal with gain `policy_gain` and 1 (value), after Andrychowicz et al. 2021.
+    The last layers are orthogonal with gain `policy_gain` and 1 (value), after Andrychowicz et al. 2021.
 
     Args:
-        trunk: the shape of one observation (an int n stands for (n,)), which both networks then get; or an
-            encoder of observations to features [N, encoder.n_features], which they share: a `CnnEncoder`,
-            `TreeEncoder`, or your own module.
-        head: makes parameters of the outputs of the policy network: a `CategoricalHead`, `GaussianHead`, or
-            your own.
-        hidden_sizes: units of each hidden layer, of both networks; may be empty.
-        seed: for the initial weights; or the generator that drew an encoder's weights, which draws those of
-            the networks too.
-        policy_gain: with 0 an untrained policy is the same in all states.
+        trunk: the shape of one observation (an int n means (n,)), the input of both networks; or a shared
+            encoder of observations to features [N, encoder.n_features]: a `CnnEncoder`, `TreeEncoder`, or
+            your module.
+        head: maps the outputs of the policy network to parameters: a `CategoricalHead`, `GaussianHead`, or
+            your class.
+        hidden_sizes: units of each hidden layer in both networks; may be empty.
+        seed: of the initial weights; or a generator to draw them from, such as the one that drew the
+            encoder's weights.
+        policy_gain: with 0, the untrained policy is the same in all states.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class PgModel(nn.Module):
         self.encoder: nn.Module | None = None
         if isinstance(trunk, nn.Module):
             self.encoder = trunk
-            # Nothing else is asked of an encoder, so that modules of users fit too.
+            # The only requirement on an encoder, so that users' modules fit too.
             n_inputs = int(trunk.n_features)  # type: ignore[arg-type]
         else:
             n_inputs = math.prod(shape_of(trunk, "PgModel: trunk"))
-        # Nothing but the encoder is shared (Schulman et al. 2017, section 6.1): without one, no gradient of
-        # the value reaches the policy.
+        # Only the encoder is shared (Schulman et al. 2017, section 6.1): without one, no gradient of the
+        # value reaches the policy.
         self.policy = MlpModel(
             n_inputs,
             hidden_sizes,
@@ -73,7 +73,7 @@ class PgModel(nn.Module):
 
     def forward(self, observation: Tree) -> PgOutput:
         """Return parameters and values [N] of observations [N, ...]."""
-        # Once for both networks: with images the encoder takes nearly all of the time.
+        # Once for both networks: with images, the encoder takes nearly all of the time.
         features = observation if self.encoder is None else self.encoder(observation)
         # Values [N, 1] would broadcast against returns [N] to [N, N] in the loss.
         return PgOutput(self.head.params(self.policy(features)), self.critic(features).squeeze(-1))

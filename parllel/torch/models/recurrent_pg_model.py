@@ -1,4 +1,4 @@
-"""Policy and value with a memory."""
+"""Recurrent policy and value model."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class RecurrentTrunk(nn.Module):
         n_inputs: numbers in one observation.
         hidden_sizes: units of the layers before the memory; may be empty.
         rnn_size: units of the memory.
-        cell: "lstm", whose state is `hidden` and `cell`, or "gru" with `hidden` only; each [N, rnn_size].
-        n_actions: numbers of the previous action, which go past the layers; 0 without.
+        cell: "lstm", whose state is `hidden` and `cell`, or "gru", with only `hidden`; each [N, rnn_size].
+        n_actions: size of the encoded previous action, which bypasses the layers; 0 for none.
         generator: draws the weights.
 
     Raises:
-        ValueError: if a size is less than one, or the cell is not one of these.
+        ValueError: if a size is less than one, or for an unknown cell.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class RecurrentTrunk(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        # Here, as `CELLS[cell]` would raise a KeyError without the choices.
+        # Checked here, because the KeyError of `CELLS[cell]` would not list the choices.
         if cell not in CELLS:
             raise ValueError(f"cell: expected one of {sorted(CELLS)}, got {cell!r}")
         if rnn_size < 1:
             raise ValueError(f"rnn_size: expected at least 1, got {rnn_size}")
         self.cell, self.rnn_size, self.n_actions = cell, rnn_size, n_actions
-        # The last of these layers is MlpModel's output, so it gets the gain of a hidden layer.
+        # The last of these layers is MlpModel's output layer, so it needs the gain of a hidden layer.
         self.layers: MlpModel | None = None
         n_features = n_inputs
         if hidden_sizes:
@@ -69,8 +69,7 @@ class RecurrentTrunk(nn.Module):
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
             else:
-                # One matrix holds the weights of all gates: were it orthogonal as a whole, none of them would
-                # be.
+                # One matrix holds the weights of all gates, which must be orthogonal each, not as a whole.
                 for gate in parameter.data.split(rnn_size):
                     orthogonal_(gate, generator=generator)
 
@@ -97,12 +96,12 @@ class RecurrentTrunk(nn.Module):
         if self.n_actions:
             if prev_action is None:
                 raise ValueError(
-                    "prev_action: expected the previous actions, got None; give the agent an example "
-                    "of an action as prev_action"
+                    "prev_action: expected the previous actions, got None. Pass an example "
+                    "action as prev_action to the agent"
                 )
-            # Cast first: `cat` would promote to the wider of two float types, which the memory does not take.
+            # Cast first: `cat` would promote to the wider float type, which the recurrent layer rejects.
             x = torch.cat((x, prev_action.to(x.dtype)), dim=-1)
-        # cuDNN refuses states that are not contiguous, as columns of a batch may be.
+        # cuDNN rejects non-contiguous states, and columns of a batch may be non-contiguous.
         before = [leaf.unsqueeze(0).contiguous() for leaf in rnn_state]
         features, after = self.rnn(x, tuple(before) if self.cell == "lstm" else before[0])
         leaves = after if self.cell == "lstm" else (after,)
@@ -111,17 +110,17 @@ class RecurrentTrunk(nn.Module):
 
 
 class RecurrentPgModel(nn.Module):
-    """Parameters of a distribution and the value, from one memory.
+    """Policy and value on top of one recurrent trunk.
 
     The last layers are orthogonal with gain 0.01 (policy) and 1 (value), after Andrychowicz et al. 2021.
 
     Args:
-        observation_shape: of one observation; an int n stands for (n,).
-        head: makes parameters of the outputs of the policy's layer, see `PgModel`.
+        observation_shape: of one observation; an int n means (n,).
+        head: maps the outputs of the policy layer to parameters, see `PgModel`.
         hidden_sizes, rnn_size, cell: see `RecurrentTrunk`.
-        prev_action: whether the memory is given the previous action too, a single choice as a one-hot vector;
-            several choices at once need a head of their own.
-        seed: for the initial weights.
+        prev_action: whether the recurrent layer also receives the previous action. A single choice is one-hot
+            encoded; several choices need a custom head.
+        seed: of the initial weights.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class RecurrentPgModel(nn.Module):
 
         observation: [T, N, ...].  rnn_state: leaves [N, rnn_size].  prev_action: [T, N, ...].
         """
-        # Beside the features there is one dimension for the numbers of an action.
+        # Features have a last dimension, so scalar actions need one too.
         numbers = None if prev_action is None else self.head.inputs_of(prev_action)
         features, state = self.trunk(observation, rnn_state, numbers)
         params = self.head.params(self.policy(features))

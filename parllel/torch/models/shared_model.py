@@ -1,4 +1,4 @@
-"""One model for all agents."""
+"""One model shared by all agents."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from parllel.types import Tree
 
 
 class SharedModel(nn.Module):
-    """Pass the observations of all agents through one model, in one go.
+    """Run one model on the observations of all agents in a single call.
 
     The agents' observations, [N, ...] each, are concatenated to [K * N, ...]; parameters and values
-    come back by agent. So all agents have observation and action spaces of equal shape.
+    are returned by agent. All agents must have observation and action spaces of equal shape.
 
     Args:
         model: returns `(params, value)`, see `parllel.torch.models`.
         names: of the K agents, in the order of their ids.
-        one_hot: append the agent's id, K numbers of which one is 1, to its flattened observation, so that a
-            model that takes `observation_size + K` numbers need not know about agents. Otherwise the
-            model gets it as the keyword `agent_id`, int64 [K * N].
+        one_hot: append the agent's id as a one-hot vector of K numbers to its flattened observation, so that
+            any model with `observation_size + K` inputs fits. Otherwise the model receives the keyword
+            `agent_id`, int64 [K * N].
 
     Further keyword inputs, [N, ...], are repeated for every agent.
 
     Raises:
         ValueError: if there are no names, or an observation lacks an agent.
-        TypeError: if `one_hot` meets an observation that is a tree.
+        TypeError: for `one_hot` with observations that are trees.
     """
 
     def __init__(self, model: nn.Module, names: Sequence[str], *, one_hot: bool) -> None:
@@ -41,7 +41,7 @@ class SharedModel(nn.Module):
         if not names:
             raise ValueError("SharedModel: names: expected at least one agent, got none")
         self.model = model
-        # The order is the meaning of an id: it must be the same whenever the weights are loaded.
+        # The order defines the ids: it must be the same whenever the weights are loaded.
         self.names = tuple(names)
         self.one_hot = one_hot
 
@@ -55,7 +55,7 @@ class SharedModel(nn.Module):
             stacked = self._with_id(stacked)
         else:
             inputs["agent_id"] = self._ids(stacked)
-        # One call instead of K: with small networks most of its cost is the way into torch.
+        # One call instead of K: with small networks, most of the cost is call overhead.
         params, value = self.model(stacked, **inputs)
         n = len(value) // n_agents
         rows = [slice(i * n, (i + 1) * n) for i in range(n_agents)]
@@ -68,14 +68,14 @@ class SharedModel(nn.Module):
     def _with_id(self, stacked: Tree) -> Tensor:
         if not isinstance(stacked, Tensor):
             raise TypeError(
-                "SharedModel: one_hot: expected observations that are one tensor for each agent, got trees; "
-                "take one_hot=False and a model with the keyword agent_id"
+                "SharedModel: one_hot: expected observations that are one tensor for each agent, got trees. "
+                "Use one_hot=False and a model with the keyword agent_id"
             )
         flat = stacked.reshape(len(stacked), -1)
         if not flat.is_floating_point():
             flat = flat.float()
         n_agents = len(self.names)
-        # Every agent's N rows lie together, as `cat` has laid them, so each id is repeated N times.
+        # `cat` puts each agent's N rows together, so each id is repeated N times.
         ids = torch.eye(n_agents, dtype=flat.dtype, device=flat.device)
         return torch.cat([flat, ids.repeat_interleave(len(flat) // n_agents, dim=0)], dim=1)
 
@@ -89,6 +89,6 @@ class SharedModel(nn.Module):
 def _rows_of(tree: Tree, rows: slice) -> Any:
     if isinstance(tree, GaussianParams):
         mean, log_std = tree
-        # One log_std for all states has no rows.
+        # A log_std shared by all states has no rows.
         return GaussianParams(mean[rows], log_std[rows] if log_std.dim() == mean.dim() else log_std)
     return buffer_map(lambda leaf: leaf[rows], tree)

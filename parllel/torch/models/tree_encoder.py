@@ -1,4 +1,4 @@
-"""Encoders of observations that are not one array of numbers."""
+"""Encoders of structured and discrete observations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class TreeEncoder(nn.Module):
     """Concatenate the features of all parts of an observation, [N, n_features].
 
     Args:
-        encoders: by the names that the parts have in the tree (those of a Dict space; "_0", "_1", ... for a
-            Tuple). Each maps its part to [N, encoder.n_features] and may be a TreeEncoder itself.
+        encoders: by the part's name in the tree (the key in a Dict space; "_0", "_1", ... in a Tuple). Each
+            maps its part to [N, encoder.n_features], and may be a TreeEncoder itself.
 
     Attributes:
-        n_features: the sum of theirs.
+        n_features: the sum over the encoders.
 
     Raises:
-        ValueError: if there are none; in `forward` if the observation lacks a part.
+        ValueError: if there are no encoders; in `forward`, if the observation lacks a part.
     """
 
     def __init__(self, encoders: Mapping[str, nn.Module]) -> None:
@@ -32,7 +32,7 @@ class TreeEncoder(nn.Module):
         if not encoders:
             raise ValueError("TreeEncoder: expected at least one encoder, got none")
         self.names = tuple(encoders)
-        # A list: names of parts could clash with those of a module's methods.
+        # Not a ModuleDict: part names could clash with methods of the module.
         self.encoders = nn.ModuleList(encoders.values())
         sizes: list[Any] = [one.n_features for one in encoders.values()]
         self.n_features = int(sum(sizes))
@@ -56,13 +56,13 @@ class FlatEncoder(nn.Module):
 
 
 class OneHotEncoder(nn.Module):
-    """Turn choices [N] or `[N, *shape]` into a 1 for what was chosen and 0 for the rest, [N, n_features].
+    """One-hot encode choices [N] or `[N, *shape]` as [N, n_features].
 
-    A value that is none of the choices, such as the zeros of an example, becomes zeros alone.
+    A value that is not one of the options, such as the zeros of an example, is encoded as all zeros.
 
     Args:
         counts: number of options of each of the flattened choices.
-        starts: the least value of each.
+        starts: the lowest value of each choice.
     """
 
     def __init__(self, counts: Sequence[int], starts: Sequence[int]) -> None:
@@ -72,7 +72,7 @@ class OneHotEncoder(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return float32 [N, n_features]."""
-        # Compared, and not by `functional.one_hot`, which raises for what is none of the choices.
+        # By comparison: `functional.one_hot` raises for values that are not one of the options.
         choices = observation.reshape(len(observation), -1, 1)
         parts = [
             choices[:, i] == torch.arange(start, start + n, device=choices.device)

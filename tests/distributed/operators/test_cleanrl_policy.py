@@ -154,11 +154,11 @@ class Executed:
 @pytest.mark.parametrize(
     ("write", "match"),
     [
-        (lambda path: path.write_text("no model"), "expected weights alone, as torch.save"),
-        (lambda path: path.write_bytes(b""), "expected weights alone"),
-        (lambda path: torch.save(DiscreteAgent(), path), "expected weights alone"),
-        (lambda path: path.write_bytes(pickle.dumps(Executed(), 2)), "expected weights alone"),
-        (lambda path: torch.save({"weights": Executed()}, path), "expected weights alone"),
+        (lambda path: path.write_text("no model"), "expected only weights, as written by torch.save"),
+        (lambda path: path.write_bytes(b""), "expected only weights"),
+        (lambda path: torch.save(DiscreteAgent(), path), "expected only weights"),
+        (lambda path: path.write_bytes(pickle.dumps(Executed(), 2)), "expected only weights"),
+        (lambda path: torch.save({"weights": Executed()}, path), "expected only weights"),
         (lambda path: torch.save([1, 2], path), "expected a state dict, got a list"),
         (lambda path: torch.save({"model": {}, "step": 3}, path), r"got also \['model', 'step'\]"),
     ],

@@ -164,7 +164,7 @@ def test_a_policy_plays_games_and_is_loaded_once_for_their_spaces():
         (rl_worker, "{run}", {"settings": {"best": 1}}, "best: expected true or false, got 1"),
         (rl_worker, "{model}", {"settings": {"best": True}}, "'best' is unknown for .* of CleanRL"),
         (rl_worker, "{model}", {"env_id": "Pendulum-v1"}, "model.pt: a model of ppo.py"),
-        (rl_worker, "{text}", {}, "text.pt: expected weights alone"),
+        (rl_worker, "{text}", {}, "text.pt: expected only weights"),
         (policy_worker, "nothing", {}, "policy 'nothing': expected random, noop, the folder"),
         (policy_worker, "{broken}", {}, "broken.py"),
         (operators_worker, "{broken}:f", {}, "broken.py"),
