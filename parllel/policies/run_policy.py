@@ -20,7 +20,7 @@ from parllel.types import State, Tree
 
 
 class RunPolicy(Policy):
-    """Trained policy: the agent of a run in eval mode, behind the run's step transforms.
+    """Trained policy: the agent of a run in eval mode, with the run's step transforms.
 
     Observations and actions are cast, clipped and transformed as by the cages and the evaluation sampler of
     the run. Products of float32 matrices round differently for one row, or three, than for sixteen, so the

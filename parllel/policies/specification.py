@@ -4,7 +4,7 @@ a Policy                        itself
 a class derived from Policy     constructed with (observation_space, action_space)
 any other callable              FunctionPolicy: called with one observation
 "random", "noop"                RandomPolicy, ConstantPolicy.noop
-"http://...", "https://..."     RemotePolicy: an agent behind a server
+"http://...", "https://..."     RemotePolicy: an agent on a server
 "scheme:..."                    the function registered for the scheme
 "file.py", "file.py:name"       the last function or Policy defined in the file, or the named one
 a path                          the trained policy of the run in that folder

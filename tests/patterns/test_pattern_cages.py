@@ -62,7 +62,7 @@ def test_evaluation_gets_seeds_of_its_own():
     cages += build_cages(CountingEnv, 2, seeds=seeds, name="evaluation")
     assert len({mark for mark, _ in marks(cages)}) == 4
     message = (
-        "the seeds of 'environments' were drawn already; .* make seeds = Seeds.* in the same cell"
+        "the seeds of 'environments' were drawn already.* make seeds = Seeds.* in the same cell"
     )
     with pytest.raises(ValueError, match=message):
         build_cages(CountingEnv, 2, seeds=seeds)

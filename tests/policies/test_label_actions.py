@@ -120,6 +120,6 @@ def test_actions_of_other_shapes_are_refused(answer, message):
 def test_experts_that_cannot_label_a_batch_are_refused():
     with pytest.raises(TypeError, match=r"LabelActions: expert: expected a Policy, got 'http"):
         LabelActions("http://127.0.0.1:8081")
-    with pytest.raises(ValueError, match="got one that remembers episodes"):
+    with pytest.raises(ValueError, match="expected a policy without recurrent state"):
         LabelActions(FrequencyPolicy())
     assert LabelActions(FunctionPolicy(int)).reads == ("env.observation",)

@@ -359,7 +359,9 @@ def test_a_closed_policy(trained):
 
 def test_a_run_without_evaluation(trained):
     path = trained("normalized", evaluate=False)
-    with pytest.raises(ValueError, match=r"normalized.*: this run has no EvalSampler, which says"):
+    with pytest.raises(
+        ValueError, match=r"normalized.*: this run has no EvalSampler, which defines"
+    ):
         load_policy(path)
 
 

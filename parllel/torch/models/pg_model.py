@@ -23,7 +23,7 @@ class PgOutput(NamedTuple):
 
 
 class PgModel(nn.Module):
-    """Separate networks for policy and value, optionally behind a shared encoder.
+    """Separate networks for policy and value, optionally after a shared encoder.
 
     The last layers are orthogonal with gain `policy_gain` and 1 (value), after Andrychowicz et al. 2021.
 
