@@ -1,6 +1,6 @@
 """A low-level sampler framework for reinforcement learning.
 
-The names of a first build script, imported when they are first asked for; everything else is in the packages.
+The names of a first build script, imported on first use. Everything else is in the packages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The exceptions that parllel raises for a wrong moment, a dead worker or lost memory.
+"""Exceptions for calls in a wrong state, failed workers, and lack of memory.
 
-A bad argument is a plain ValueError or TypeError; these are for everything else.
+A bad argument raises a plain ValueError or TypeError.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)
-# Limits on a message about errors that came together: how many are named, and characters of each.
+# Limits of a message that lists several errors: how many it names, and characters of each.
 _MAX_NAMED, _MAX_CHARACTERS = 8, 300
 
 
 def install_command(extra: str) -> str:
-    """Return what a message tells users to run when a library of an extra is missing.
+    """Return the command that installs an extra, for error messages.
 
-    It names a checkout: `parllel` on the package index is another project, and `parllel-rl`, this one, is
-    not there yet.
+    It refers to a checkout: `parllel` on the package index is another project, and `parllel-rl`, this one,
+    is not published yet.
     """
     return f"pip install '.[{extra}]' in a checkout of parllel"
 
@@ -28,7 +28,7 @@ class ParllelError(Exception):
 
 
 class WrongStateError(ParllelError, RuntimeError):
-    """A call came at the wrong moment, such as `await_step` before `step_async`."""
+    """A method was called in the wrong state, such as `await_step` before `step_async`."""
 
 
 class ClosedError(WrongStateError):
@@ -44,41 +44,41 @@ class WorkerDiedError(WorkerError):
 
 
 class WorkerTimeoutError(WorkerError, TimeoutError):
-    """A child process did not answer in time. Cages kill it; a foreign program runs on."""
+    """A child process did not reply in time. Cages kill it; a foreign program keeps running."""
 
 
 class HalfLineError(WorkerDiedError):
-    """A program ended, or closed its output, in the middle of a line; `half_line` holds what came of it."""
+    """A program ended, or closed its output, in the middle of a line; `half_line` holds the received part."""
 
     half_line: bytes = b""
 
 
 class LineTooLongError(WorkerError):
-    """A program wrote a line above the limit; the line is lost, and those after it can be read."""
+    """A program wrote a line above the limit. The line is lost; later lines can be read."""
 
 
 class BadReplyError(WorkerError):
-    """A worker wrote a line that is no reply; those after it can be read."""
+    """A worker wrote a line that is not a valid reply. Later lines can be read."""
 
 
 class RestartsUsedUpError(WorkerError):
-    """A process died more often than its restart budget allows; the message gives the last reasons."""
+    """A process died more often than its restart budget allows. The message gives the last reasons."""
 
 
 class WorkerTracebackError(WorkerError):
-    """The traceback of a child process as text; the cause of the exception that is raised again here."""
+    """The traceback of a child process as text, set as the cause of the exception re-raised in the parent."""
 
 
 class RegistrationError(ParllelError):
-    """A buffer could not be sent to the other process, or is not known there."""
+    """A buffer cannot be sent to another process, or is not known there."""
 
 
 class InsufficientMemoryError(ParllelError, MemoryError):
-    """The machine does not have the memory that was asked for; nothing was allocated."""
+    """The requested memory is not available. Nothing was allocated."""
 
 
 class EpisodeTooLongError(ParllelError):
-    """An episode did not fit into the batch of a sampler that needs whole episodes."""
+    """An episode is longer than the batch of a sampler that requires whole episodes."""
 
 
 def add_note(error: BaseException, note: str) -> None:
@@ -94,12 +94,12 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def first_of(errors: Sequence[ErrorT]) -> ErrorT:
-    """Return the first of several errors that came together; its message or a note names the others."""
+    """Return the first of several simultaneous errors. Its message or a note names the others."""
     first, *others = errors
     named = [_described(other) for other in others[:_MAX_NAMED]]
     if len(others) > _MAX_NAMED:
         named.append(f"{len(others) - _MAX_NAMED} more")
-    # The message of a WorkerError is ours to extend; that of a user's exception is not, so it gets a note.
+    # Extend the message of a WorkerError. A user's exception keeps its message and gets a note.
     if named and isinstance(first, WorkerError):
         first.args = ("; also ".join([str(first), *named]),)
     elif named:

@@ -1,4 +1,4 @@
-"""Names that a package offers and imports only when they are first asked for (PEP 562)."""
+"""Lazy imports of the names that a package offers (PEP 562)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def lazy_names(
     Type checkers need the same imports under TYPE_CHECKING.
 
     Args:
-        places: the names that each module defines; modules without the package's own name. None of these may
-            be called like a name: importing it would put the module in the name's place.
-        extra: what installs the libraries without which some of the names cannot be imported.
-        libraries: those.
+        places: names by the module that defines them, relative to the package. A module must not have the
+            same name as an object: importing the module would replace the object.
+        extra: the extra that installs `libraries`.
+        libraries: third-party modules that some of the names need.
 
     Raises:
-        AttributeError: by `__getattr__`, for any other name.
-        ImportError: by `__getattr__`, if one of the libraries is missing; names the extra.
+        AttributeError: from `__getattr__`, for any other name.
+        ImportError: from `__getattr__`, if one of the libraries is missing; names the extra.
     """
     module_of = {name: f"{package}.{module}" for module, names in places.items() for name in names}
 
@@ -37,7 +37,7 @@ def lazy_names(
         try:
             module = import_module(module_of[name])
         except ImportError as error:
-            # Another package of ours may have said it already, with an extra of its own.
+            # Another package may have raised it already, naming its own extra.
             cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__
             missing = getattr(cause, "name", None)
             if extra is None or missing not in libraries:
@@ -46,7 +46,7 @@ def lazy_names(
                 f"{package}.{name} needs {missing}: {install_command(extra)}"
             ) from error
         found: object = getattr(module, name)
-        setattr(sys.modules[package], name, found)  # not asked for again
+        setattr(sys.modules[package], name, found)  # cached: `__getattr__` is not called again
         return found
 
     def names() -> list[str]:

@@ -1,7 +1,7 @@
-"""Derive all random seeds of a run from one number, by name.
+"""Named random seeds, all derived from one number.
 
-Each name gets a child of one SeedSequence with a spawn key made from the name. So a seed depends on its name
-alone, and not on the order in which the parts of a program ask for theirs.
+Each name gets a child of one SeedSequence with a spawn key made from the name. A seed depends only on its
+name, not on the order in which the parts of a program request theirs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Seeds:
     """Independent seeds by name, all derived from one number.
 
     Args:
-        entropy: the run's seed. None draws one from the operating system; the attribute `entropy` holds it,
-            to repeat the run.
+        entropy: the run's seed. None draws one from the operating system; read it from the attribute
+            `entropy` to repeat the run.
 
     Raises:
         TypeError, ValueError: if `entropy` is not a non-negative int.
@@ -40,7 +40,7 @@ class Seeds:
     def __init__(self, entropy: int | None = None) -> None:
         if entropy is None:
             entropy = int(np.random.SeedSequence().entropy)  # type: ignore[arg-type]
-        # To Python True is an int, and would pass for 1.
+        # bool is a subclass of int, so True would pass for 1.
         if isinstance(entropy, bool) or not isinstance(entropy, (int, np.integer)):
             raise TypeError(f"Seeds: entropy must be an int or None, got {entropy!r}")
         if entropy < 0:
@@ -49,7 +49,7 @@ class Seeds:
         self._given: dict[str, int] = {}
 
     def sequence(self, name: str) -> np.random.SeedSequence:
-        """Return the seed sequence of `name`; raise ValueError if it was asked for before."""
+        """Return the seed sequence of `name`. Raises ValueError on a second request."""
         if not isinstance(name, str) or not name:
             raise TypeError(f"Seeds: a name must be a non-empty string, got {name!r}")
         if name in self._given:
@@ -84,12 +84,12 @@ class Seeds:
         return self.sequence(name).spawn(int(n))
 
     def state(self) -> dict[str, Any]:
-        """Return the entropy, and the first word of each seed that was asked for."""
+        """Return the entropy, and the first word of each requested seed."""
         return {"entropy": self.entropy, "given": dict(self._given)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Seeds:
-        """Return fresh seeds with the entropy of `state`; every name may be asked for again."""
+        """Return new Seeds with the entropy of `state`; every name may be requested again."""
         try:
             return cls(state["entropy"])
         except (KeyError, TypeError) as error:
@@ -101,7 +101,7 @@ class Seeds:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Seeds:
-        """Read what `save` wrote; raise ValueError if it is something else."""
+        """Read a file written by `save`. Raises ValueError for any other file."""
         text = Path(path).read_text()
         try:
             state: Any = json.loads(text)
@@ -111,10 +111,10 @@ class Seeds:
 
 
 def seeds_named(text: str) -> list[int]:
-    """Return the seeds that "0-99", "3,5,8-10" or "0:100" names; a colon leaves out the end, as in Python.
+    """Parse seeds such as "0-99", "3,5,8-10" or "0:100"; a colon excludes the end, as in Python.
 
     Raises:
-        ValueError: for another form, or more than a million.
+        ValueError: for another format, or more than a million seeds.
     """
     seeds: list[int] = []
     for part in text.split(","):
@@ -123,7 +123,7 @@ def seeds_named(text: str) -> list[int]:
         end = (int(match[3]) + (match[2] == "-") if match[2] else first + 1) if match else 0
         if first >= end:
             raise ValueError(f"expected seeds such as 0-99, 0:100 or 3,5,8-10, got {text!r}")
-        if len(seeds) + end - first > _MAX_NAMED:  # before memory is taken for them
+        if len(seeds) + end - first > _MAX_NAMED:  # before allocating the list
             raise ValueError(f"expected at most {_MAX_NAMED:,} seeds, got {text!r}")
         seeds += range(first, end)
     return seeds

@@ -1,4 +1,4 @@
-"""Small types that every layer shares."""
+"""Types shared by all layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 # A tree: buffers, named tuples or dicts, with arrays, scalars or None as leaves.
 Tree: TypeAlias = Any
-# What `state()` returns: JSON values and numpy arrays, in dicts and lists.
+# Return type of `state()`: JSON values and numpy arrays, in dicts and lists.
 State: TypeAlias = dict[str, Any]
 
 
@@ -48,7 +48,7 @@ ClosingT = TypeVar("ClosingT", bound="Closeable")
 
 
 class Closeable:
-    """Let a class be used in `with`, whose block calls its `close` at the end, after an error too."""
+    """Mixin that calls `close` at the end of a `with` block, also after an error."""
 
     def __enter__(self: ClosingT) -> ClosingT:
         return self

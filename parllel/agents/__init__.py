@@ -1,4 +1,4 @@
-"""Agents decide on actions; handlers let them read and write the batch."""
+"""Agents choose actions; handlers connect them to the batch."""
 
 from parllel.agents.action_check import check_action_space, check_example_action
 from parllel.agents.agent import Agent, EnvIndices

@@ -1,4 +1,4 @@
-"""Does what an agent decides fit what environments take? Asked before anything is sampled."""
+"""Checks that an agent's actions fit the environments' action space, before sampling starts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from parllel.types import Tree
 
 
 def check_action_space(agent: Agent, space: Space[Any], name: str) -> None:
-    """Raise ValueError unless an agent draws exactly the actions that `space` holds.
+    """Raise ValueError unless an agent's action space equals that of the environment.
 
-    An agent whose `action_space` is None is not compared. Bounds of real numbers are not, as cages clip.
+    An agent with `action_space` None is not checked. Neither are bounds of real numbers, because cages clip.
 
-    name: of the environment, for messages.
+    name: of the environment, for error messages.
     """
     if agent.action_space is not None:
         _compare(agent.action_space, space, "agent.action", type(agent).__name__, name)
 
 
 def check_example_action(action: Tree, space: Space[Any], name: str) -> None:
-    """Raise ValueError where an example of one action, a numpy tree, has another kind, shape or range.
+    """Raise ValueError if an example action, a numpy tree, has the wrong kind, shape or range.
 
-    It is all that there is of an agent that does not say which space it draws from.
+    For agents that do not declare their action space.
     """
-    # By path, with the names that both have in the samples, as agents need not use the types of gymnasium.
+    # By path in the samples: agents need not use gymnasium's node types.
     there = dict(buffer_leaves(buffer_map(np.asarray, action), "agent.action"))
     for where, one in _leaves(space):
         whole, got = _whole(one), there.get(where)
@@ -49,14 +49,14 @@ def check_example_action(action: Tree, space: Space[Any], name: str) -> None:
 
 
 class _Whole(NamedTuple):
-    """The lowest and the highest of some whole numbers, of the shape of one action."""
+    """Bounds of integer actions, in the shape of one action."""
 
     low: NDArray[Any]
     high: NDArray[Any]
 
 
 def _whole(space: Space[Any]) -> _Whole | None:
-    """Return the range of a space of whole numbers, None for others."""
+    """Return the bounds of a space of integers, or None for other spaces."""
     if isinstance(space, spaces.Discrete):
         return _Whole(np.asarray(space.start), np.asarray(space.start + space.n - 1))
     if isinstance(space, spaces.MultiDiscrete):
@@ -69,7 +69,7 @@ def _whole(space: Space[Any]) -> _Whole | None:
 
 
 def _compare(drawn: Space[Any], taken: Space[Any], path: str, agent: str, name: str) -> None:
-    # Part by part, so that the message names the one that does not fit.
+    # Part by part, so that the message names the part that does not fit.
     parts, of_agent = _parts(taken), _parts(drawn)
     if parts is not None and of_agent is not None and set(parts) == set(of_agent):
         for key, part in parts.items():
@@ -79,11 +79,11 @@ def _compare(drawn: Space[Any], taken: Space[Any], path: str, agent: str, name: 
     hint = ""
     if mine is not None and theirs is not None:
         fits = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
-        # As many choices that begin elsewhere: the usual mistake, with an easy remedy.
+        # The same number of choices with another start is a common mistake with an easy fix.
         if not fits and np.array_equal(mine.high - mine.low, theirs.high - theirs.low):
             hint = f"; give its distribution start={theirs.low.tolist()}"
     else:
-        # Bounds of a Box are left out: a normal distribution has none, and cages clip.
+        # Bounds of a Box are not compared: a normal distribution has none, and cages clip.
         reals = mine is None and theirs is None and type(drawn) is type(taken) is spaces.Box
         fits = drawn == taken or (reals and drawn.shape == taken.shape)
     if not fits:
@@ -91,7 +91,7 @@ def _compare(drawn: Space[Any], taken: Space[Any], path: str, agent: str, name: 
 
 
 def _parts(space: Space[Any]) -> Mapping[str, Space[Any]] | None:
-    """Return the spaces inside of one by their names in buffers, None if it has none."""
+    """Return the subspaces by their names in buffers, or None if there are none."""
     return parts_of(space.spaces) if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
 
 

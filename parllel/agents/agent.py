@@ -1,4 +1,4 @@
-"""The interface between a sampler's handler and whatever decides on actions."""
+"""The agent interface, through which handlers obtain actions and values."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 
 from parllel.types import State, Tree
 
-# Which columns of the batch an observation belongs to.
+# The columns of the batch that observations belong to.
 EnvIndices: TypeAlias = slice | NDArray[np.intp]
 ALL_ENVS = slice(None)
 
 
 class Agent(ABC):
-    """Decide on actions for many environments at once.
+    """Choose actions for many environments at once.
 
-    Observations, actions and agent infos are trees whose leaves have one leading dimension per
-    environment, `[N, ...]`, in the types of the agent's own framework; the handler converts.
-    All recurrent state (what a network remembers, the previous action) is the agent's, one entry per
-    environment, kept apart for sampling and for eval mode.
+    Observations, actions and agent infos are trees whose leaves have a leading dimension over
+    environments, `[N, ...]`, in the types of the agent's framework; the handler converts.
+    The agent owns all recurrent state (network memory, previous actions), one entry per environment,
+    separately for sampling and for eval mode.
     """
 
-    # Whether `step` remembers anything of an environment from one call to the next.
+    # Whether `step` keeps state of an environment between calls.
     recurrent: bool = False
 
-    # The space that actions are drawn from, which is compared with that of the environments; None if it is
-    # not known. Of a Box of real numbers the shape counts alone: cages clip what lies outside.
+    # The space of the actions, which is checked against that of the environments; None if unknown.
+    # For a Box of real numbers only the shape is checked, because cages clip.
     action_space: Space[Any] | None = None
 
     @abstractmethod
@@ -38,66 +38,66 @@ class Agent(ABC):
     ) -> tuple[Tree, Tree]:
         """Return `(action, agent_info)` for `observation` [N, ...].
 
-        noise: a row, [N, ...], of what `draw_noise` returned; None lets the agent draw its own.
+        noise: a row [N, ...] of the noise from `draw_noise`; None lets the agent draw its own.
         """
 
     def value(self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS) -> Tree:
-        """Return the value estimate [N] of `observation`; recurrent state stays as it is."""
-        raise NotImplementedError(f"{type(self).__name__} estimates no values")
+        """Return the value estimates [N] of `observation`. Does not change recurrent state."""
+        raise NotImplementedError(f"{type(self).__name__} does not estimate values")
 
     def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tree:
-        """Draw all randomness of a batch, leaves [T, B, ...], or None if there is none.
+        """Draw all random numbers of a batch, leaves [T, B, ...], or None if the agent uses none.
 
         Because noise belongs to a cell (t, b), actions do not depend on the order or the grouping
         in which a sampler steps its environments.
 
-        seed: draw from a new generator with this seed, and leave the agent's own as it is. Rollout workers
-            ask for it, so that the noise of a fragment does not depend on what was drawn before it.
+        seed: draw from a new generator with this seed, without using the agent's own. Rollout workers pass
+            it, so that the noise of a fragment does not depend on earlier draws.
         """
         return None
 
     def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
-        """Return the recurrent state that the next step starts from, [N, ...], or None.
+        """Return the recurrent state before the next step, [N, ...], or None.
 
-        Together with the observations of a batch, and the previous actions if the agent looks at them, it
-        is all that is needed to compute the states of the batch again.
+        With the observations of a batch, and the previous actions if the agent uses them, it suffices to
+        recompute the recurrent states of the whole batch.
         """
         return None
 
     def memory(self) -> State:
-        """Return what is remembered of environments in the present mode, for a checkpoint; {} if nothing."""
+        """Return the recurrent state of the current mode for a checkpoint; {} if there is none."""
         if self.recurrent:
             raise NotImplementedError(
-                f"{type(self).__name__}.memory(): expected what it remembers, as it is recurrent; override "
-                "it, and load_memory"
+                f"{type(self).__name__}.memory(): expected the recurrent state of a recurrent agent; "
+                "override memory and load_memory"
             )
         return {}
 
     def load_memory(self, state: State) -> None:
-        """Take back what `memory` returned, in the present mode."""
+        """Restore a state returned by `memory`, in the current mode."""
 
     def reset(self) -> None:
-        """Forget the recurrent state of all environments, of the present mode."""
+        """Reset the recurrent state of all environments in the current mode."""
 
     def reset_one(self, env_indices: EnvIndices) -> None:
-        """Forget the recurrent state of some environments, of the present mode."""
+        """Reset the recurrent state of some environments in the current mode."""
 
     def sample_mode(self) -> None:
-        """Explore: actions are drawn."""
+        """Switch to sampling, where actions are drawn at random."""
 
     def train_mode(self) -> None:
-        """Prepare the models for an update."""
+        """Switch the models to training."""
 
     def eval_mode(self) -> None:
-        """Exploit: actions are the best known. Leaves the sampling state untouched."""
+        """Switch to evaluation, where actions are the best known. Keeps the sampling state."""
 
     def models(self) -> dict[str, Any]:
-        """Return by name all models that must be shared with, or copied to, other processes.
+        """Return by name the models to share with, or copy to, other processes.
 
-        They are entries of `state()` too, of arrays and numbers. An agent that learns nothing returns {}.
+        Each is also an entry of `state()`, made of arrays and numbers. Agents that learn nothing return {}.
 
         Raises:
-            NotImplementedError: unless a subclass overrides it; what is learned cannot be guessed.
+            NotImplementedError: unless overridden, because learned parts cannot be guessed.
         """
         raise NotImplementedError(
             f"{type(self).__name__}.models(): expected the names of what it learns in its state(), for "
@@ -105,11 +105,11 @@ class Agent(ABC):
         )
 
     def state(self) -> State:
-        """Return what a checkpoint needs to continue: parameters, recurrent and random state."""
+        """Return the state for a checkpoint: parameters, recurrent and random state."""
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
 
     def close(self) -> None:
-        """Release files, processes and shared memory; may be called twice."""
+        """Release files, processes and shared memory. Idempotent."""

@@ -1,7 +1,7 @@
-"""The fields of the samples that a handler reads and writes, in the batch that is current.
+"""Views of the fields that a handler reads and writes, for the current batch.
 
-Bound once, then given the number of a batch: views of its rows are made when first used, and kept while those
-of all batches together are not too many.
+They are bound to the memory once and then switched by batch number. Views of rows are created on first use
+and cached, unless those of all batches together would be too many.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Fields: TypeAlias = list[tuple[Path, NDArray[Any]]]
 
 @dataclass
 class StepViews:
-    """What a step in some columns needs, looked up once.
+    """Views and writers for steps in some columns.
 
     Attributes:
-        observation: the view of each row.
-        action, info: write what the agent returned.
-        noise: of the present batch, for each row; None until it is asked for.
+        observation: a view per row.
+        action, info: writers of the agent's outputs.
+        noise: rows of the current batch's noise; None until first used.
     """
 
     observation: list[Tree]
@@ -45,12 +45,12 @@ class BoundSamples:
 
     Args:
         samples: the buffer.
-        convert, write: as the handler's.
+        convert, write: methods of the handler.
 
     Attributes:
-        T, B: of a batch.
-        has_value: whether there is a field for values.
-        prepared: what steps need, by first and last column.
+        T, B: size of a batch.
+        has_value: whether there is a value field.
+        prepared: StepViews by start and stop of the columns.
         final_values, final_observations, initial_states, noise: fields of the current batch, by path; empty
             if there are none.
     """
@@ -71,7 +71,7 @@ class BoundSamples:
             [(path, BatchViews(leaf)) for path, leaf in leaf_paths(getattr(agent, name, None))]
             for name in ("final_value", "final_observation", "initial_rnn_state", "noise")
         )
-        # The handler looks up steps here itself: a call for that would cost as much as the lookup.
+        # The handler reads this dict directly: a method call would cost as much as the lookup.
         self.prepared: dict[tuple[Any, Any], StepViews] = {}
         arrays = buffer_arrays(samples)
         most = max_kept(MAX_VIEWS, self.T, count_batches(arrays))
@@ -79,9 +79,9 @@ class BoundSamples:
         self.use_batch(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:
-        """Go over to a batch."""
+        """Switch to a batch."""
         for prepared in self.prepared.values():
-            prepared.noise = None  # that of a batch is not to outlive it
+            prepared.noise = None  # the noise belongs to the previous batch
         self._number = number
         self.prepared = self._by_batch.at(number)
         self.final_values = [(path, views.rows(number)) for path, views in self._final_values]
@@ -94,7 +94,7 @@ class BoundSamples:
         self.noise = [(path, views.rows(number)) for path, views in self._noise]
 
     def prepare(self, columns: slice) -> StepViews:
-        """Look up what steps in some columns need, and keep it."""
+        """Create and cache the views for steps in some columns."""
         self._action.use_batch(self._number)
         self._info.use_batch(self._number)
         prepared = StepViews(
@@ -107,7 +107,7 @@ class BoundSamples:
 
     def rows_of(self, path: str, columns: slice) -> list[Tree]:
         """Return views of the rows of a field."""
-        # Only what is asked for goes over to the current batch: steps find theirs in `prepared`.
+        # Switched to the current batch only when used; steps use `prepared`.
         views = self._views.get(path)
         if views is None:
             views = RowViews(field_at(self.samples, path), self._convert)
@@ -123,7 +123,7 @@ class BoundSamples:
     def rows_of_noise(self, noise: Tree, columns: slice) -> Sequence[Tree]:
         """Split the noise of a batch, [T, B, ...], into rows of some columns."""
         if hasattr(noise, "shape"):
-            # One call splits an array into its rows, which is cheaper than T times indexing.
+            # One call splits an array into its rows, cheaper than indexing T times.
             return list(noise[:, columns])
         return [buffer_map(lambda leaf, t=t: leaf[t, columns], noise) for t in range(self.T)]
 

@@ -1,10 +1,10 @@
 """One step of a small policy and its critic, from observations to rows of the batch, compiled.
 
-This module imports numba, so it is imported when the first SmallPolicy is made. Nothing here checks
-shapes: SmallPolicy does. The GIL is kept, as a call takes about as long as handing it over might.
+This module imports numba, so it is imported only when the first SmallPolicy is made. SmallPolicy checks
+shapes; nothing here does. The GIL is held, because releasing it may take as long as a call.
 
-A block of rows passes through all layers while it is in the nearest cache. Each row is computed by
-the same operations whatever its neighbours are, so groups of columns do not change a bit.
+A block of rows passes through all layers while it is in the L1 cache. The operations on a row do not depend
+on the other rows, so results are bit-identical however columns are grouped.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _argmax_of_sum(logits: Floats, noise: Floats, offset: int, size: int) -> int
 @_compiled
 def _log_softmax(logits: Floats, chosen: int) -> Any:
     """Return the log probability of one of the logits."""
-    # Subtracted below, as exp overflows in float32 from 89 on.
+    # The maximum is subtracted below, because exp overflows in float32 above 88.
     most = logits[0]
     for j in range(1, logits.size):
         most = max(most, logits[j])
@@ -239,7 +239,7 @@ def step_gaussian(
                 mean = means[r * log_std.size + i]
                 drawn = mean + math.exp(log_std[i]) * noise[t, column, i]
                 action[t, column, i] = drawn
-                # From the rounded action, as the learner will see it.
+                # From the rounded action, as the learner will read it.
                 scaled = (drawn - mean) * math.exp(-log_std[i])
                 total += -_HALF * scaled * scaled - log_std[i] - _HALF_LOG_TWO_PI
             log_prob[t, column] = total

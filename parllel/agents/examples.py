@@ -1,4 +1,4 @@
-"""What an agent answers to an example of one cell, as examples for the fields that will hold its answers."""
+"""Examples of an agent's outputs, from which the agent's fields are allocated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parllel.buffers.tree import buffer_leaves, buffer_map, named_map
 from parllel.errors import add_note
 from parllel.types import Tree
 
-# Fields of agent_info that follow the batch: row T is needed as well, to bootstrap from.
+# Fields of agent_info with a row T after the batch, for bootstrapping.
 PADDED_INFO = ("value",)
 
 
@@ -22,13 +22,13 @@ def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
     """Run the agent once, in eval mode, and return `(action_example, agent_info_fields)`.
 
     observation: numpy tree of one cell, without T and B, in the dtypes of the buffer.
-    The action comes back as a numpy tree of one cell; the agent info as a tree of `Field`,
-    because `value` needs padding, or None. What the agent samples with stays as it is.
+    The action is a numpy tree of one cell. The agent info is a tree of `Field`, because `value`
+    needs padding, or None. The agent's sampling state is not changed.
     """
     column = slice(0, 1)
-    # A copy, since `convert` shares memory, and an example is not the agent's to change.
+    # A copy: `convert` shares memory, and the agent must not change the example.
     converted = named_map(lambda leaf: handler.convert(np.array(leaf)[np.newaxis]), observation)
-    # The mode that leaves alone what sampling goes on from: its random numbers and its memory.
+    # Eval mode keeps the random and recurrent state of sampling unchanged.
     handler.agent.eval_mode()
     try:
         inputs = handler.agent_inputs(converted, None, column)
@@ -46,9 +46,9 @@ def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
 
 
 def _action_and_info(answer: Any, name: str) -> tuple[Tree, Tree]:
-    """Return an agent's answer if it is a pair; `name` is that of its class."""
-    # Actions alone would be taken apart as if they were the pair: an array along its first dimension, a
-    # NamedTuple of two parts into these.
+    """Return an agent's output if it is a pair. `name` is that of its class."""
+    # A bare action would be unpacked as if it were the pair: an array along its first dimension, a
+    # NamedTuple of two fields into these.
     pair = isinstance(answer, (tuple, list)) and not isinstance(answer, NamedTuple)
     if pair and len(answer) == 2:
         return answer[0], answer[1]
@@ -66,11 +66,11 @@ def _action_and_info(answer: Any, name: str) -> tuple[Tree, Tree]:
 def noise_example(handler: Handler) -> Tree:
     """Return a tree of `Field` for the noise of one cell, or None if the agent draws none.
 
-    The random state stays as it is, if the agent's `state` holds it.
+    The random state is preserved if the agent's `state` includes it.
     """
     agent = handler.agent
-    # Noise is drawn in sample mode only; the state goes back afterwards, so that a run with a field for it
-    # draws the same noise as one without.
+    # Noise is drawn only in sample mode. The state is restored afterwards, so that runs with and without a
+    # noise field draw the same noise.
     state = agent.state()
     agent.sample_mode()
     try:
@@ -104,10 +104,10 @@ def _info_fields(handler: Handler, agent_info: Tree) -> Tree:
 
 
 def _cells(handler: Handler, answer: Tree, what: str) -> Tree:
-    """Return the numpy tree of one cell of what the agent answered for one observation.
+    """Return one cell, a numpy tree, of the agent's output for one observation.
 
     Raises:
-        ValueError: for a leaf without a dimension for the observations; `what` it is comes first in its path.
+        ValueError: for a leaf without a leading dimension; `what` is the first part of its path.
     """
     arrays = buffer_map(handler.to_numpy, answer)
     for path, array in buffer_leaves(arrays, what):
@@ -120,7 +120,7 @@ def _cells(handler: Handler, answer: Tree, what: str) -> Tree:
 
 
 def _check_values(handler: Handler, cells: Tree) -> None:
-    # Otherwise a transform of the first batch would find it, far from the model.
+    # Checked here, near the model; otherwise a transform of the first batch would fail.
     for path, cell in buffer_leaves(getattr(cells, "value", None), "agent_info.value"):
         if cell.ndim and cell.size == 1:
             shape = ", ".join(["N", *map(str, cell.shape)])
@@ -131,5 +131,5 @@ def _check_values(handler: Handler, cells: Tree) -> None:
 
 
 def _answering(handler: Handler) -> str:
-    """Return the class of the agent's model, or its own if it has none."""
+    """Return the class name of the agent's model, or of the agent if it has none."""
     return type(getattr(handler.agent, "model", handler.agent)).__name__

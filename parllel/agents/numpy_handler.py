@@ -1,4 +1,4 @@
-"""The handler of agents that work in numpy."""
+"""Handler for numpy agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parllel.agents.handler import Handler
 
 
 class NumpyHandler(Handler):
-    """Hand numpy views of rows to an agent and copy its arrays into the batch.
+    """Pass numpy views of rows to an agent and copy its arrays into the batch.
 
     Raises:
         TypeError: if `agent` is not an Agent, or has a model in PyTorch.
@@ -20,11 +20,11 @@ class NumpyHandler(Handler):
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        # By a method of torch's modules, as this package does not import torch.
+        # Recognised by a method of torch modules, because this package does not import torch.
         if any(hasattr(model, "named_parameters") for model in self._models()):
             raise TypeError(
-                f"{type(self).__name__}: agent: {type(agent).__name__} has a model in PyTorch; "
-                "TorchHandler takes it"
+                f"{type(self).__name__}: agent: {type(agent).__name__} has a PyTorch model; "
+                "use TorchHandler"
             )
 
     def convert(self, array: NDArray[Any]) -> NDArray[Any]:

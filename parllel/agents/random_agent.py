@@ -19,8 +19,8 @@ class RandomAgent(Agent):
     """Draw every action from `action_space`, as `Space.sample` would.
 
     The noise of a batch is its actions. Discrete actions are int64; a Dict space gives a named
-    tuple, a Tuple space a tuple. While evaluating, actions come from a second generator, so
-    that an evaluation leaves the sampled actions as they would have been.
+    tuple, a Tuple space a tuple. Evaluation uses a second generator, so that it does not change
+    which actions are sampled.
 
     Args:
         action_space: Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple.
@@ -32,9 +32,9 @@ class RandomAgent(Agent):
 
     def __init__(self, action_space: spaces.Space[Any], seed: int) -> None:
         self._space = self.action_space = action_space
-        # An unknown space is refused here.
+        # Raises for unsupported spaces.
         draw_actions(action_space, np.random.default_rng(0), (1,))
-        # Spawned: `seed + 1` for the second would be the first stream of an agent with the next seed.
+        # Spawned, because `seed + 1` would be the first generator of an agent with the next seed.
         sampling, evaluation = np.random.SeedSequence(seed).spawn(2)
         self._generators = {
             "sampling": np.random.default_rng(sampling),
@@ -45,7 +45,7 @@ class RandomAgent(Agent):
     def step(
         self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, noise: Tree = None
     ) -> tuple[Tree, None]:
-        """Return `(action, None)`; the action is `noise` if there is some."""
+        """Return `(action, None)`; the action is `noise` if given."""
         if noise is not None:
             return noise, None
         leaves: list[NDArray[Any]] = []
@@ -75,7 +75,7 @@ class RandomAgent(Agent):
         return {name: rng.bit_generator.state for name, rng in self._generators.items()}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         for name, generator in self._generators.items():
             generator.bit_generator.state = state[name]
 

@@ -1,4 +1,4 @@
-"""Writing what an agent returned into a row of the batch."""
+"""Writers of agent outputs to rows of the batch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Write: TypeAlias = Callable[[Any, Any], object]
 
 
 class RowWriter:
-    """Write trees into the rows of a field, leaf by leaf and by name.
+    """Write trees into the rows of a field, matching leaves by name.
 
-    Fields that are None in the buffer are skipped on purpose.
+    Fields that are None in the buffer are skipped.
 
     Args:
         name: the field's path from the root of the samples, for error messages.
-        field: a tree with leaves of type Array, or None, in which case nothing is ever written.
+        field: a tree with leaves of type Array, or None to write nothing.
         convert: see `RowViews`.
         write: copies a value of the agent's framework into a view.
     """
@@ -40,13 +40,13 @@ class RowWriter:
         self._writers = self._by_batch.at(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:
-        """Go over to a batch of a field that holds several."""
+        """Switch to a batch of a field that holds several."""
         for _, views in self._leaves:
             views.use_batch(number)
         self._writers = self._by_batch.at(number)
 
     def within(self, columns: slice) -> ColumnWriter:
-        """Return what writes rows of `columns`; made by the first call with them.
+        """Return the writer for `columns`, created on first use.
 
         Raises:
             ValueError: if the slice has a step.
@@ -66,12 +66,12 @@ class RowWriter:
 class ColumnWriter:
     """Write into some columns of the rows of a field.
 
-    Shapes are compared at the first write, since copying would broadcast a wrong one without a word.
+    Shapes are checked at the first write, because copying would silently broadcast a wrong one.
 
     Args:
         name: the field's path.
         where: the columns, for error messages.
-        leaves: the way to each leaf of a value, and the views of its rows.
+        leaves: path of each leaf in a value, and the views of its rows.
         write: as for `RowWriter`.
     """
 

@@ -1,4 +1,4 @@
-"""Parameters in memory that processes share, with a version, so that only what has changed is copied."""
+"""Parameters in shared memory, with a version so that readers copy only new ones."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NEVER = -1  # the version of a reader that has loaded nothing yet
 class SharedParameters:
     """Arrays that one process publishes and others load.
 
-    writer   publish(arrays)      differs from what is there?   copy; version += 1
+    writer   publish(arrays)      differs from last published?  copy; version += 1
     reader   load(out, seen)      version is not `seen`?        copy
 
-    There are no locks. The writer publishes before it lets the readers work, and not while they do: in
-    `start_batch` of a handler. A policy in a worker loads when the batch begins.
+    There are no locks. The writer publishes in `start_batch` of a handler, before readers start and never
+    while they work. A policy in a worker loads when the batch begins.
 
-    It crosses the pipe of a cage, as part of a policy; both sides then hold the same memory.
+    It is sent through the pipe of a cage as part of a policy; both processes then share its memory.
 
     Args:
-        examples: arrays of the shapes and dtypes that there will be; their values are published.
+        examples: arrays of the shapes and dtypes to publish; also the first values.
     """
 
     def __init__(self, examples: Sequence[NDArray[Any]]) -> None:
@@ -41,7 +41,7 @@ class SharedParameters:
         self.publish(examples)
 
     def _open(self) -> None:
-        """Make views of the pieces."""
+        """Create the views of the memory."""
         pieces = np.asarray(self._memory)
         self._version = pieces[:_VERSION_BYTES].view(np.int64)
         self._arrays = [
@@ -51,28 +51,28 @@ class SharedParameters:
 
     @property
     def version(self) -> int:
-        """How many times something new was published."""
+        """Number of times that new values were published."""
         return int(self._version[0])
 
     def publish(self, arrays: Sequence[NDArray[Any]]) -> None:
-        """Copy the arrays, if any of them differs from what was published last.
+        """Copy the arrays if any of them differs from the last published values.
 
         Raises:
-            ValueError: if shapes or numbers of arrays differ from the examples'.
+            ValueError: if number or shapes of the arrays differ from the examples.
         """
         pairs = list(zip(self._arrays, arrays, strict=True))
         for i, (mine, new) in enumerate(pairs):
             if mine.shape != new.shape:
                 raise ValueError(f"parameter {i}: expected shape {mine.shape}, got {new.shape}")
-        # Compared first: after a batch without an update every reader would copy for nothing.
+        # Compared first: after a batch without an update, all readers would copy needlessly.
         if not all(np.array_equal(mine, new) for mine, new in pairs):
             for mine, new in pairs:
                 np.copyto(mine, new)
-            # In place: a new array would not be the memory that the readers look at.
+            # In place: a new array would not be in the shared memory.
             self._version += 1
 
     def load(self, out: Sequence[NDArray[Any]], seen: int = NEVER) -> int:
-        """Copy what was published into `out`, unless its version is `seen`; return the version."""
+        """Copy the published values into `out` unless their version is `seen`. Return the version."""
         version = self.version
         if version != seen:
             for mine, theirs in zip(self._arrays, out, strict=True):
@@ -80,8 +80,8 @@ class SharedParameters:
         return version
 
     def close(self) -> None:
-        """Release the memory; may be called twice. Readers keep theirs."""
-        # The memory goes with the last view of it, so views are dropped too; the version stays readable.
+        """Release this process's memory; readers keep theirs. Idempotent."""
+        # Memory is freed with the last view, so views are dropped. The version stays readable.
         self._version, self._arrays = self._version.copy(), []
         self._memory.close()
 

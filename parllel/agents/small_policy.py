@@ -1,4 +1,4 @@
-"""A small policy with its critic, copied out of a framework and computed without it."""
+"""Compiled evaluation of a small policy and its critic, without a deep-learning framework."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _KINDS: tuple[Any, ...] = (*_REAL, *_WHOLE, np.bool_)  # of observations
 
 
 class SmallPolicy:
-    """Draw actions with two fully connected networks (tanh between layers, float32), one call a row.
+    """Draw actions with two fully connected networks (tanh, float32), in one compiled call per row.
 
-    Observations are read from the batch, and actions, log probabilities and values written to it, by
-    compiled code that allocates nothing. A dispatch into a framework costs microseconds per
-    operation; here there is one dispatch per row, so the smaller the networks and the rows, the
-    more is won. The first `bind` for given types compiles for some seconds; the result is kept on disk.
+    The compiled code reads observations from the batch and writes actions, log probabilities and values
+    to it, without allocating. A framework takes microseconds per operation for dispatch; here there is
+    one dispatch per row, so the gain is greatest for small networks and rows. The first `bind` for given
+    dtypes compiles for some seconds; the result is cached on disk.
 
     Args:
-        policy_sizes: numbers in an observation, units of each hidden layer, numbers of outputs.
-        critic_sizes: the same of the critic, whose output is one number.
+        policy_sizes: size of an observation, units of each hidden layer, number of outputs.
+        critic_sizes: the same for the critic, which has one output.
         nvec: the policy's outputs are logits of choices out of `nvec[0]`, `nvec[1]`, ... actions;
             None if they are means of normal distributions.
         action_shape: of one action.
@@ -70,7 +70,7 @@ class SmallPolicy:
         self._policy, self._critic = _Network(policy_sizes), _Network(critic_sizes)
         self._step: Any = compiled.step_gaussian if nvec is None else compiled.step_categorical
         self._write_values: Any = compiled.write_values
-        # What the distribution needs besides the policy's outputs.
+        # Parameters of the distribution besides the policy's outputs.
         self._head: NDArray[Any]
         if nvec is None:
             self._head, self._action_kinds = np.zeros(actions, np.float32), _REAL
@@ -78,9 +78,9 @@ class SmallPolicy:
             choices = (nvec, [0] * len(nvec) if start is None else start)
             self._head, self._action_kinds = np.array(choices, np.int64), _WHOLE
         widest = max(*policy_sizes, *critic_sizes)
-        # Made once: what compiled code allocates itself it would allocate anew in every step.
+        # Allocated once, because compiled code would allocate it again in every step.
         self._scratch = np.zeros((compiled.SCRATCH, compiled.BLOCK * widest), np.float32)
-        # What the compiled code takes besides fields of the batch.
+        # Arguments of the compiled code besides fields of the batch.
         networks = (*self._policy.arrays, *self._critic.arrays)
         self._fixed = (*networks, self._head, self._scratch)
         self._shape = (0, 0)
@@ -93,30 +93,29 @@ class SmallPolicy:
 
     @property
     def parameters(self) -> list[NDArray[np.float32]]:
-        """The parameters themselves, to be copied to and from another policy of the same sizes."""
+        """The parameter arrays, not copies, to exchange with another policy of the same sizes."""
         networks = [self._policy.arrays[0], self._critic.arrays[0]]
-        # Numbers of actions and where they start are no parameters.
+        # Numbers and starts of actions are not parameters.
         return networks if self._head.dtype == np.int64 else [*networks, self._head]
 
     def set_parameters(
         self, policy: Layers, critic: Layers, log_std: NDArray[np.float32] | None = None
     ) -> None:
-        """Copy the parameters; `log_std`, of the shape of an action, is that of normal distributions."""
+        """Copy new parameters. `log_std`, in the shape of an action, is for normal distributions."""
         self._policy.set_layers(policy)
         self._critic.set_layers(critic)
         if log_std is not None:
             np.copyto(self._head, log_std.reshape(-1))
 
     def bind(self, samples: Samples) -> None:
-        """Take the batch to read from and write to, and compile for its types.
+        """Set the batch to read from and write to, and compile for its dtypes.
 
-        `agent.observation` may be of any type that casts to float32 and of any shape with the right
-        size; `agent.agent_info.value` and `log_prob` may be None. There is no noise until
-        `start_batch`.
+        `agent.observation` may have any dtype that casts to float32 and any shape of the right
+        size; `agent.agent_info.value` and `log_prob` may be None. Call `start_batch` before `step`.
 
         Raises:
-            ValueError: if a field has another shape or a type that compiled code does not know, or
-                there are other agent infos.
+            ValueError: for a field with an unexpected shape or an unsupported dtype, or an unknown
+                field of the agent info.
         """
         agent = samples.agent
         T, B = self._shape = agent.action.shape[:2]
@@ -129,7 +128,7 @@ class SmallPolicy:
             raise ValueError(f"agent.observation: expected {expected} numbers, got {got}")
         kinds, cell = self._action_kinds, self._action_shape
         action = _rows("agent.action", agent.action, self._shape, kinds, cell)
-        # What has no field is written to rows that nothing reads, which saves the compiled code a branch.
+        # Outputs without a field go to a dummy array, which saves the compiled code a branch.
         unread = np.zeros((T, B, 1), np.float32)
         value, log_prob = (
             (lambda _: unread)
@@ -147,25 +146,25 @@ class SmallPolicy:
         self._write_values(0, 0, 0, *self._value_fields)
 
     def use_batch(self, number: int) -> None:
-        """Go over to batch `number` of a buffer that holds several; there is no noise until `start_batch`."""
+        """Switch to batch `number` of a buffer that holds several. Call `start_batch` before `step`."""
         observation, action, value, log_prob = (rows(number) for rows in self._bound)
         value, log_prob = value[..., 0], log_prob[..., 0]
         self._fields = (observation, action, value, log_prob, *self._fixed)
         self._value_fields = (observation, value, *self._critic.arrays, self._scratch)
-        # Empty until `start_batch`: a step with the noise of the batch before is refused.
+        # Empty until `start_batch`, so that no step uses the noise of the previous batch.
         self._arguments = ()
 
     def start_batch(self, noise: NDArray[np.float32]) -> None:
-        """Take the noise of a batch, [T, B, ...], standard Gumbel for choices and else normal.
+        """Set the noise of a batch, [T, B, ...]: standard Gumbel for choices, else standard normal.
 
         It is read in place until the next batch.
 
         Raises:
-            WrongStateError: if there is no batch yet.
-            ValueError: if the noise is of another shape or type.
+            WrongStateError: before `bind`.
+            ValueError: if the noise has another shape or dtype.
         """
         if not self._fields:
-            raise WrongStateError("SmallPolicy: there is no batch; call bind(samples) first")
+            raise WrongStateError("SmallPolicy: no batch is bound; call bind(samples) first")
         expected = (*self._shape, self._policy.sizes[-1])
         flat = noise.reshape(*noise.shape[:2], -1)
         if flat.shape != expected or flat.dtype != np.float32:
@@ -178,8 +177,8 @@ class SmallPolicy:
         """Read observations and noise of row `t`; write actions, log probabilities and values.
 
         Raises:
-            WrongStateError: if no batch has been started.
-            IndexError: if there is no such row.
+            WrongStateError: before `start_batch`.
+            IndexError: if the row does not exist.
             ValueError: if the columns have a step.
         """
         start, stop = self._columns(t, columns, self._shape[0])
@@ -188,12 +187,12 @@ class SmallPolicy:
     def decide(
         self, observation: NDArray[Any], noise: NDArray[np.float32]
     ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]:
-        """Return actions [N, ...], log probabilities [N] and values [N] for observations outside of a batch.
+        """Return actions [N, ...], log probabilities [N] and values [N] for observations outside a batch.
 
         observation: [N, ...] of a type that `bind` takes.  noise: [N, ...], as for `start_batch`.
 
         Raises:
-            ValueError: if either is of another shape or type.
+            ValueError: if either has another shape or dtype.
         """
         n, outputs = len(observation), self._policy.sizes[-1]
         if observation[:1].size not in (0, self._policy.sizes[0]):
@@ -207,7 +206,7 @@ class SmallPolicy:
             raise ValueError(
                 f"noise: expected float32 of shape {(n, outputs)}, got {noise.dtype} {noise.shape}"
             )
-        # As a batch of one row, contiguous as batches are: no other variant has to be compiled.
+        # As a contiguous batch of one row, so that no other variant has to be compiled.
         rows = np.ascontiguousarray(observation).reshape(1, n, self._policy.sizes[0])
         drawn = np.ascontiguousarray(noise).reshape(1, n, outputs)
         action = np.empty((1, n, math.prod(self._action_shape)), self._action_kinds[0])
@@ -216,16 +215,16 @@ class SmallPolicy:
         return action.reshape(n, *self._action_shape), log_prob[0], value[0]
 
     def write_values(self, t: int, columns: slice) -> None:
-        """Write the values of observation row `t`, which may be one of end padding.
+        """Write the values of observation row `t`, which may be in the end padding.
 
-        Does nothing where there is no such field. Raises as `step` does.
+        Does nothing if there is no value field. Raises as `step` does.
         """
         if self._value_rows:
             start, stop = self._columns(t, columns, self._value_rows)
             self._write_values(t, start, stop, *self._value_fields)
 
     def _columns(self, t: int, columns: slice, rows: int) -> tuple[int, int]:
-        """Check what compiled code would follow out of the batch without a word."""
+        """Check bounds, which compiled code would silently exceed."""
         if not self._arguments:
             raise WrongStateError("SmallPolicy: no batch has been started; call start_batch first")
         if not 0 <= t < rows:
@@ -237,7 +236,7 @@ class SmallPolicy:
 
 
 class _Network:
-    """The layers of a network in one array, in the order and the orientation that they are read in."""
+    """Parameters of a network in one array, in the order and layout that compiled code reads."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
@@ -285,16 +284,16 @@ def _rows(
     kinds: Sequence[Any],
     cell: tuple[int, ...] | None = None,
 ) -> Callable[[int], NDArray[Any]]:
-    """Return what makes a view [rows, B, n] of a field in a batch, end padding included.
+    """Return a function from batch number to a view [rows, B, n] of a field, end padding included.
 
-    cell: the shape that its cells are to have.
+    cell: the expected shape of its cells.
     """
     if not hasattr(field, "padding"):
         raise ValueError(f"{name}: expected one Array, got {type(field).__name__}")
     if isinstance(field, LazyFramesArray):
         raise ValueError(
-            f"{name}: expected an array whose rows are memory, got a LazyFramesArray, whose stacks are made "
-            "anew when they are read; allocate it without frames"
+            f"{name}: expected an array with rows in memory, got a LazyFramesArray, which rebuilds stacks "
+            "on reading; allocate it without frames"
         )
     if field.shape[:2] != batch_shape:
         raise ValueError(f"{name}: expected [T, B] = {batch_shape}, got {field.shape[:2]}")

@@ -1,4 +1,9 @@
-"""A small policy that acts in the processes of a cage."""
+"""Small policy that acts in the worker processes of a cage.
+
+main process    start_batch: publishes parameters to SharedParameters, writes agent.noise
+worker          start_batch: loads parameters if their version is new, and the noise
+                step: reads observations and noise, writes actions of its own columns
+"""
 
 from __future__ import annotations
 
@@ -13,14 +18,14 @@ from parllel.errors import WrongStateError
 
 
 class SmallWorkerPolicy:
-    """Act for some columns with parameters and noise that the main process leaves in shared memory.
+    """Act for some columns, with parameters and noise that the main process writes to shared memory.
 
-    It is what `SynchronizedProcessCage.set_policy` wants its function to return; the framework that the
-    parameters come from is not needed.
+    Return it from the function passed to `SynchronizedProcessCage.set_policy`. The worker does not need the
+    framework in which the policy is trained.
 
     Args:
         make: makes the policy.
-        shared: its parameters, as `SmallPolicy.parameters` lists them.
+        shared: its parameters, in the order of `SmallPolicy.parameters`.
     """
 
     def __init__(self, make: Callable[[], SmallPolicy], shared: SharedParameters) -> None:
@@ -30,10 +35,10 @@ class SmallWorkerPolicy:
         self._columns = slice(0, 0)
 
     def bind(self, samples: Samples, columns: slice) -> None:
-        """Take the batch, the field of noise in it, and the columns to act for.
+        """Set the batch with its noise field, and the columns to act for.
 
         Raises:
-            ValueError: as `SmallPolicy.bind` does, or if there is no such field.
+            ValueError: as `SmallPolicy.bind` does, or if there is no noise field.
         """
         noise = getattr(samples.agent, "noise", None)
         if noise is None:
@@ -47,15 +52,15 @@ class SmallWorkerPolicy:
         self._columns = columns
 
     def use_batch(self, number: int) -> None:
-        """Go over to batch `number` of a buffer that holds several."""
+        """Switch to batch `number` of a buffer that holds several."""
         self._policy.use_batch(number)
         self._noise = self._noises.rows(number)
 
     def start_batch(self) -> None:
-        """Take the parameters, if they are new, and the noise."""
+        """Load the parameters if they are new, and the noise."""
         if not hasattr(self, "_noise"):
-            raise WrongStateError("SmallWorkerPolicy: there is no batch; call bind first")
-        # Into memory of its own: what other processes write is not read while this one acts.
+            raise WrongStateError("SmallWorkerPolicy: no batch is bound; call bind first")
+        # Copied to private memory, so that acting never reads what another process may be writing.
         self._version = self._shared.load(self._policy.parameters, self._version)
         self._policy.start_batch(self._noise)
 

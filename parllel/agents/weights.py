@@ -1,7 +1,7 @@
-"""The part of an agent's state that its copies in other places take over.
+"""Weights: the part of an agent's state that is sent to its copies in other processes.
 
-Weights are the entries of `agent.state()` that `agent.models()` names. The others stay where they are: random
-and recurrent state belong to the agent that samples.
+Weights are the entries of `agent.state()` named by `agent.models()`. Other entries are not sent: random and
+recurrent state belong to the agent that samples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def weights_of(agent: Agent) -> State:
 
 
 def state_without_weights(agent: Agent) -> State:
-    """Return what `weights_of` leaves out of the agent's state: everything, if it has no `models()`."""
+    """Return the agent's state without its weights; all of it if the agent has no `models()`."""
     try:
         names = set(agent.models())
     except NotImplementedError:
@@ -40,10 +40,10 @@ def state_without_weights(agent: Agent) -> State:
 
 
 def load_weights(agent: Agent, weights: State) -> None:
-    """Give an agent weights that `weights_of` returned for another agent of its class.
+    """Load weights returned by `weights_of` for another agent of the same class.
 
     Raises:
         ValueError: if they do not fit, as `agent.load_state` does.
     """
-    # With the rest of the agent's own state, as `load_state` expects all of it.
+    # Together with the agent's other state, because `load_state` expects all entries.
     agent.load_state({**agent.state(), **weights})

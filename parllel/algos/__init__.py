@@ -1,4 +1,4 @@
-"""Learning algorithms: the interface, and transforms before learning. PPO lives with its framework."""
+"""Learning algorithms: the interface, and transforms before learning. PPO is with its framework."""
 
 from parllel.algos.algorithm import Algorithm
 from parllel.algos.transforming_algorithm import TransformingAlgorithm

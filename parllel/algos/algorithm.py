@@ -1,4 +1,4 @@
-"""The interface between a runner and whatever learns from samples."""
+"""The algorithm interface, through which runners learn from samples."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from parllel.types import BatchSpec, State, Tree
 
 
 class Algorithm(ABC):
-    """Improve an agent with batches of samples.
+    """Learning algorithm that improves an agent with batches of samples.
 
     Attributes:
-        agent: what is trained, if a subclass sets it. Runners refuse samplers and evaluations of another.
-        on_policy: whether the samples must be those of `agent`. False for an algorithm that learns from
-            anybody's actions.
+        agent: the trained agent, if a subclass sets it. Runners reject samplers of another agent.
+        on_policy: whether the samples must come from `agent`. False for algorithms that learn from
+            the actions of any policy.
     """
 
     on_policy: bool = True
 
     def reads(self, samples: Samples) -> Sequence[str] | None:
-        """Return the paths of the fields that `optimize_agent` reads of such samples.
+        """Return the paths of the fields that `optimize_agent` reads.
 
-        Runners refuse samples without one of them, and transforms whose fields nothing reads. None, the
-        default, checks nothing; neither does a subclass that overrides `optimize_agent` or
-        `construct_agent_inputs` and not this.
+        Runners reject samples that lack one of them, and transforms whose fields nothing reads. None, the
+        default, disables the checks. So does a subclass that overrides `optimize_agent` or
+        `construct_agent_inputs` but not this method.
         """
         return None
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
-        """Raise ValueError if nothing can be learned from batches of this size; runners ask at the start."""
+        """Raise ValueError for an unsuitable batch size. Called by runners at the start."""
 
     def prepare(self) -> None:
-        """Import and make what was left until training begins; runners call it at the start of `run`.
+        """Do deferred imports and initialization. Called by runners at the start of `run`.
 
-        A policy that is only played needs no optimiser, for example, whose import takes seconds.
+        For example, a policy that only plays needs no optimiser, whose import takes seconds.
         """
 
     @abstractmethod
@@ -48,15 +48,15 @@ class Algorithm(ABC):
         """
 
     def state(self) -> State:
-        """Return what a checkpoint needs to continue: optimiser, schedules, random state."""
+        """Return the state for a checkpoint: optimiser, schedules, random state."""
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
 
 
 def fields_read(algorithm: Algorithm, samples: Samples) -> Sequence[str] | None:
-    """Return what `algorithm.reads` says; None if a subclass has changed what is read without saying so."""
+    """Return `algorithm.reads`, or None if a subclass overrides learning but not `reads`."""
     for cls in type(algorithm).__mro__:
         if "reads" in vars(cls):
             return algorithm.reads(samples)

@@ -55,7 +55,7 @@ class TransformingAlgorithm(Algorithm):
                 )
         trained = getattr(algorithm, "agent", None)
         for transform in transforms:
-            # What it writes is said to be the learner's, and would be that of weights which never change.
+            # Another agent's weights would never change, so its outputs are not those of the learner.
             learner = getattr(transform, "learner", None)
             if None not in (learner, trained) and learner is not trained:
                 raise ValueError(
@@ -70,38 +70,39 @@ class TransformingAlgorithm(Algorithm):
 
     @property
     def agent(self) -> Any:
-        """What is trained: the algorithm's agent, if it has one."""
+        """The trained agent of the algorithm, if it has one."""
         return self.algorithm.agent  # type: ignore[attr-defined]
 
     @property
     def on_policy(self) -> bool:  # type: ignore[override]
-        """Whether the samples must be those of the agent, as the algorithm says."""
+        """Whether the algorithm needs samples of its own agent."""
         return self.algorithm.on_policy
 
     def reads(self, samples: Samples) -> Sequence[str] | None:
-        """Return what the transforms and the algorithm read, without the fields that the transforms write.
+        """Return the paths that transforms and algorithm read, except fields that the transforms write.
 
         Raises:
-            ValueError: if a transform reads what is not there, writes what is, or writes what nothing reads.
+            ValueError: if a transform reads a missing field, writes an existing one, or writes one that
+                nothing reads.
         """
         extended = self._extended(samples)
         reads = fields_read(self.algorithm, extended)
         if reads is None:
             return None
         check_outputs_are_read(extended, self.transforms, {type(self.algorithm).__name__: reads})
-        # One that does not declare what it reads may read any field of the sampler's transforms.
+        # A transform without `reads` may read any field of the sampler's transforms.
         if any(one.reads is None for one in self.transforms):
             return None
         reads = [*reads, *(path for one in self.transforms for path in one.reads or ())]
         before, after = (
             [f"{at}." for at, _ in buffer_leaves(tree)] for tree in (samples, extended)
         )
-        # What is in neither is kept, too: it is missing.
+        # Paths in neither tree are kept too, so that they are reported as missing.
         made = [at for at in after if at not in before]
         return [path for path in reads if not any(at.startswith(f"{path}.") for at in made)]
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
-        """Do what the algorithm does."""
+        """Check the batch size with the algorithm."""
         self.algorithm.check_batch_spec(batch_spec)
 
     def prepare(self) -> None:
@@ -112,10 +113,10 @@ class TransformingAlgorithm(Algorithm):
         """Transform the batch, let the algorithm learn from it, and return diagnostics."""
         self._extended(samples)
         for transform in self.transforms:
-            # Each time, as arrays with several sides have moved to another since the last batch.
+            # For each batch, because arrays with several sides have switched since the last one.
             transform.bind(self._samples)
             transform_batch([transform], self._samples)
-        # Stats are read after it: the transforms have done their part, and keep those of this batch.
+        # Stats are read afterwards; transforms keep those of the last batch.
         diagnostics = self.algorithm.optimize_agent(elapsed_steps, self._samples)
         stats = {
             f"{type(transform).__name__}/{name}": value
@@ -125,11 +126,11 @@ class TransformingAlgorithm(Algorithm):
         return {**diagnostics, **stats}
 
     def _extended(self, samples: Samples) -> Samples:
-        """Return the samples with the fields of the transforms, which are allocated for new samples."""
-        # Samplers return the same object each time, unless the number of rows changes.
+        """Return the samples with the fields of the transforms, allocated once per samples object."""
+        # Samplers return the same object for each batch, unless the number of rows changes.
         if samples is not self._source:
             done = samples.env.done
-            # Local, as no other process reads what is computed here.
+            # Local memory, because no other process reads these fields.
             self._samples = add_transform_fields(
                 samples, self.transforms, BatchSpec(*done.shape[:2]), storage="local"
             )
@@ -146,12 +147,12 @@ class TransformingAlgorithm(Algorithm):
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
-            ValueError: if it is that of other transforms, or of an algorithm without any.
+            ValueError: for the state of other transforms, or of an algorithm without transforms.
         """
-        # Compared by class and order, as a list of states alone would be loaded into whatever stands there.
+        # Compared by class and order, because a list of states could be loaded into any transforms.
         came = state.get("transform_classes")
         if came != self._classes():
             raise ValueError(

@@ -1,8 +1,8 @@
 """Storages: where the bytes of arrays live.
 
-    local     process memory, seen by this process alone
+    local     process memory, visible to this process only
     shared    anonymous shared memory, handed to a process when it starts
-    managed   anonymous shared memory that can be sent to a running process as well
+    managed   anonymous shared memory that can also be sent to a running process
 
 Shared memory has no name that could leak: on Linux it is a memfd, on other POSIX systems an unlinked
 temporary file, and it is freed when the last process has unmapped it. One arena serves a whole tree of
@@ -33,14 +33,14 @@ ALIGNMENT = 64  # bytes: a cache line, so that neighbouring arrays never share o
 
 
 class Arena:
-    """One block of zeroed bytes that arrays take pieces of.
+    """A block of zeroed bytes that arrays are allocated from.
 
     Args:
-        nbytes: total size; `aligned(n)` says how much a piece of n bytes takes.
+        nbytes: total size; a piece of n bytes takes `aligned(n)` of it.
         storage: "local", "shared" or "managed".
 
     Raises:
-        ValueError: if `storage` is not one of the three or `nbytes` is less than one.
+        ValueError: for an unknown storage, or if `nbytes` is less than one.
         InsufficientMemoryError: if the machine has less than `nbytes`; nothing stays allocated.
     """
 
@@ -68,12 +68,12 @@ class Arena:
 
     def _allocate_shared(self) -> None:
         if sys.platform == "win32":
-            # A name is the only way to share a mapping there; it goes with the last process that has it.
+            # Windows shares mappings by name only. The name is freed with the last process that has it open.
             self.tag = f"parllel-{os.getpid()}-{secrets.token_hex(8)}"
             self.buffer = mmap.mmap(-1, self.nbytes, tagname=self.tag)
             return
         self.fd = _anonymous_file()
-        # Claim every page now: a lack of memory is an error here and never a SIGBUS later.
+        # Claim every page now, so that a lack of memory is an error here and not a SIGBUS later.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self.fd, 0, self.nbytes)
         else:
@@ -82,10 +82,10 @@ class Arena:
 
     @classmethod
     def attach(cls, nbytes: int, storage: Storage, fd: int, tag: str = "") -> Arena:
-        """Map an arena of another process; `fd` becomes this arena's own."""
+        """Map an arena of another process. Takes ownership of `fd`."""
         arena = cls.__new__(cls)
         arena.nbytes, arena.storage, arena.fd, arena.tag = nbytes, storage, fd, tag
-        # Which pieces are taken is known to the process that made it, so none is given away here.
+        # Only the process that made the arena knows which pieces are taken, so it is full here.
         arena.origin, arena._taken = 0, nbytes
         if sys.platform == "win32":
             arena.buffer = mmap.mmap(-1, nbytes, tagname=tag)
@@ -104,12 +104,12 @@ class Arena:
         return offset
 
     def close(self) -> None:
-        """Close the descriptor. The bytes stay until the last array on them is gone."""
+        """Close the descriptor. The memory is freed with the last array that uses it."""
         fd, self.fd = getattr(self, "fd", -1), -1
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        # Not closed, as arrays on it may still be in use: the mapping goes with the last of them.
+        # Dropped, not closed: arrays may still use the mapping, which is freed with the last of them.
         self.buffer = None
 
     def __del__(self) -> None:
@@ -128,19 +128,19 @@ class Arena:
             )
         if sys.platform == "win32":
             return _rebuild_tagged, (self.nbytes, self.storage, self.tag)
-        # The descriptor itself travels, as there is no name by which another process could open the memory.
+        # Send the descriptor itself: the memory has no name by which another process could open it.
         return _rebuild_shared, (self.nbytes, self.storage, reduction.DupFd(self.fd))
 
 
 def aligned(nbytes: int) -> int:
-    """Return the room that `nbytes` take in an arena: the next multiple of a cache line."""
+    """Round `nbytes` up to a multiple of the cache line, the unit of arena pieces."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def available_memory() -> int | None:
-    """Return how many bytes can still be allocated, as far as the system tells, or None.
+    """Return how many bytes can still be allocated, or None if the system does not report it.
 
-    The least of what /proc/meminfo calls available and what the memory cgroups leave.
+    This is the minimum of MemAvailable in /proc/meminfo and the headroom of the memory cgroups.
     """
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -152,7 +152,7 @@ def available_memory() -> int | None:
 
 
 def cgroup_headroom(root: Path = CGROUPS, process: Path = OWN_CGROUP) -> list[int]:
-    """Return how many bytes each memory cgroup above this process leaves.
+    """Return the remaining bytes of each memory cgroup above this process.
 
     Version 2 (`memory.max`) and version 1 (`memory.limit_in_bytes`).
     """
@@ -172,7 +172,7 @@ def _left_in(folder: Path) -> list[int]:
 
 
 def _cached_files(folder: Path, prefix: str) -> int:
-    """Return the bytes of files in memory: part of the usage, but dropped before memory is refused."""
+    """Return the size of the page cache: counted as usage, but reclaimed before an allocation fails."""
     wanted = (f"{prefix}inactive_file", f"{prefix}active_file")
     cached = 0
     with contextlib.suppress(OSError, ValueError):
@@ -189,7 +189,7 @@ def _check_available(nbytes: int) -> None:
         return
     available = available_memory()
     if available is not None and nbytes > available:
-        raise _insufficient(nbytes, "more than there is")
+        raise _insufficient(nbytes, "not enough memory")
 
 
 def _insufficient(nbytes: int, why: str) -> InsufficientMemoryError:
@@ -201,7 +201,7 @@ def _insufficient(nbytes: int, why: str) -> InsufficientMemoryError:
 
 
 def _local_bytes(nbytes: int) -> tuple[bytearray, int]:
-    """Return zeroed, touched bytes and where in them the first cache line starts."""
+    """Return zeroed, touched bytes and the offset of their first cache line."""
     # A bytearray, because numpy collapses `.base` chains past arrays and memoryviews; Block needs
     # the chain to know whether a view that it handed out is still in use.
     room = bytearray(nbytes + ALIGNMENT)
@@ -221,7 +221,7 @@ def _anonymous_file() -> int:
 def _rebuild_local(content: bytes) -> Arena:
     arena = Arena(len(content), "local")
     memoryview(arena.buffer)[arena.origin :][: len(content)] = content
-    # Full: its pieces were given out by the arena that this is a copy of.
+    # Full: its pieces were allocated by the arena that this is a copy of.
     arena._taken = arena.nbytes
     return arena
 

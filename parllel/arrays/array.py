@@ -1,8 +1,8 @@
 """Array: rows of data for many environments, indexed lazily.
 
-Indexing an Array never copies and never touches memory: it works out a place, and numpy is asked for the
-elements only when they are read or written. Writing into any view lands in the base memory, also
-through integer lists and masks.
+Indexing an Array never copies and never touches memory: it computes a place, and numpy accesses the elements
+only when they are read or written. Writing into any view writes to the base memory, also through integer
+lists and masks.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from parllel.arrays.places import BasicIndex, Location, ScatteredIndex, as_index
 ArrayT = TypeVar("ArrayT", bound="Array")
 
 
-# More methods than a class should have: it stands in for a numpy array, so it answers what numpy users ask
-# (shape, ndim, size, nbytes, len, iteration, ...), and its subclasses differ in a few of them only.
+# More methods than usual: an Array replaces a numpy array, so it has the attributes that numpy users expect
+# (shape, ndim, size, nbytes, len, iteration, ...). Subclasses override only a few of them.
 class Array(Interchange):
     """`T` rows of `B` cells in local memory.
 
     Args:
-        shape: `(T, B, *feature)`; T leads, everything else is up to the user.
-        dtype: any numpy dtype but object.
-        padding: rows before the first and after the last one; only rotating classes have them.
-        full_size: rows in all, a multiple of T; the body is then a window of T rows that moves on
-            with each rotation, as a replay buffer needs it. Default: T.
-        arena: memory to take a piece of; default: an arena of its own.
+        shape: `(T, B, *feature)`; only the leading dimension T has a meaning.
+        dtype: any numpy dtype except object.
+        padding: rows before the first and after the last one; rotating classes only.
+        full_size: total number of rows, a multiple of T. The body is then a window of T rows that
+            advances with each rotation, as in a replay buffer. Default: T.
+        arena: memory to allocate from; default: a new arena.
 
     Raises:
         ValueError: empty shape, a dimension below one, object dtype, negative padding, padding
-            longer than T, or a full_size that is no multiple of T.
+            longer than T, or a full_size that is not a multiple of T.
         InsufficientMemoryError: if there is not enough memory.
 
-    Row numbers are positions relative to the body. `array[-1]` is the row before the first one, legal
-    only where padding reaches it; the last row is `array[array.last]`.
+    Row numbers are positions relative to the body: `array[-1]` is the row before the first one, which
+    exists only with padding. The last row is `array[array.last]`.
     """
 
     storage_kind: ClassVar[Storage] = "local"
@@ -50,7 +50,7 @@ class Array(Interchange):
     _block_class: ClassVar[type[Block]] = Block
     _least_windows: ClassVar[int] = 1
 
-    # Equal is what lies at the same place, and that of the whole array moves with each rotation.
+    # Arrays are equal if they show the same place, and the place of a whole array changes with each rotation.
     __hash__ = None  # type: ignore[assignment]
     __slots__ = (
         "__weakref__",
@@ -97,7 +97,7 @@ class Array(Interchange):
 
     @classmethod
     def _of(cls: type[ArrayT], block: Block, place: Location | None) -> ArrayT:
-        # Without `__init__`, which allocates memory.
+        # Bypasses `__init__`, which allocates memory.
         array = cls.__new__(cls)
         array._block = block
         array._place = place
@@ -110,7 +110,7 @@ class Array(Interchange):
         self._numpy: NDArray[Any] | None = None
         self._root_place: BasicIndex | None = None
         self._generation = self._block.generation
-        # The fast path of writing: a numpy view of the body, of the root alone.
+        # Fast path of writing: a numpy view of the body. Whole arrays only; views have none.
         self._body: NDArray[Any] | None = None
         if self._place is None and not self._block.closed:
             self._length = self._block.length
@@ -120,7 +120,7 @@ class Array(Interchange):
 
     @property
     def place(self) -> Location:
-        """Where in the block the elements lie."""
+        """The position of the elements in the block."""
         if self._place is not None:
             return self._place
         if self._generation != self._block.generation:
@@ -160,28 +160,28 @@ class Array(Interchange):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the elements."""
+        """Dtype of the elements."""
         return self._block.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements of this view, padding not counted."""
+        """Size of the elements of this view in bytes, without padding."""
         return self.size * self.dtype.itemsize
 
     @property
     def storage(self) -> Storage:
-        """Where the bytes live: "local", "shared" or "managed"."""
+        """Kind of memory: "local", "shared" or "managed"."""
         self._block.check_open()
         return self._block.storage
 
     @property
     def padding(self) -> int:
-        """Rows before the first and after the last one that can be reached; 0 for views."""
+        """Accessible rows before the first and after the last one; 0 for views."""
         return self.place.margin
 
     @property
     def full_size(self) -> int:
-        """Rows that a rotation cycles through."""
+        """Number of rows that rotations cycle through."""
         return self._block.full_size
 
     @property
@@ -196,7 +196,7 @@ class Array(Interchange):
 
     @property
     def full(self: ArrayT) -> ArrayT:
-        """All rows that rotations cycle through, padding left out."""
+        """All rows that rotations cycle through, without padding."""
         block = self._block
         rest = tuple(range(n) for n in block.shape[1:])
         rows = range(block.padding, block.padding + block.full_size)
@@ -204,7 +204,7 @@ class Array(Interchange):
 
     @property
     def indices(self) -> tuple[Any, ...]:
-        """Current position in the body: an int or slice per dimension, or an array of positions."""
+        """Position in the body: an int or slice per dimension, or an array of flat positions."""
         place, block = self.place, self._block
         start = block.padding + block.window
         if isinstance(place, BasicIndex):
@@ -231,7 +231,7 @@ class Array(Interchange):
         else:
             flat = place.positions(shape) + by * math.prod(shape[1:])
             shifted = ScatteredIndex(flat, place.has_time)
-        # Against the rows of the block, not of the body: padding counts, and so do other batches of a replay.
+        # Check against the block, not the body: padding rows and other batches of a replay are valid.
         low, high = self._block.row_bounds(shifted)
         if low < 0 or high >= shape[0]:
             side = "before the first" if by < 0 else "after the last"
@@ -239,9 +239,9 @@ class Array(Interchange):
         return self._of(self._block, shifted)
 
     def rotate(self) -> None:
-        """Prepare for the next batch: carry the edge rows to the front, or move the window on.
+        """Prepare for the next batch: copy the edge rows to the front, or advance the window.
 
-        Views made before stay where they are.
+        Existing views keep their position.
         """
         self._check_root("rotate")
         self._block.rotate()
@@ -249,25 +249,27 @@ class Array(Interchange):
     def edge(self) -> list[NDArray[Any]]:
         """Return copies of the rows that the next `rotate` carries to the front; empty without padding.
 
-        This is what a checkpoint between two batches has to keep of a batch.
+        A checkpoint between two batches needs no other rows.
         """
         self._check_root("edge")
         return self._block.edge()
 
     def load_edge(self, edge: Sequence[NDArray[Any]]) -> None:
-        """Take back what `edge` returned; ValueError if it is that of an array of another shape."""
+        """Restore the rows returned by `edge`; ValueError if their shapes differ."""
         self._check_root("load_edge")
         self._block.load_edge(edge)
 
     def reset(self) -> None:
-        """Go back to the first window, as if `rotate` had never been called; data stay."""
+        """Return to the first window, as if `rotate` had never been called. Data are kept."""
         self._check_root("reset")
         self._block.reset()
 
     def _check_root(self, method: str) -> None:
         self._block.check_open()
         if self._place is not None:
-            raise ValueError(f"{method}() belongs to the whole array, this is a view of it")
+            raise ValueError(
+                f"{method}() is for whole arrays, got a view; call it on the array itself"
+            )
 
     # ------------------------------------------------------------------ reading and writing
 
@@ -280,7 +282,9 @@ class Array(Interchange):
     def __setitem__(self, location: Any, value: ArrayLike | Array) -> None:
         # numpy would write NaN.
         if value is None:
-            raise TypeError("None was written into an Array; a field that is to stay empty is None")
+            raise TypeError(
+                "Array: expected numbers to write, got None; make the field itself None to leave it empty"
+            )
         kind: Any = type(value)
         if kind in (list, tuple) or (kind is np.ndarray and np.asarray(value).dtype.hasobject):
             refuse_others_than_numbers(value)
@@ -288,8 +292,8 @@ class Array(Interchange):
             value._block.check_open()
         if self._generation != self._block.generation:
             self._forget()
-        # Most writes name a row of the body by an int, which numpy understands alike. Negative rows and those
-        # of the padding it does not: they take the way over a place.
+        # Most writes address a row of the body by an int, which means the same to numpy. Negative rows and
+        # padding rows do not, and are resolved to a place first.
         body = self._body
         if body is not None:
             row = location[0] if type(location) is tuple and location else location
@@ -301,7 +305,7 @@ class Array(Interchange):
     def _write(self, value: Any) -> None:
         self._block.check_open()
         if isinstance(value, Array):
-            value = value._read()  # without `public`: a view that ends here is not handed out
+            value = value._read()  # not through `public`: this view does not outlive the call
         memory, place = self._block.memory, self.place
         if isinstance(place, BasicIndex):
             self._internal()[...] = value
@@ -311,7 +315,7 @@ class Array(Interchange):
             place.base.view(memory)[place.location] = value
 
     def _internal(self) -> NDArray[Any]:
-        """Return a numpy view for parllel's own use (it does not count as handed out)."""
+        """Return a numpy view for internal use; it is not counted as handed out."""
         if self._generation != self._block.generation:
             self._forget()
         if self._numpy is None:
@@ -325,10 +329,10 @@ class Array(Interchange):
         return _elements(self._block.memory, self.place)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return a numpy view where indexing in numpy would give one, and a copy elsewhere."""
+        """Return a numpy view where numpy indexing would return one, and a copy otherwise."""
         place = self.place
         is_copy = not isinstance(place, BasicIndex)
-        # From `public`, so that the block knows of views in use and is not moved away from under them.
+        # Through `public`, so that the block counts the view and is not moved while it is in use.
         if dtype is None and not copy and isinstance(place, BasicIndex):
             return place.view(self._block.public())
         viewed = _elements(self._block.public(), place)
@@ -338,12 +342,12 @@ class Array(Interchange):
         return viewed.astype(wanted, copy=bool(copy) and not is_copy)
 
     def numpy_at(self, location: Any) -> NDArray[Any]:
-        """Return `np.asarray(self[location])`; for `[t, b]` without an Array in between."""
+        """Return `np.asarray(self[location])`, with a fast path for `[t, b]`."""
         block = self._block
         if self._place is None and type(location) is tuple and len(location) == 2:
             row, column = location
             if type(row) is int and 0 <= row < block.length and type(column) in (int, slice):
-                # The dots make a single element a view of no dimensions, as it is elsewhere.
+                # The ellipsis makes a single element a 0-d view instead of a scalar.
                 return block.public()[row + block.padding + block.window, column, ...]
         return np.asarray(self[location])
 
@@ -357,9 +361,9 @@ class Array(Interchange):
         return (self[i] for i in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are the same buffer at the same place; contents do not matter.
+        """Return whether both show the same place of the same buffer. Contents are not compared.
 
-        TypeError for numbers, which would have to be compared with the contents.
+        Raises TypeError for numbers, where a comparison of contents is meant.
         """
         if not isinstance(other, Array):
             refuse_numbers(other, "== with numbers")
@@ -376,9 +380,9 @@ class Array(Interchange):
     # ------------------------------------------------------------------ life
 
     def close(self) -> None:
-        """Release the memory; any later use of the array or its views raises ClosedError."""
+        """Release the memory. Later use of the array or its views raises ClosedError."""
         self._block.close()
-        # These would keep the memory of a closed array for as long as the array itself is there.
+        # These views would keep the memory alive as long as the closed array exists.
         self._numpy = self._body = None
 
     def __reduce__(self) -> Any:
@@ -387,7 +391,7 @@ class Array(Interchange):
 
 def _rebuild(cls: type[Array], block: Block, place: Location | None) -> Array:
     array = cls._of(block, place)
-    # `_of` leaves out the view of the body, as views have none; a whole array that arrives needs it.
+    # `_of` makes no view of the body, as views have none; a whole array needs it.
     array._forget()
     return array
 

@@ -3,7 +3,7 @@
     block   | padding | T rows | T rows | T rows | padding |     full_size = 3 T: three batches
               start(0)^ start(1)^
 
-What goes from batch to batch slices that view: nothing is worked out or checked anew.
+Switching to another batch slices that view; no index is computed or checked again.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from parllel.arrays.array import Array
 
 
 class BatchViews:
-    """Rows of some columns of an array in each of its batches, whichever of them is the body.
+    """Views of some columns of an array, for each of its batches.
 
-    The views share the array's memory, and stay where they are when it rotates. A view of an array stays
-    where it is too, so it has one batch.
+    The views share the array's memory and keep their position when it rotates. A view of an array keeps
+    its position too, so it has one batch.
 
     Args:
-        array: whose rows are memory, `[T, B, ...]`; not a LazyFramesArray.
+        array: `[T, B, ...]`, any Array except a LazyFramesArray, whose rows are not memory.
         columns: a slice without a step.
 
     Attributes:
         array: the argument of that name.
-        memory: [rows of all batches and padding, n, ...], the view that all others are made of.
-        n_batches: how many batches there are.
+        memory: [rows of all batches and padding, n, ...], the base of all other views.
+        n_batches: number of batches.
     """
 
     __slots__ = ("_first", "_stop", "array", "distance", "memory", "n_batches")
@@ -42,17 +42,17 @@ class BatchViews:
             self.memory = np.asarray(array)[:, columns]
             self.n_batches, self._first, self.distance, self._stop = 1, 0, 0, len(array)
         else:
-            # From `public`, so that the block is not moved away while these views are in use.
+            # Through `public`, so that the block is not moved while these views are in use.
             self.memory = block.public()[:, columns]
             self.n_batches, self._first = block.n_windows, block.padding
             self.distance, self._stop = block.window_rows, block.length + block.padding
 
     def start(self, number: int) -> int:
-        """Return which row of `memory` is the first of a batch; an array of one batch has no other."""
+        """Return the index in `memory` of the first row of a batch."""
         return self._first + (number * self.distance if self.n_batches > 1 else 0)
 
     def rows(self, number: int, stop: int | None = None) -> NDArray[Any]:
-        """Return rows 0 to `stop` - 1 of a batch; default all of its body.
+        """Return rows 0 to `stop` - 1 of a batch; default: its whole body.
 
         Raises:
             IndexError: if `stop` is beyond the padding.

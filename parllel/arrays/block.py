@@ -26,25 +26,25 @@ def _renew_keys() -> None:
     _keys = itertools.count(secrets.randbits(31) << 32)
 
 
-if hasattr(os, "register_at_fork"):  # a forked child would go on counting as its parent does
+if hasattr(os, "register_at_fork"):  # parent and forked child would count through the same keys
     os.register_at_fork(after_in_child=_renew_keys)
 
 
 def new_key() -> int:
-    """Return a number by which other processes can know an object of this one."""
+    """Return a number that identifies an object of this process to other processes."""
     return next(_keys)
 
 
 class Block:
-    """Rows of memory: padding, `full_size` rows, padding; T of them at a time are the body.
+    """Rows of memory: padding, `full_size` rows, padding. The body is a window of T of them.
 
     Attributes:
-        memory: [rows, ...] numpy array over all rows, for parllel's own use.
-        window: which row of the full rows the body starts with; moves by T on each rotation.
-        window_rows: how many rows there are from one window to the next.
-        key: the number under which other processes know this block.
+        memory: [rows, ...] numpy array of all rows, for internal use.
+        window: index of the body's first row among the full rows; advances by T with each rotation.
+        window_rows: rows from one window to the next.
+        key: identifies this block in other processes.
         writer: name of the transform that it was allocated for, or "".
-        generation: counts moves of the window or of the memory; cached views compare it.
+        generation: counts moves of the window or of the memory, to invalidate cached views.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows."""
+        """Size of all rows in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def storage(self) -> Storage:
-        """Where the bytes live."""
+        """Kind of memory."""
         return self.arena.storage
 
     def _place_in(self, arena: Arena, offset: int | None = None) -> None:
         self.arena = arena
         self.offset = arena.take(self.nbytes) if offset is None else offset
         self.memory: NDArray[Any] = self._over()
-        # Views that are handed out are made of this one alone, and each holds a reference to it.
+        # Views handed out are made from this array only, and each holds a reference to it.
         self._public: NDArray[Any] = self._over()
-        # The argument of getrefcount is a reference too, here as later.
+        # getrefcount counts its own argument, here and in `handed_out`.
         self._own_references = sys.getrefcount(self._public)
 
     def _over(self) -> NDArray[Any]:
@@ -96,15 +96,15 @@ class Block:
         return rows
 
     def public(self) -> NDArray[Any]:
-        """Return the rows as an array to make views of that are handed out.
+        """Return the array from which all views handed out are made.
 
-        Each view holds a reference to it, so `handed_out` can tell whether any is in use.
+        Each view holds a reference to it, from which `handed_out` tells whether any is in use.
         """
         self.check_open()
         return self._public
 
     def row_bounds(self, place: Location) -> tuple[int, int]:
-        """Return the least and the greatest row that a place shows; zeros if it is empty."""
+        """Return the first and the last row of a place; zeros if it is empty."""
         if isinstance(place, BasicIndex):
             return place.row_bounds()
         flat, row = place.positions(self.shape), math.prod(self.shape[1:])
@@ -116,32 +116,32 @@ class Block:
         return not self.closed and sys.getrefcount(self._public) > self._own_references
 
     def move_to(self, arena: Arena) -> None:
-        """Copy the rows into `arena` and live there from now on."""
+        """Move the rows to `arena`."""
         old = self.memory
-        # The key stays: it is the same block to the processes that know it.
+        # The key is kept: for other processes this is still the same block.
         self._place_in(arena)
         self.memory[:] = old
         self.generation += 1
 
     @property
     def n_windows(self) -> int:
-        """How many windows there are."""
+        """Number of windows."""
         return self.full_size // self.length
 
     @property
     def window_number(self) -> int:
-        """Which window is the body, from 0."""
+        """Index of the window that is the body."""
         return self.window // self.window_rows
 
     def show(self, number: int) -> None:
-        """Make a window the body; data stay where they are."""
-        # Cached views would all be made again after each new generation, so not for nothing.
+        """Make a window the body. No data are moved."""
+        # A new generation invalidates all cached views, so only when the window changes.
         if number != self.window_number:
             self.window = number * self.window_rows
             self.generation += 1
 
     def rotate(self) -> None:
-        """Carry the last rows and the end padding to the front, or move on to the next window."""
+        """Copy the last rows and the end padding to the front, or advance to the next window."""
         p = self.padding
         if self.window + self.length < self.full_size:
             self.window += self.length
@@ -153,14 +153,14 @@ class Block:
             self.memory[: 2 * p] = self.memory[self.full_size : self.full_size + 2 * p]
 
     def edge(self) -> list[NDArray[Any]]:
-        """Return copies of what the next `rotate` carries to the front."""
+        """Return copies of the rows that the next `rotate` carries to the front."""
         return [rows.copy() for rows in self._edge_rows()]
 
     def load_edge(self, edge: Sequence[NDArray[Any]]) -> None:
-        """Write what `edge` returned where the next `rotate` takes it from.
+        """Write the rows returned by `edge` back, for the next `rotate` to carry.
 
         Raises:
-            ValueError: for other shapes or dtypes; nothing has changed then.
+            ValueError: for other shapes or dtypes; nothing is written then.
         """
         mine = self._edge_rows()
         expected = [(rows.shape, rows.dtype) for rows in mine]
@@ -186,11 +186,11 @@ class Block:
             raise ClosedError("the array was used after close()")
 
     def close(self) -> None:
-        """Release the memory; views that were handed out stay valid."""
+        """Release the memory. Views handed out stay valid."""
         if self.closed:
             return
         self.closed = True
-        # Views keep this object, so they notice by the generation that their caches are out of date.
+        # Views hold this object and see by its generation that their caches are stale.
         self.generation += 1
         del self.memory, self._public, self.arena
 

@@ -1,4 +1,4 @@
-"""The compiled loop of the arrays; it imports numba, so it is imported when stacks are first rebuilt."""
+"""Compiled gathering of frame stacks. Imports numba, so it is itself imported only on first use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def gather(
     columns: NDArray[np.int64],
     out: Bytes,
 ) -> None:
-    """Write the stacks that end with `frames[rows, columns]` into `out`, [N, k, bytes]; nothing is checked.
+    """Write the stacks that end with `frames[rows, columns]` into `out`, [N, k, bytes], without checks.
 
-    frames: [R, B, bytes].  reach: [R, B], as `parllel.arrays.frame_block` explains it.
+    frames: [R, B, bytes].  reach: [R, B], as described in `parllel.arrays.frame_block`.
     """
     # Bytes, so that one compiled loop serves every dtype and shape of frames.
     k, size = out.shape[1], out.shape[2]

@@ -1,14 +1,14 @@
 """The memory of a LazyFramesArray: each frame once, and how far back the stack of each cell reaches.
 
-    newest   [B, k, *frame]      the stack that was written last in each column: what an agent acts on
+    newest   [B, k, *frame]      the stack written last in each column: the agent's input
     frames   [rows, B, *frame]   the last frame of each stack
-    reach    [rows, B] uint8     how many frames before that belong to the stack, and what stands for the rest
+    reach    [rows, B] uint8     how many earlier frames belong to the stack, and what replaces the rest
 
     frames of a column   ... x x y A B C D E      an episode ended with y, the next begins with A
     reach (k = 4)                3 0 1 2 3 3
     stack of C: A A B C if the wrapper repeats the first frame, 0 A B C if it pads with zeros
 
-Stacks reach k - 1 rows further back than a row number does, so there are so many rows more in front.
+Stacks reach k - 1 rows before their own row, so the memory has k - 1 additional rows in front.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from parllel.arrays.arena import Arena, aligned
 from parllel.arrays.block import Block
 
 MAX_FRAMES = 128
-ZEROS = 128  # this bit of `reach`: zeros stand before the first frame; otherwise it is repeated
+ZEROS = 128  # bit of `reach`: the stack is padded with zeros; otherwise its first frame is repeated
 REACH = ZEROS - 1
 
 
 def stored_nbytes(shape: tuple[int, ...], itemsize: int) -> int:
-    """Return the bytes that stacks of shape `[rows, B, k, *frame]` take, all bookkeeping included."""
+    """Return the memory in bytes of stacks `[rows, B, k, *frame]`, bookkeeping included."""
     return sum(aligned(n) for n in _part_nbytes(shape, itemsize))
 
 
@@ -40,9 +40,9 @@ def _part_nbytes(shape: tuple[int, ...], itemsize: int) -> tuple[int, int, int]:
 
 
 class FrameBlock(Block):
-    """A Block whose `shape` is that of the stacks, while its memory holds frames.
+    """A Block with the shape of the stacks, whose memory holds single frames.
 
-    Rows count from the block's first, as they do in places.
+    Rows are counted from the block's first row, as in places.
 
     Attributes:
         newest: [B, k, words], the stack written last in each column.
@@ -56,12 +56,12 @@ class FrameBlock(Block):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything."""
+        """Size of all parts in bytes."""
         return stored_nbytes(self.shape, self.dtype.itemsize)
 
     @property
     def depth(self) -> int:
-        """How many frames make a stack."""
+        """Number of frames in a stack."""
         return self.shape[2]
 
     def _over(self) -> NDArray[Any]:
@@ -75,9 +75,9 @@ class FrameBlock(Block):
         super()._place_in(arena, offset)
         rows, B, k, *frame = self.shape
         frame_nbytes = math.prod(frame) * self.dtype.itemsize
-        # Frames are compared and copied as the widest words that they are made of, bit by bit.
+        # Frames are compared and copied bit by bit, in the widest words that divide their size.
         size = math.gcd(frame_nbytes, 8)
-        # As integers, too: NaN would differ from itself.
+        # Integer words: a float NaN would differ from itself.
         self._word = np.dtype(f"u{size}")
         rest = frame_nbytes // size
         newest, frames, reach = self._parts(self.memory)
@@ -95,14 +95,14 @@ class FrameBlock(Block):
     # ------------------------------------------------------------------ writing
 
     def write(self, row: int, column: int, stack: ArrayLike) -> None:
-        """Store a stack, or what numpy makes one of (0 clears the cell); rows are written in time order.
+        """Store a stack, or a value that numpy broadcasts to one (0 clears the cell), in time order.
 
-        It reads back bit for bit. The stack has to end a run of frames in the rows up to this one, or to
-        begin with one frame repeated or with zeros, as after a reset. The block's first row without
-        padding takes any stack: the frames before it go to the rows before.
+        It is read back bit for bit. The stack must continue the frames of the rows before, or begin with a
+        repeated frame or with zeros, as after a reset. The first row of a block without padding accepts any
+        stack and stores its earlier frames in the rows before.
 
         Raises:
-            ValueError: if it does not.
+            ValueError: for a stack that does neither.
         """
         self.check_open()
         k = self.depth
@@ -110,7 +110,7 @@ class FrameBlock(Block):
         at = row + k - 1
         before = self.frames[row:at, column]
         reach = k - 1
-        # As bytes: half the time that numpy takes to compare pictures, and a tenth for short vectors.
+        # Comparing bytes takes half the time of numpy's comparison for images, a tenth for short vectors.
         if words[:-1].tobytes() != before.tobytes():
             found = _reach(words, before)
             if found is not None:
@@ -143,15 +143,15 @@ class FrameBlock(Block):
     # ------------------------------------------------------------------ reading
 
     def staged(self, columns: slice) -> NDArray[Any]:
-        """Return a view [n, k, *frame] of the stacks that were written last in `columns`."""
-        # From `public`, so that the block counts it as handed out.
+        """Return a view [n, k, *frame] of the latest stacks of `columns`."""
+        # Through `public`, so that the block counts it as handed out.
         newest = self._parts(self.public())[0]
         return newest.view(self.dtype).reshape(self.shape[1:])[columns]
 
     def gather(
         self, rows: NDArray[np.int64], columns: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
-        """Write the stacks of N cells into `out` [N, k, *frame], which lies in one piece."""
+        """Write the stacks of N cells into `out` [N, k, *frame], which must be C-contiguous."""
         from parllel.arrays import compiled  # imports numba
 
         self.check_open()
@@ -166,7 +166,7 @@ class FrameBlock(Block):
             )
 
     def elements(self, flat: NDArray[np.intp]) -> NDArray[Any]:
-        """Return single elements by their flat positions among the stacks [rows, B, k, *frame]."""
+        """Return single elements by their flat positions in the stacks [rows, B, k, *frame]."""
         self.check_open()
         _, B, k, *frame = self.shape
         size = math.prod(frame)
@@ -185,12 +185,12 @@ class FrameBlock(Block):
     # ------------------------------------------------------------------ life
 
     def rotate(self) -> None:
-        """Carry the last frames and the end padding to the front, or move on to the next window."""
+        """Copy the last frames and the end padding to the front, or advance to the next window."""
         if self.window + self.length < self.full_size:
             super().rotate()
             return
         self.reset()
-        # With the frames that the first stacks of the next batch reach back to.
+        # Including the frames that the first stacks of the next batch reach back to.
         carried = 2 * self.padding + self.depth - 1
         for part in (self.frames, self.reach):
             part[:carried] = part[self.full_size : self.full_size + carried]
@@ -198,11 +198,11 @@ class FrameBlock(Block):
     def _edge_rows(self) -> list[NDArray[Any]]:
         last = self.window + self.length
         carried = 2 * self.padding + self.depth - 1
-        # The newest stacks are what an agent is shown of the row after the batch.
+        # The newest stacks are the agent's input for the row after the batch.
         return [*(part[last : last + carried] for part in (self.frames, self.reach)), self.newest]
 
     def close(self) -> None:
-        """Release the memory; views that were handed out stay valid."""
+        """Release the memory. Views handed out stay valid."""
         if not self.closed:
             super().close()
             del self.newest, self.frames, self.reach
@@ -214,12 +214,12 @@ class FrameBlock(Block):
 
 
 def _reach(words: NDArray[Any], before: NDArray[Any]) -> int | None:
-    """Return how far back a stack that began lately reaches, as `reach` has it; None if it does not fit.
+    """Return the `reach` of a stack of a young episode, or None if the stack does not fit.
 
     words: the stack, [k, n].  before: the frames in the k - 1 rows before it.
     """
     k = len(words)
-    # The shortest that fits, as a stack of equal frames fits many.
+    # The shortest reach that fits: a stack of equal frames fits several.
     for reach in range(k):
         first = words[k - 1 - reach]
         if reach and not (first == before[k - 1 - reach]).all():

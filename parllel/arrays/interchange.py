@@ -1,7 +1,7 @@
-"""How an Array meets numpy, torch and Python's operators.
+"""Interoperation of Arrays with numpy, torch and Python's operators.
 
-Functions of numpy and torch take an Array. Operators are refused, as `==` of two Arrays compares places:
-`reward == 0` would be False without a word, and `reward += 1` would leave the memory as it was.
+Functions of numpy and torch accept an Array. Operators raise TypeError: `==` of two Arrays compares places,
+so `reward == 0` would silently be False, and `reward += 1` would not change the memory.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _COMPARISONS = ("lt", "le", "gt", "ge")
 
 
 class Interchange:
-    """What numpy, torch and Python ask of an array besides `__array__`, which a subclass has."""
+    """Array protocols of numpy, torch and Python except `__array__`, which subclasses implement."""
 
     __slots__ = ()
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return what torch and numpy make an array of, over the same memory where that is possible."""
+        """Export the elements by DLPack, without a copy where that is possible."""
         return np.asarray(self).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -53,19 +53,19 @@ class Interchange:
     def __int__(self) -> int:
         return int(np.asarray(self))
 
-    if not TYPE_CHECKING:  # which would take any attribute for granted
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             hint = f"; np.asarray(array).{name} is numpy's" if hasattr(np.ndarray, name) else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
-    # Otherwise Python would ask `__len__`, and every array would be true.
+    # Otherwise Python would use `__len__`, and every array would be true.
     def __bool__(self) -> bool:
         raise TypeError("the truth of an Array is ambiguous; use np.asarray(array).any() or .all()")
 
 
 def refuse_numbers(other: object, operator: str) -> None:
-    """Raise TypeError if `other` is a number or holds numbers, which a user means to compute with."""
+    """Raise TypeError if `other` is or holds numbers: the user means a computation."""
     if isinstance(other, (int, float, complex, np.generic, list, tuple)) or hasattr(
         other, "__array__"
     ):
@@ -73,9 +73,9 @@ def refuse_numbers(other: object, operator: str) -> None:
 
 
 def refuse_others_than_numbers(value: Any) -> None:
-    """Raise TypeError if a list, a tuple or a numpy array holds None, or anything else but numbers.
+    """Raise TypeError if a list, a tuple or a numpy array holds anything but numbers.
 
-    numpy would make NaN of None.
+    numpy would convert None to NaN.
     """
     if np.asarray(value).dtype.hasobject:
         raise TypeError(f"Array: expected numbers to write, got {value!r}")
@@ -96,6 +96,6 @@ def _refused(operator: str) -> Callable[..., Any]:
 
 for _name, _operator in {**_BINARY, **_UNARY}.items():
     setattr(Interchange, f"__{_name}__", _refused(_operator))
-    # Comparisons have no reflected methods of their own: `<` is asked as `>` of the other side.
+    # Comparisons have no reflected methods: Python tries `>` of the other operand for `<`.
     if _name in _BINARY and _name not in _COMPARISONS:
         setattr(Interchange, f"__r{_name}__", _refused(_operator))

@@ -1,4 +1,4 @@
-"""The named pairs of storage and layout."""
+"""Array classes for each combination of storage and layout."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from parllel.arrays.switching import (
 class RotatingArray(Array):
     """An Array with `padding` rows on either side of the body (default 1).
 
-    `array[array.first - 1]` and `array[array.last + 1]` reach into the padding. `rotate()` carries the
-    last rows and the end padding to the front, so that what followed one batch starts the next.
+    `array[array.first - 1]` and `array[array.last + 1]` are padding rows. `rotate()` copies the last rows
+    and the end padding to the front, so that the next batch continues where this one ended.
     """
 
-    # Without this every view of such an array would have a dict, which costs time and memory.
+    # Otherwise every view would have a `__dict__`, which costs time and memory.
     __slots__ = ()
     default_padding = 1
 
@@ -80,7 +80,7 @@ _CLASSES: dict[tuple[bool, bool], dict[Storage, type[Array]]] = {
 
 
 def array_class(storage: Storage, *, rotating: bool, switching: bool = False) -> type[Array]:
-    """Return the class for a storage and a layout."""
+    """Return the Array class for a storage and a layout."""
     classes = _CLASSES[switching, rotating]
     if storage not in classes:
         raise ValueError(f"storage: expected one of {tuple(classes)}, got {storage!r}")

@@ -1,4 +1,4 @@
-"""Checks of the arguments that arrays are made with."""
+"""Validation of the arguments of Array classes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless `shape` is a tuple of ints, none below one; `name` is that of the class."""
+    """Raise ValueError unless `shape` is a tuple of positive ints. `name` is the class, for the message."""
     if not isinstance(shape, tuple) or not shape:
         raise ValueError(
             f"{name}: shape: expected a tuple of at least one dimension, got {shape!r}"
         )
-    # numpy's integers as well: sizes are often taken from spaces and shapes.
+    # numpy integers too: sizes often come from spaces and shapes.
     if any(not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
         raise ValueError(f"{name}: shape: every dimension must be an int >= 1, got {shape}")
 
@@ -30,9 +30,9 @@ def check_layout(
 ) -> None:
     """Raise ValueError unless dtype, padding and full_size fit the shape.
 
-    rotates: it may have padding.  windows: how many batches it holds at least.
+    rotates: whether padding is allowed.  windows: the least number of batches.
     """
-    # Objects are addresses, which mean nothing in another process.
+    # Objects are pointers, which are meaningless in another process.
     if dtype.hasobject:
         raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
     for what, number in (("padding", padding), ("full_size", full_size)):

@@ -1,10 +1,10 @@
-"""LazyFramesArray: stacks of frames that are stored frame by frame and rebuilt when they are read.
+"""Arrays of frame stacks that store each frame once and rebuild stacks when they are read.
 
     written    array[t, b] = stack       compared with the frames before; the last one is stored
     read       np.asarray(array[...])    rebuilt from single frames, by a compiled loop
     acted on   staged(columns)           the stacks written last, kept whole: nothing is rebuilt
 
-`FrameBlock` is the memory; this file turns places into its rows and columns.
+`FrameBlock` is the memory; this module maps places to its rows and columns.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from parllel.arrays.places import AdvancedIndex, BasicIndex, ScatteredIndex, as_
 
 
 class LazyFramesArray(Array):
-    """An array of stacks, `[T, B, k, *frame]`, that holds each frame once.
+    """An array of frame stacks, `[T, B, k, *frame]`, that stores each frame once.
 
-    Whole stacks are written, as gymnasium's FrameStackObservation returns them; of each the last frame is
-    kept, and how many frames before it belong to the stack. What is read back equals what was written,
-    also after the start of an episode, whether the wrapper repeats the first frame or pads with zeros.
+    Write whole stacks, as gymnasium's FrameStackObservation returns them. Only the last frame of each is
+    stored, with the number of earlier frames that belong to the stack. Stacks are read back exactly as they
+    were written, including at episode starts, whether the wrapper repeats the first frame or pads with zeros.
 
     Args:
         shape: `(T, B, k, *frame)`, stacks of k frames.
-        dtype: any numpy dtype but object.
+        dtype: any numpy dtype except object.
         padding: rows before the first and after the last one; default 1.
-        full_size: rows in all, a multiple of T, as for `Array`.
-        arena: memory to take a piece of; default: an arena of its own.
-        storage: "local", "shared" or "managed"; the arena's, if there is one.
+        full_size: total number of rows, a multiple of T, as for `Array`.
+        arena: memory to allocate from; default: a new arena.
+        storage: "local", "shared" or "managed"; ignored if an arena is given.
 
     Raises:
         ValueError: as `Array` does; for a shape without k, for k above 128, for an unknown storage.
 
-    Unlike in other Arrays reading makes a copy, even of a slice, so writing goes through the array:
-    `array[t, b] = stack`. Rows are written in the order of time, and only whole stacks are.
+    Unlike other Arrays, reading always copies, even for a slice, so write through the array:
+    `array[t, b] = stack`. Rows must be written in time order, and as whole stacks.
 
     In a replay-sized array the stacks of the k - 1 rows after the newest one reach back into rows that
-    have been overwritten since: leave these out when drawing from `full`.
+    have since been overwritten. Exclude these rows when sampling from `full`.
     """
 
     __slots__ = ()
@@ -71,7 +71,7 @@ class LazyFramesArray(Array):
         self._allocate(shape, dtype, padding, full_size, arena, storage)
 
     def _forget(self) -> None:
-        # Never a view of the body: rows of stacks are no memory that numpy could write to.
+        # No view of the body: stacks are not stored, so numpy could not write to one.
         self._numpy = self._body = self._root_place = None
         self._generation = self._block.generation
 
@@ -84,7 +84,7 @@ class LazyFramesArray(Array):
 
     @property
     def frames(self) -> int:
-        """How many frames make a stack."""
+        """Number of frames in a stack."""
         return self._memory.depth
 
     # ------------------------------------------------------------------ reading
@@ -92,7 +92,7 @@ class LazyFramesArray(Array):
     def _read(self) -> NDArray[Any]:
         memory, place = self._memory, self.place
         found = self._cells()
-        # Element by element is slow, and right for any index; whole stacks are far more common.
+        # Reading element by element is slow but works for any index; most reads take whole stacks.
         if found is None:
             return memory.elements(place.positions(memory.shape))
         cells, features = found
@@ -100,14 +100,14 @@ class LazyFramesArray(Array):
         out = np.empty((cells.size, *memory.shape[2:]), memory.dtype)
         memory.gather(rows, columns, out)
         stacks = out.reshape(*cells.shape, *memory.shape[2:])
-        # Indices within stacks are applied afterwards: most of these take whole stacks anyway.
+        # Indices within the stacks are applied afterwards; most of them select whole stacks anyway.
         for items in features:
             whole = (slice(None),) * cells.ndim
             stacks = np.asarray(stacks[whole + items])
         return stacks
 
     def _cells(self) -> tuple[NDArray[np.intp], list[tuple[int | slice, ...]]] | None:
-        """Return the flat numbers of the cells, and the indices to apply in turn to their stacks.
+        """Return the flat indices of the cells, and the indices to apply in turn to their stacks.
 
         None if the place selects by lists within the stacks.
         """
@@ -135,19 +135,19 @@ class LazyFramesArray(Array):
 
     def numpy_at(self, location: Any) -> NDArray[Any]:
         """Return `np.asarray(self[location])`."""
-        # Array's own quick way reads memory as elements, which are frames here.
+        # The fast path of Array reads elements from memory, which holds single frames here.
         return np.asarray(self[location])
 
     def gather(
         self, rows: ArrayLike, columns: ArrayLike, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Return the stacks of single cells, `[N, k, *frame]`: what `self[rows, columns]` reads.
+        """Return the stacks of N cells, `[N, k, *frame]`, as `self[rows, columns]` reads them.
 
-        rows, columns: N ints each; rows may reach into the padding, columns are not counted from the end.
-        out: an array to write them to, of that shape and the dtype of this array, in one piece.
+        rows, columns: N ints each; rows may be in the padding, columns must not be negative.
+        out: array to write to, C-contiguous, of the result's shape and this array's dtype.
 
         Raises:
-            ValueError: if this is a view of single rows, columns or frames, or an argument does not fit.
+            ValueError: if this is a view of single rows, columns or frames, or for an unsuitable argument.
             IndexError: for a row or column that does not exist.
         """
         memory, place = self._memory, self.place
@@ -159,7 +159,7 @@ class LazyFramesArray(Array):
         shape = (len(where[0]), *memory.shape[2:])
         if out is None:
             out = np.empty(shape, memory.dtype)
-        # In one piece, as it is filled by a loop over bytes.
+        # Contiguous, as it is filled by a loop over bytes.
         elif out.shape != shape or out.dtype != memory.dtype or not out.flags.c_contiguous:
             raise ValueError(
                 f"gather: out: expected {memory.dtype} {shape} in one piece, "
@@ -168,7 +168,7 @@ class LazyFramesArray(Array):
         time, across = place.dims[:2]
         assert isinstance(time, range)
         assert isinstance(across, range)
-        # The compiled loop checks nothing: a wrong number would read other memory.
+        # The compiled loop does not check bounds: a wrong index would read foreign memory.
         if shape[0]:
             for row in (where[0].min(), where[0].max()):
                 check_row(int(row), len(time), place.margin)
@@ -178,10 +178,9 @@ class LazyFramesArray(Array):
         return out
 
     def staged(self, columns: slice = slice(None)) -> NDArray[Any]:
-        """Return a view `[n, k, *frame]` of the stacks that were written last in `columns`.
+        """Return a view `[n, k, *frame]` of the latest stacks of `columns`, the input of an agent.
 
-        It is made once and shows each row from when it is written until the next one is: what an agent
-        acts on.
+        The same view serves all rows: it shows each row from when it is written until the next one is.
         """
         return self._memory.staged(columns)
 
@@ -198,26 +197,26 @@ class LazyFramesArray(Array):
         values = np.broadcast_to(np.asarray(value), (*cells.shape, *cell_shape))
         values = values.reshape(cells.size, *cell_shape)
         rows, columns = np.divmod(cells.reshape(-1), memory.shape[1])
-        # In the order of time, as each stack is compared with the frames before it.
+        # In time order: each stack is compared with the frames before it.
         for i in np.argsort(rows, kind="stable").tolist():
             memory.write(int(rows[i]), int(columns[i]), values[i])
 
     def writers(self, t: int, columns: slice, number: int | None = None) -> FrameRow:
-        """Return what a cage writes row `t` of `columns` to, quicker than by indexing the array.
+        """Return a writer for row `t` of `columns`, faster than indexing the array.
 
-        number: of the batch whose row it is; default the one that the array shows.
+        number: the batch; default: the current one.
         """
         memory = self._memory
         check_row(t, len(self), self.padding)
-        # The row of a given batch stays where it is when the array goes over to another.
+        # The row of a given batch keeps its position when the array switches to another batch.
         window = memory.window if number is None else number * memory.window_rows
         return FrameRow(memory, memory.padding + window + t, columns.start)
 
 
 class FrameRow:
-    """One row of some columns to write stacks to: `row[i] = stack`; `row[i, ...]` is a cell of it.
+    """Writer of one row of some columns: `row[i] = stack`; `row[i, ...]` is the writer of a cell.
 
-    `row[...] = stacks` writes the first of these columns, as many as there are stacks.
+    `row[...] = stacks` writes the leading columns, one per stack.
     """
 
     __slots__ = ("_first", "_memory", "_row")
@@ -237,13 +236,13 @@ class FrameRow:
         for column, one in enumerate(stack, self._first):
             self._memory.write(self._row, column, one)
 
-    # As of a numpy row, so that cages write to both by the same code.
+    # Same indexing as a numpy row, so that cages write to both with the same code.
     def __getitem__(self, location: tuple[int, Any]) -> FrameCell:
         return FrameCell(self._memory, self._row, self._first + location[0])
 
 
 class FrameCell:
-    """One cell to write stacks to: `cell[...] = stack`."""
+    """Writer of one cell: `cell[...] = stack`."""
 
     __slots__ = ("_column", "_memory", "_row")
 
@@ -261,7 +260,7 @@ def _holds_cells(place: BasicIndex, shape: tuple[int, ...]) -> bool:
 
 
 def _whole(features: list[tuple[int | slice, ...]], shape: tuple[int, ...]) -> bool:
-    """Return whether indices, applied in turn, leave stacks whole and as they are."""
+    """Return whether indices, applied in turn, select whole stacks unchanged."""
     return all(
         len(items) == len(shape)
         and all(
@@ -276,7 +275,7 @@ def _positions(name: str, numbers: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(numbers)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"gather: {name}: expected [N] ints, got {array.dtype} {array.shape}")
-    # Not left unsigned: numpy makes floats of uint64 and an int.
+    # Signed: numpy promotes uint64 and an int to float.
     return array.astype(np.int64)
 
 

@@ -1,14 +1,13 @@
 """Places: which elements of a block of memory a view shows.
 
-A place is worked out without touching memory. Three kinds are enough for everything that numpy
-indexing can say:
+A place is computed without touching memory. Three kinds cover all of numpy's indexing:
 
-    Basic       an int or a range per dimension: what numpy calls a view
+    Basic       an int or a range per dimension: a numpy view
     Advanced    lists, arrays or masks applied once to a basic place: numpy reads and writes it directly
-    Scattered   anything beyond: the flat number of every element
+    Scattered   everything else: the flat index of every element
 
-The leading dimension of a block is time. Row numbers are positions relative to the body, rows -1 and T
-are its neighbours, so a negative row is never counted from the end.
+The leading dimension of a block is time. Row numbers are positions relative to the body: rows -1 and T
+are its neighbours, and negative rows are not counted from the end.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ class BasicIndex:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many elements there are along each dimension that is kept."""
+        """Lengths of the dimensions that are kept."""
         return tuple(len(dim) for dim in self.dims if isinstance(dim, range))
 
     def view(self, memory: NDArray[Any]) -> NDArray[Any]:
         """Return the elements as a view of the block's memory."""
-        # The dots make a single element a view of no dimensions, which can be written.
+        # The ellipsis makes a single element a 0-d view, which can be written.
         return memory[tuple(map(as_index, self.dims)) + (...,)]  # noqa: RUF005
 
     def index(self, location: Any) -> BasicIndex | AdvancedIndex:
@@ -70,7 +69,7 @@ class BasicIndex:
         return BasicIndex(tuple(dims))
 
     def _ints_and_slices(self, items: tuple[Any, ...]) -> Dims | None:
-        """Return the result for the common indices, or None to take the general way."""
+        """Fast path for ints and slices; None for indices that need the general path."""
         dims: list[int | range] = []
         used = 0
         for axis, dim in enumerate(self.dims):
@@ -79,12 +78,12 @@ class BasicIndex:
                 continue
             item = items[used]
             used += 1
-            # Exact types: a bool is an int too, and means nothing as a row.
+            # Exact types: bool is a subclass of int, but not a valid index.
             kind = type(item)
             assert isinstance(dim, range)
             if kind is slice:
                 dims.append(dim[item] if axis else self._rows(dim, item))
-            # Along time a negative number is a row of the padding, not one from the end: for the general way.
+            # Along time a negative number is a padding row, which takes the general path.
             elif kind is int and (0 if axis == 0 else -len(dim)) <= item < len(dim):
                 dims.append(dim[item])
             else:
@@ -106,18 +105,18 @@ class BasicIndex:
         margin = self.margin if isinstance(rows, range) else 0
         location = _for_numpy(location, self.shape, self.has_time, margin)
         if isinstance(rows, range):
-            # numpy reaches only what it is given: the base has the margin, and rows count from its start.
+            # numpy indexes from the first row of the base, so the base starts with the margin.
             by = margin * rows.step
             rows = range(rows.start - by, rows.stop + by, rows.step)
         has_time = self.has_time and _leads_with_time(location)
         return AdvancedIndex(BasicIndex((rows, *rest)), location, has_time)
 
     def shift(self, rows: int) -> BasicIndex:
-        """Return the place so many rows later; it may lie outside of the block."""
+        """Return the place `rows` rows later; it may lie outside the block."""
         return BasicIndex((_shift(self.dims[0], rows), *self.dims[1:]))
 
     def row_bounds(self) -> tuple[int, int]:
-        """Return the least and the greatest row of the block; zeros if there are no rows."""
+        """Return the first and the last row in the block; zeros if there are no rows."""
         rows = self.dims[0]
         if isinstance(rows, int):
             return rows, rows
@@ -136,7 +135,7 @@ class AdvancedIndex:
     """Integer arrays (and slices) applied once to a basic place.
 
     Raises:
-        IndexError: if the arrays do not fit together, or select what the base does not have.
+        IndexError: if the arrays do not broadcast together, or an index is out of bounds.
     """
 
     __slots__ = ("base", "has_time", "location", "shape")
@@ -147,7 +146,7 @@ class AdvancedIndex:
         self.base = base
         self.location = location
         self.has_time = has_time
-        # At once, so that an index which does not fit fails where it is written and not where it is read.
+        # Computed eagerly: a bad index fails where it is written, not where the view is read.
         self.shape = _selected_shape(base.shape, location)
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> ScatteredIndex:
@@ -196,7 +195,7 @@ class ScatteredIndex:
         shape = self.flat.shape
         location = _for_numpy(_expand(location, len(shape)), shape, self.has_time, 0)
         has_time = self.has_time and _leads_with_time(location)
-        # An array even of a single position, for which numpy gives a scalar.
+        # numpy returns a scalar for a single position.
         return ScatteredIndex(np.asarray(self.flat[location]), has_time)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
@@ -212,7 +211,7 @@ Location: TypeAlias = "BasicIndex | AdvancedIndex | ScatteredIndex"
 
 def same_place(a: Location, b: Location, memory_shape: tuple[int, ...]) -> bool:
     """Return whether two places show the same elements in the same arrangement."""
-    # Without positions, of which there are as many as elements: a batch may have millions.
+    # Avoids `positions`, which has an entry per element: a batch may have millions.
     if isinstance(a, BasicIndex) and isinstance(b, BasicIndex):
         return a.dims == b.dims
     if a.shape != b.shape:
@@ -234,10 +233,10 @@ def check_row(row: int, length: int, margin: int) -> None:
 
 
 def row_range(rows: slice, length: int, margin: int) -> range:
-    """Return the row numbers that a slice selects: ends are positions.
+    """Return the row numbers selected by a slice whose ends are positions.
 
-    The far end may lie in the margin; one that lies beyond it means the end of the body, so that
-    `a[0:100]` has the same rows whether there is a margin or not.
+    The far end may lie in the margin. Beyond the margin it means the end of the body, so that
+    `a[0:100]` has the same rows with and without a margin.
 
     Raises:
         IndexError: if an end lies before the first row that exists.
@@ -250,7 +249,7 @@ def row_range(rows: slice, length: int, margin: int) -> range:
         if end is not None and end < -margin:
             check_row(end, length, margin)
     start, stop = ends
-    # Like numpy's slices these may go too far at the end, but never before the first row that exists.
+    # As in numpy, slices may exceed the end; but never the first row that exists.
     if step > 0:
         end_of_rows = length + margin
         start = 0 if start is None else min(start, end_of_rows)
@@ -263,7 +262,7 @@ def row_range(rows: slice, length: int, margin: int) -> range:
 
 
 def _expand(location: Any, ndim: int) -> tuple[Any, ...]:
-    """Return one item per dimension: Ellipsis and what is missing become full slices."""
+    """Return one item per dimension; an ellipsis and missing items become full slices."""
     items = location if isinstance(location, tuple) else (location,)
     items = tuple(_normalise(item) for item in items)
     used = sum(_width(item) for item in items if item is not Ellipsis)
@@ -280,7 +279,7 @@ def _expand(location: Any, ndim: int) -> tuple[Any, ...]:
     apart = len(beside) == 2 and not any(isinstance(item, slice) for item in beside)
     if not fill and apart and any(isinstance(item, np.ndarray) for item in items):
         # numpy would let such dots move the dimensions of lists to the front
-        raise IndexError("'...' stands for no dimension here: leave it out")
+        raise IndexError("'...' covers no dimension here; leave it out")
     return items[:at] + fill + items[at + 1 :]
 
 
@@ -298,19 +297,19 @@ def _normalise(item: Any) -> Any:
         return array if array.ndim else _normalise(bool(array))
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise IndexError(f"expected int, slice, '...', int list or bool mask, got {item!r}")
-    # A copy: the view keeps its meaning if the caller's array changes, and row 255 + 1 fits.
+    # A copy, in case the caller changes the array; and a wide type, so that uint8 row 255 + 1 fits.
     return array.astype(np.intp) if array.ndim else int(array)
 
 
 def _width(item: Any) -> int:
-    """How many dimensions an item consumes: a mask as many as it has."""
+    """Return the number of dimensions an item consumes; a mask consumes its own."""
     return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
 
 
 def _for_numpy(
     location: tuple[Any, ...], shape: tuple[int, ...], has_time: bool, margin: int
 ) -> tuple[Any, ...]:
-    """Return the same index with masks as integers and rows counted from the margin's first."""
+    """Convert masks to integers, and count rows from the first one of the margin."""
     location = _masks_to_integers(location, shape)
     if not has_time:
         return location
@@ -318,10 +317,10 @@ def _for_numpy(
 
 
 def _leads_with_time(location: tuple[Any, ...]) -> bool:
-    """Return whether the leading dimension of what numpy selects is rows of the one before.
+    """Return whether the leading dimension of numpy's result is still rows.
 
-    A list that picks rows keeps them rows. Pairs of lists make elements, and lists that are apart from each
-    other move to the front.
+    It is for a single list that selects rows. Pairs of lists select elements, and lists that are separated by
+    slices move to the front.
     """
     first, *rest = location
     lists = any(isinstance(item, np.ndarray) for item in rest)
@@ -332,18 +331,18 @@ def _leads_with_time(location: tuple[Any, ...]) -> bool:
 
 
 def _selected_shape(shape: tuple[int, ...], location: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the shape that numpy would select; whole features are counted, not gone through."""
+    """Return the shape of numpy's result, without evaluating whole trailing dimensions."""
     end = len(location)
     while end and isinstance(location[end - 1], slice):
         end -= 1
-    # numpy itself says what its rules select; a single byte with strides of 0 stands for the elements.
+    # numpy applies its own rules, to a single byte broadcast with strides of 0.
     front = np.broadcast_to(np.uint8(0), shape[:end])[location[:end]].shape
     rest = zip(location[end:], shape[end:], strict=True)
     return (*front, *[len(range(n)[item]) for item, n in rest])
 
 
 def _masks_to_integers(location: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Replace masks by the integer arrays that numpy defines them to mean."""
+    """Replace masks by the equivalent integer arrays."""
     items: list[Any] = []
     axis = 0
     for item in location:
@@ -359,7 +358,7 @@ def _masks_to_integers(location: tuple[Any, ...], shape: tuple[int, ...]) -> tup
 
 
 def _rows_from(item: Any, length: int, margin: int) -> Any:
-    """Turn a row index into one that counts from the first row of the margin."""
+    """Convert a row index to count from the first row of the margin."""
     if isinstance(item, slice):
         return as_index(_shift(row_range(item, length, margin), margin))
     if isinstance(item, int):
@@ -387,11 +386,11 @@ def _shift(dim: int | range, by: int) -> Any:
 
 
 def as_index(dim: int | range) -> int | slice:
-    """Return what makes numpy select the numbers of `dim`."""
+    """Return the int or slice that selects `dim` in numpy."""
     if isinstance(dim, int):
         return dim
     if not dim:
         return slice(0, 0, 1)
     stop = dim[-1] + (1 if dim.step > 0 else -1)
-    # Going down to 0 the end would be -1, which counts from the end.
+    # For a negative step down to 0 the end would be -1, which numpy counts from the end.
     return slice(dim[0], None if dim.step < 0 and stop == -1 else stop, dim.step)

@@ -1,9 +1,9 @@
-"""Arrays with several sides: one is written while another is read.
+"""Arrays with several sides (double buffers): one is written while another is read.
 
     block   | padding | T rows of side 0 | padding | padding | T rows of side 1 | padding |
                         ^ body, until rotate()                 ^ body afterwards
 
-Each side has padding of its own, so no row belongs to two of them.
+Each side has its own padding, so no row belongs to two sides.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from parllel.arrays.places import BasicIndex
 
 
 class SwitchingBlock(Block):
-    """Rows of memory in sides, each with its padding; one side at a time is the body: the window.
+    """Rows of memory in sides, each with its own padding. The window, and so the body, is one side.
 
-    Args: those of Block; `full_size` counts the body rows of all sides.
+    Args: as for Block; `full_size` counts the body rows of all sides.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class SwitchingBlock(Block):
     ) -> None:
         padding, full_size = int(padding), int(full_size)  # these may be numpy's
         side_rows = shape[0] + 2 * padding
-        # Block adds the padding of one side to what it is given.
+        # Block adds the padding of one side itself.
         rows = full_size // shape[0] * side_rows - 2 * padding
         super().__init__(shape, dtype, padding, rows, arena, storage)
         self.full_size = full_size
         self.window_rows = side_rows
 
     def rotate(self) -> None:
-        """Change over to the next side, and carry the last rows and the end padding to its front."""
+        """Switch to the next side, and copy the last rows and the end padding to its front."""
         old = self.window
         self.show((self.window_number + 1) % self.n_windows)
-        # Copied: the side that is left stays whole for the process that still reads it.
+        # Copied, not moved: another process may still read the side that is left.
         if self.padding:
             edge = 2 * self.padding
             last = old + self.length
@@ -53,20 +53,20 @@ class SwitchingBlock(Block):
 
 
 class SwitchingArray(Array):
-    """`T` rows of `B` cells with two sides; `rotate()` changes over from one to the other.
+    """`T` rows of `B` cells with two sides; `rotate()` switches from one to the other.
 
-    What is read from one side is not disturbed by writing to the other. Views made before `rotate()` stay
-    on their side.
+    Writing to one side does not disturb readers of the other. Views made before `rotate()` stay on their
+    side.
 
     Args:
         shape, dtype, padding, arena: as for Array.
-        full_size: body rows of all sides together, a multiple of T; default 2 T, which is two sides.
+        full_size: body rows of all sides together, a multiple of T; default 2 T, for two sides.
 
     Raises:
         ValueError: as Array, or for a full_size of one side only.
 
-    Each process that shares the memory keeps the number of the side that is the body itself. One of them
-    rotates and moves the edge rows; the others set `side` to its new number, which moves no data.
+    Each process that shares the memory keeps its own side number. One of them rotates, which copies the
+    edge rows; the others set `side` to the new number, which moves no data.
     """
 
     __slots__ = ()
@@ -75,12 +75,12 @@ class SwitchingArray(Array):
 
     @property
     def n_sides(self) -> int:
-        """How many sides there are."""
+        """Number of sides."""
         return self._block.n_windows
 
     @property
     def side(self) -> int:
-        """Which side is the body, from 0; set it to follow another process, which has rotated."""
+        """Index of the side that is the body. Set it to follow a process that has rotated."""
         return self._block.window_number
 
     @side.setter
@@ -88,14 +88,14 @@ class SwitchingArray(Array):
         self._check_root("side")
         if not 0 <= side < self.n_sides:
             raise ValueError(f"side: expected 0 to {self.n_sides - 1}, got {side}")
-        # No edge rows are moved: the process that rotated has moved them, in memory that both see.
+        # Edge rows are not copied here: the process that rotated has done so in the shared memory.
         self._block.show(side)
 
     @property
     def full(self: ArrayT) -> ArrayT:
-        """The body rows of all sides, padding left out."""
+        """The body rows of all sides, without padding."""
         block = self._block
-        # With padding between the sides the rows are not evenly spaced, so there is no numpy view of them.
+        # With padding between the sides, rows are not evenly spaced, so numpy has no view of them.
         everything = BasicIndex(tuple(range(n) for n in block.shape))
         if not block.padding:
             return self._of(block, everything)
@@ -106,7 +106,7 @@ class SwitchingArray(Array):
     def _shifted(self: ArrayT, by: int) -> ArrayT:
         shifted = super()._shifted(by)  # type: ignore[misc]
         block = self._block
-        # Sides follow each other in memory: to the block a row beyond one is simply a row of the other.
+        # Sides are adjacent in memory: for the block, a row beyond one side is a row of the other.
         ends = [*block.row_bounds(self.place), *block.row_bounds(shifted.place)]
         if min(ends) // block.window_rows != max(ends) // block.window_rows:
             where = "before the first" if by < 0 else "after the last"
@@ -119,8 +119,8 @@ class SwitchingArray(Array):
 class SwitchingRotatingArray(SwitchingArray):
     """A SwitchingArray whose sides have `padding` rows at either end (default 1).
 
-    `rotate()` carries the last rows and the end padding of one side to the front of the other, so that what
-    followed one batch starts the next.
+    `rotate()` copies the last rows and the end padding of one side to the front of the other, so that the
+    next batch continues where this one ended.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Trees of arrays: nodes, samples, allocation, and their way to other processes."""
+"""Trees of arrays: nodes, samples, allocation, and their transfer to other processes."""
 
 from parllel.buffers.allocation import Field, add_fields, allocate, check_names, insert_field
 from parllel.buffers.description import describe_arrays, summarize_arrays

@@ -1,4 +1,4 @@
-"""Allocation: one place decides which kind of Array each element of a buffer gets."""
+"""Allocation of buffers: chooses the Array class of each field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from parllel.buffers.paths import dotted, parts_of
 from parllel.buffers.tree import buffer_leaves
 from parllel.types import BatchSpec, Tree
 
-# Half the memory traffic, and what networks compute in; writing casts. Integers would wrap.
+# Networks compute in float32, and it halves the memory traffic. Integers are not narrowed: they would wrap.
 NARROWED = {np.dtype(np.float64): np.dtype(np.float32)}
 
 
@@ -31,10 +31,10 @@ class Field:
 
     Attributes:
         example: a scalar or array of one cell, without the T and B dimensions.
-        padding: rows wanted before the first and after the last row.
-        dtype: type to store; None takes the example's, float64 as float32.
-        frames: how many frames the example is a stack of, [frames, ...], to store each once (see
-            `LazyFramesArray`); 0 stores it as it is.
+        padding: rows before the first and after the last one.
+        dtype: dtype to store; None uses the example's, with float64 as float32.
+        frames: number of frames in the example, a stack [frames, ...], to store each frame once (see
+            `LazyFramesArray`); 0 stores the example as it is.
     """
 
     example: Any
@@ -44,7 +44,7 @@ class Field:
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
-        """The dtype that the Array gets."""
+        """Dtype of the Array."""
         if self.dtype is not None:
             return np.dtype(self.dtype)
         dtype = np.asarray(self.example).dtype
@@ -62,34 +62,34 @@ def allocate(
     switching: bool = False,
     at: str = "",
 ) -> Tree:
-    """Return Arrays `[T, B, ...]` for a tree of examples, zeroed, in one arena per storage.
+    """Allocate zeroed Arrays `[T, B, ...]` for a tree of examples, in one arena per storage.
 
     Args:
         examples: leaves are values of one cell, Fields, or Arrays whose cell shape, dtype and
-            padding are taken over. Dicts, tuples and NamedTuples become NamedArrayTuples, other
+            padding are reused. Dicts, tuples and NamedTuples become NamedArrayTuples; other
             node classes (Samples, ...) are kept. None stays None.
         batch_spec: T and B.
-        storage: for all, or by path: a mapping of patterns such as `{"env.*": "managed"}`, of which
-            the last that fits wins; what fits none is local. Where several calls make one buffer, give
-            all of them one StorageRules, and call its `check_used` in the end.
-        dtype: types by path, in the same way, such as `{"env.reward": np.float64}`; they win over Fields.
-        padding: for leaves that do not say it themselves.
-        batches: how many batches fit before a rotation starts again (a replay has many).
-        switching: allocate arrays with two sides (or `batches`, if that is more) that `rotate` changes over.
+        storage: one storage for all fields, or a mapping of path patterns such as `{"env.*": "managed"}`.
+            The last pattern that matches wins; unmatched fields are local. If several calls make one
+            buffer, pass the same StorageRules to all of them and call its `check_used` at the end.
+        dtype: a mapping of path patterns to dtypes, such as `{"env.reward": np.float64}`. Overrides Fields.
+        padding: for leaves that do not specify their own.
+        batches: number of batches before rotation starts over (a replay has many).
+        switching: allocate arrays with two sides (or `batches`, if greater) that `rotate` switches between.
         at: path of the tree in the buffer that it will be part of, for the rules.
 
     Raises:
-        ValueError: for object dtypes, types that the example does not fit, too much padding, or invalid
-            names, naming the path; for an unknown storage, or a pattern that fits nothing, naming the
-            pattern; for fewer batches than one.
-        InsufficientMemoryError: if the memory is not there.
+        ValueError: for object dtypes, dtypes that cannot hold the example, too much padding, or invalid
+            names, naming the path; for an unknown storage, or a pattern that matches nothing, naming the
+            pattern; if `batches` is less than one.
+        InsufficientMemoryError: if there is not enough memory.
     """
     if not isinstance(batches, (int, np.integer)) or batches < 1:
         raise ValueError(f"batches: expected an int of at least 1, got {batches!r}")
     rules, dtypes = StorageRules.of(storage), DtypeRules.of(dtype)
     fields = _fields(examples, padding, dtypes, at)
     kinds = {path: rules.at(path) for path in fields}
-    # Before memory is taken: a misspelled rule would leave a field in local memory, unseen by workers.
+    # Before anything is allocated: a misspelled rule would leave a field in local memory, unseen by workers.
     _check_own((rules, storage), (dtypes, dtype))
     batches = max(2, int(batches)) if switching else int(batches)
     arenas = _arenas(fields, kinds, batch_spec, batches, switching)
@@ -101,7 +101,7 @@ def allocate(
 
 
 def check_names(tree: Tree, path: str = "") -> None:
-    """Raise ValueError for a key of a dict in `tree` that cannot be the name of a field."""
+    """Raise ValueError if a dict in `tree` has a key that is not a valid field name."""
     for name, value in (parts_of(tree) or {}).items():
         below = dotted((str(name),), path)
         check_name(name, below, NamedArrayTuple)
@@ -109,7 +109,7 @@ def check_names(tree: Tree, path: str = "") -> None:
 
 
 def check_name(name: Any, path: str, cls: type[NamedTuple]) -> None:
-    """Raise ValueError unless a key can be the name of a field of a node of `cls`."""
+    """Raise ValueError unless `name` is a valid field name in nodes of class `cls`."""
     if not isinstance(name, str):
         raise ValueError(
             f"{path}: expected a string as the name of a field, got the key {name!r}; rename the key"
@@ -121,7 +121,7 @@ def check_name(name: Any, path: str, cls: type[NamedTuple]) -> None:
         why = ", an empty name"
     elif name.startswith("__"):
         why = ", as two underscores begin names of Python's own"
-    # The field could not be reached by its name, or would hide a method of the node.
+    # The field would be hidden by an attribute of the node, or hide it.
     elif hasattr(cls, name):
         why = ", as the node itself has something of that name"
     if why is not None:
@@ -141,11 +141,11 @@ def add_fields(
     """Return `tree` with newly allocated fields at dotted paths; the old Arrays are shared.
 
     Raises:
-        ValueError: if a path exists already, or its parent does not, and as `allocate` does.
+        ValueError: if a path already exists, if its parent does not, and as `allocate` does.
     """
     rules, dtypes = StorageRules.of(storage), DtypeRules.of(dtype)
     options: Any = {"storage": rules, "dtype": dtypes, "batches": batches, "switching": switching}
-    # One after the other: a later field may belong into a node that an earlier one made.
+    # In order: a later field may belong to a node that an earlier one creates.
     for path, field in fields.items():
         tree = insert_field(tree, path, allocate(field, batch_spec, **options, at=path))
     _check_own((rules, storage), (dtypes, dtype))
@@ -153,28 +153,28 @@ def add_fields(
 
 
 def insert_field(tree: NamedArrayTuple, path: str, value: Any) -> Any:
-    """Return `tree` with `value` at a dotted path; ValueError if there is something already."""
+    """Return `tree` with `value` at a dotted path; ValueError if the path already exists."""
     name, _, rest = path.partition(".")
     there = tree._asdict().get(name)
     if rest:
         if not isinstance(there, NamedArrayTuple):
             raise ValueError(f"no node {name!r} to add {path!r} to; there are {list(tree._fields)}")
         return tree._replace(**{name: insert_field(there, rest, value)})
-    # Two transforms that write one field would depend on their order.
+    # The result of two transforms that write one field would depend on their order.
     if there is not None:
         raise ValueError(f"field {path!r} exists already; every field has one writer")
     return tree._replace(**{name: value})
 
 
 def _check_own(*pairs: tuple[PathRules[Any], Any]) -> None:
-    """Refuse rules that fit no path; the caller checks those that it made for several calls."""
+    """Check rules created for this call for unused patterns. Callers check rules they share between calls."""
     for rules, given in pairs:
         if rules is not given:
             rules.check_used()
 
 
 def _built(node: Tree, arrays: Mapping[str, Array], path: str) -> Tree:
-    """Return the tree of the arrays in the nodes of the examples."""
+    """Assemble the arrays into a tree with the structure of the examples."""
     if node is None:
         return None
     if path in arrays:
@@ -189,10 +189,10 @@ def _built(node: Tree, arrays: Mapping[str, Array], path: str) -> Tree:
 
 
 def _fields(examples: Tree, padding: int, dtypes: DtypeRules, at: str) -> dict[str, Field]:
-    """Return what to allocate, by path."""
+    """Return the fields to allocate, by path."""
     fields: dict[str, Field] = {}
     for path, leaf in buffer_leaves(examples, at):
-        # A key with a dot in it can make the path of another.
+        # A key that contains a dot can produce the path of another field.
         if path in fields:
             raise ValueError(f"{path}: two fields have this path; rename a key of the space")
         field = _field(leaf, padding, path)
@@ -204,7 +204,7 @@ def _field(leaf: Any, padding: int, path: str) -> Field:
     if isinstance(leaf, Field):
         field = leaf
     elif isinstance(leaf, Array):
-        # A buffer as example: [T, B, ...], kept as it is but for the size of the batch.
+        # An Array as example, [T, B, ...]: everything but the batch size is reused.
         frames = leaf.frames if isinstance(leaf, LazyFramesArray) else 0
         field = Field(np.zeros(leaf.shape[2:], leaf.dtype), leaf.padding, leaf.dtype, frames)
     else:
@@ -237,7 +237,7 @@ def _array(
             raise ValueError(
                 f"{path or 'buffer'}: frames: stacks cannot be stored in switching arrays"
             )
-        # One class for all storages, which it takes from the arena.
+        # One class for all storages: it uses that of the arena.
         cls = LazyFramesArray
     try:
         return cls(
@@ -260,13 +260,13 @@ def _arenas(
 ) -> dict[Storage, Arena]:
     sizes: dict[Storage, int] = {}
     for path, field in fields.items():
-        # Each side of a switching array has padding of its own.
+        # Each side of a switching array has its own padding.
         padding = max(int(field.padding), 0)
         rows = batch_spec.T * batches + 2 * padding * (batches if switching else 1)
         shape = (rows, batch_spec.B, *np.shape(field.example))
         itemsize = field.stored_dtype.itemsize
-        # As the arena counts, or its last pieces would not fit.
+        # Rounded up as in the arena, or its last pieces would not fit.
         nbytes = stored_nbytes(shape, itemsize) if field.frames else math.prod(shape) * itemsize
         sizes[kinds[path]] = sizes.get(kinds[path], 0) + aligned(nbytes)
-    # All fields of a storage in one arena: one descriptor goes to each worker, however many fields there are.
+    # One arena per storage, so that each worker receives one descriptor, however many fields there are.
     return {kind: Arena(max(size, 1), kind) for kind, size in sizes.items()}

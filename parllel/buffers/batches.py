@@ -1,7 +1,7 @@
-"""Buffers of several batches: which of them is current is a number.
+"""Buffers that hold several batches, and the number of the current one.
 
-The arrays of such a buffer, a replay or one with two sides, are rotated together before each batch. What
-reads and writes them is bound to the memory once, and from then on given the number of the batch.
+The arrays of such a buffer (a replay, or one with two sides) are rotated together before each batch. Readers
+and writers are bound to the memory once; afterwards they only receive the number of the batch.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ V = TypeVar("V")
 
 
 def batch_number(arrays: Iterable[Array]) -> int:
-    """Return the number of the batch that arrays show, 0 if each holds one only.
+    """Return the number of the arrays' current batch; 0 if each holds a single batch.
 
     Raises:
-        RegistrationError: if they show different ones.
+        RegistrationError: if the arrays have different current batches.
     """
     return shown_number([array.block for array in moving(arrays)])
 
 
 def shown_number(blocks: Sequence[Block]) -> int:
-    """Return the same as `batch_number` for the memory of arrays that hold several batches."""
+    """Return the batch number of memory blocks that hold several batches, as `batch_number` does."""
     number = blocks[0].window_number if blocks else 0
     for block in blocks:
         if block.window != number * block.window_rows:
@@ -38,10 +38,10 @@ def shown_number(blocks: Sequence[Block]) -> int:
 
 
 def count_batches(arrays: Iterable[Array]) -> int:
-    """Return how many batches arrays hold; arrays that hold only one do not count.
+    """Return the number of batches in the arrays, ignoring arrays of a single batch.
 
     Raises:
-        ValueError: if they hold different numbers, so that they cannot be rotated together.
+        ValueError: if the numbers differ, so that the arrays cannot be rotated together.
     """
     counts = {array.block.n_windows for array in moving(arrays)}
     if len(counts) > 1:
@@ -52,15 +52,15 @@ def count_batches(arrays: Iterable[Array]) -> int:
 
 
 def moving(arrays: Iterable[Array]) -> list[Array]:
-    """Return the arrays that hold several batches; views of them stay where they are."""
+    """Return the arrays that hold several batches. Views are left out: their position is fixed."""
     return [array for array in arrays if not array.is_view and array.block.n_windows > 1]
 
 
 def follows_batches(part: object, bind: str = "bind") -> bool:
-    """Return whether an object switches to another batch by `use_batch`, instead of being bound again.
+    """Return whether an object can switch batches with `use_batch` instead of being bound again.
 
-    Whatever its method `bind` looks up belongs to one batch. A subclass that overrides it but not `use_batch`
-    keeps more than its parent knows of, which would silently remain that of the batch before.
+    A subclass that overrides `bind` but not `use_batch` may keep views that its parent does not know about.
+    These would silently remain on the previous batch.
     """
     for cls in type(part).__mro__:
         if "use_batch" in vars(cls):
@@ -71,7 +71,7 @@ def follows_batches(part: object, bind: str = "bind") -> bool:
 
 
 def rebind(bind: Callable[..., object], *arguments: Any) -> Callable[[int], None]:
-    """Return what stands for `use_batch` of a part that is bound again for each batch."""
+    """Return a `use_batch` function for a part that must be bound again for each batch."""
 
     def use_batch(number: int) -> None:
         bind(*arguments)
@@ -80,11 +80,11 @@ def rebind(bind: Callable[..., object], *arguments: Any) -> Callable[[int], None
 
 
 class PerBatch(Generic[V]):
-    """What is looked up for each batch of a buffer: made when it is first asked for, and kept.
+    """Cache of a value per batch of a buffer, created on first use.
 
     Args:
-        make: makes it for the batch of a number.
-        most: how many are kept; those of further batches are made each time.
+        make: creates the value for a batch number.
+        most: size of the cache; values of further batches are created on each use.
     """
 
     __slots__ = ("_kept", "_make", "_most")
@@ -94,16 +94,16 @@ class PerBatch(Generic[V]):
         self._kept: dict[int, V] = {}
 
     def at(self, number: int) -> V:
-        """Return what belongs to a batch."""
+        """Return the value of a batch."""
         found = self._kept.get(number)
         if found is None:
             found = self._make(number)
-            # None is dropped for another: batches come round in order, so the oldest is needed next.
+            # Never evict: batches are used in a cycle, so the oldest value is the next one needed.
             if len(self._kept) < self._most:
                 self._kept[number] = found
         return found
 
 
 def max_kept(most: int, of_one: int, n_batches: int) -> int:
-    """Return how many batches to keep `of_one` views of: all, or none if that is more than `most`."""
+    """Return the number of batches to cache `of_one` views of: all, or none if that exceeds `most`."""
     return n_batches if n_batches * of_one <= most else 0

@@ -1,11 +1,11 @@
-"""The child's end of a conversation; see conversation.py for what goes to and fro.
+"""The child's end of a conversation; conversation.py describes the protocol.
 
-    parent -> child   next_request   whole requests, one after the other; buffers are taken in on the way
-    child -> parent   reply_to       what a function returns or raises, under the number of its request
-                      fail           that this process ends, and why; then what nobody had asked for yet
+    parent -> child   next_request   whole requests, in order; buffers introduced in between are registered
+    child -> parent   reply_to       the result or exception of a function, with the number of its request
+                      fail           why this process ends, then results that were not requested yet
 
-Reads wait for ever, as a child ends with its parent anyway; writes wait without an end too, as the parent may
-be busy for as long as it likes before it reads.
+Reads have no timeout, because the child ends with its parent anyway. Writes have none either, because the
+parent may be busy for any length of time before it reads.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from parllel.system.processes.pipe_end import PipeEnd
 
 
 class ChildConversation:
-    """Take requests, and answer them.
+    """Receive requests from the parent and reply to them.
 
     Args:
-        connection: this process's end of the pipe.
-        buffers: what was inherited.
+        connection: the child's end of the pipe.
+        buffers: inherited buffers, known to both ends.
     """
 
     def __init__(self, connection: Connection, buffers: Any = None) -> None:
@@ -38,7 +38,7 @@ class ChildConversation:
             self._link.adopt(buffers)
 
     def next_request(self) -> bytes | None:
-        """Wait for the next request; None if the parent is gone or has closed its end."""
+        """Wait for the next request. None if the parent died or closed its end."""
         try:
             message = self._channel.read(None)
             while message[:1] == REGISTER:
@@ -49,7 +49,7 @@ class ChildConversation:
         return message
 
     def read_call(self, request: bytes) -> tuple[int, str, tuple[Any, ...]]:
-        """Return number, operation and arguments of a CALL."""
+        """Return the number, operation and arguments of a CALL."""
         _, number = HEAD.unpack_from(request)
         op, args = self._link.loads(request[HEAD.size :])
         return number, op, args
@@ -62,9 +62,9 @@ class ChildConversation:
         *args: Any,
         plain: bool = False,
     ) -> bytes:
-        """Call a function and return the reply that says what it returned or raised.
+        """Call a function and return the reply with its result or exception.
 
-        survived: exceptions after which this process goes on; all others are raised here.
+        survived: exceptions that are sent as an ERROR reply; all others are raised here.
         plain: as for `Link.dumps`.
         """
         try:
@@ -73,21 +73,21 @@ class ChildConversation:
             return self.error(number, error)
 
     def answer(self, number: int, value: Any, *, plain: bool = False) -> bytes:
-        """Return the reply that carries a value."""
+        """Return an ANSWER with a value."""
         return HEAD.pack(ANSWER, number) + self._link.dumps(value, plain=plain)
 
     def error(self, number: int, error: Exception) -> bytes:
-        """Return the reply that says what a request has failed of; this process goes on."""
+        """Return an ERROR reply: the request failed, this process goes on."""
         return HEAD.pack(ERROR, number) + pack_exception(error)
 
     def send(self, message: bytes) -> None:
-        """Send a reply, as soon as there is room for it."""
+        """Send a reply. Blocks while the pipe is full."""
         self._channel.write(message, timeout_s=math.inf)
 
     def fail(self, error: BaseException, pending_results: Callable[[], Any] = lambda: None) -> None:
-        """Say why this process is going to end, and hand over what `pending_results` returns.
+        """Send the exception that ends this process, then the result of `pending_results`.
 
-        To be called before anything is closed, as that may fail too, or hang.
+        Call it before closing anything, because closing may fail too, or hang.
         """
         with suppress(OSError):  # the parent may be gone
             self.send(EXCEPTION + pack_exception(error))

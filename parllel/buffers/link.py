@@ -1,4 +1,4 @@
-"""Registration: after the first time, a buffer crosses a pipe as its name and a location.
+"""Transfer of buffers over a pipe: registered once, then sent as a key and a location.
 
     sender                                   receiver
     reduce(node)
@@ -8,13 +8,13 @@
         descriptors of the arenas ---------> and knows each of its nodes by key
     (key, location) -----------------------> resolve: node, indexed
 
-Any node of a registered tree, leaf or inner, travels like this, and every view of one. Where the arrays of a
-whole hold several batches (two sides, or a replay), the location is the number of the current one, and
-the receiver changes to it.
+Any node of a registered tree, leaf or inner, is sent like this, and so is every view of one. If the arrays
+hold several batches (two sides, or a replay), the location of a whole node is the number of the current
+batch, and the receiver switches to it.
 
-    who writes       each end its own list of nodes: the sender after it has sent, the receiver when it reads
-    who reads        the end that resolves a name; a pipe keeps its order, so the introduction, its
-                     descriptors and the first name arrive one after the other
+    who writes       each end its own table of nodes: the sender after sending, the receiver on reading
+    who reads        the end that resolves a key; a pipe keeps its order, so the introduction, its
+                     descriptors and the first use of the key arrive in this order
 """
 
 from __future__ import annotations
@@ -42,48 +42,47 @@ from parllel.system.processes.child import Child
 from parllel.types import Tree
 
 REGISTER = b"\xfe"  # first byte of a message that introduces a tree
-# (key, location) with location None for the whole, or the number of its window if there are several;
-# (0, class, {field: Ref}) for an unnamed node
+# (key, location), with location None for a whole node, or its window number if there are several;
+# (0, class, {field: Ref}) for a node without a key
 Ref: TypeAlias = tuple[Any, ...]
-_DEEPEST = 20  # a value may hold itself
+_DEEPEST = 20  # recursion limit: a value may contain itself
 
 
 class Link:
-    """One end of a connection over which buffers travel by name.
+    """One end of a connection that sends buffers by key.
 
     Args:
         connection: a duplex multiprocessing Pipe.
-        child: the peer, where this is its parent: nothing is sent to one that does not read for longer than
-            `timeout_s`, which may be set at any time. A child itself waits for as long as it takes.
+        child: the peer, if this is the parent's end. Sending times out after `timeout_s`, which may be
+            changed at any time. The child's end has no timeout.
 
-    The link keeps what it registered alive until `forget` or the end of the link.
+    The link keeps registered buffers alive until `forget` or the end of the link.
     """
 
     def __init__(self, connection: Connection, child: Child | None = None) -> None:
         self.timeout_s = 60.0
         self._connection = connection
         self._child = child
-        # By keys that are the same at both ends: a node gets its key when it is made, and keeps it.
+        # Keys are the same at both ends: a node gets its key when it is created, and keeps it.
         self._nodes: dict[int, Array | NamedArrayTuple] = {}
 
     # ------------------------------------------------------------------ sending
 
     def dumps(self, value: Any, *, plain: bool = False) -> bytes:
-        """Return `value` as bytes for `loads` at the peer, buffers in it by name.
+        """Serialize `value` for `loads` at the peer, with buffers replaced by their keys.
 
-        Buffers that the peer does not know are introduced to it first, through the connection.
+        Buffers that the peer does not know are first introduced to it over the connection.
 
-        plain: there are none in `value`, nor anything that only cloudpickle can pickle: this is quicker.
+        plain: faster path for values without buffers that pickle can handle without cloudpickle.
 
         Raises:
-            RegistrationError: if a buffer cannot be handed over; says how to allocate it.
+            RegistrationError: if a buffer cannot be shared; says how to allocate it.
             TypeError: if something else cannot be pickled; names the place in `value`.
         """
         if isinstance(value, (Array, NamedArrayTuple)):
-            # Before the bytes are returned the peer has been sent what introduces the buffer, so whatever the
-            # caller does with them comes after it.
+            # The introduction is sent before the bytes are returned, so it precedes them on the pipe.
             ref = self.reduce(value)
-            # An unnamed node brings its class along, which may be one of a script.
+            # A node without a key is sent with its class, which may be defined in a script.
             dumps: Callable[..., bytes] = cloudpickle.dumps if ref[0] == 0 else pickle.dumps
             return b"r" + dumps(ref, pickle.HIGHEST_PROTOCOL)
         if plain:
@@ -92,7 +91,7 @@ class Link:
             return b"o" + self._dumped(value)
         except (ParllelError, OSError, MemoryError):
             raise
-        except Exception as error:  # whatever the parts of `value` raise that cannot be pickled
+        except Exception as error:  # unpicklable parts may raise anything
             part = unsendable_part(value, self._dumped)
             raise TypeError(f"{part} cannot be sent to another process: {error}") from error
 
@@ -102,18 +101,18 @@ class Link:
         return file.getvalue()
 
     def reduce(self, node: Array | NamedArrayTuple) -> Ref:
-        """Return the name of a node, having introduced its tree if need be."""
+        """Return the reference of a node, after introducing its tree if necessary."""
         if isinstance(node, Array):
-            # The key of the memory, not of the view: all views of it share one introduction.
+            # The key of the memory, not of the view, so that all views share one introduction.
             key = node.block.key
             if key not in self._nodes:
                 self.register(node)
             return key, _encode(node)
-        # The name is that of the root, so that a slice of a known tree introduces nothing.
+        # The key of the root, so that a slice of a known tree needs no introduction.
         root, locations = node._path()
         if not node._lazy and locations:
-            # A view stays where it is when the whole changes over to another batch, so a name with an index
-            # would mean other rows then: every leaf says its absolute place.
+            # A view keeps its position when the whole switches to another batch, so key and index would
+            # then mean other rows. Send the absolute place of every leaf instead.
             refs = {
                 name: None if value is None else self.reduce(value)
                 for name, value in node._asdict().items()
@@ -126,25 +125,25 @@ class Link:
         return root._key, locations or None
 
     def register(self, tree: Array | NamedArrayTuple) -> None:
-        """Introduce a tree to the peer; its later use costs a name.
+        """Introduce a tree to the peer, which later uses refer to by key.
 
         Raises:
-            RegistrationError: for shared memory (which can only be inherited), and for local memory
-                with numpy or torch views in use, which a move would strand.
+            RegistrationError: for shared memory, which can only be inherited, and for local memory
+                with numpy or torch views in use, which would not follow its move.
             WorkerError: as `Child.send_bytes` does, if the peer is a child.
         """
         if isinstance(tree, Array):
             tree = _root_of(tree)
-        # First, as it may refuse: nothing has been sent then, and both ends know the same nodes.
+        # First, because it may raise: nothing has been sent then, and both ends know the same nodes.
         _make_shareable(tree)
         arenas: list[Arena] = []
         file = io.BytesIO()
         _Introduction(file, arenas).dump(tree)
-        # What the receiver needs to map them; in this order the descriptors follow.
+        # What the receiver needs to map the arenas; their descriptors follow in the same order.
         described = [(arena.nbytes, arena.storage, arena.tag) for arena in arenas]
         message = pickle.dumps((described, file.getvalue()), pickle.HIGHEST_PROTOCOL)
         self._introduce(REGISTER + message, arenas)
-        # Only now: had the sending failed, names would be sent that the peer does not know.
+        # Only now: if sending fails, the peer does not know the nodes, and no key of theirs may be sent.
         self.adopt(tree)
 
     def _introduce(self, message: bytes, arenas: Sequence[Arena]) -> None:
@@ -155,8 +154,8 @@ class Link:
             sends = [
                 partial(reduction.send_handle, self._connection, arena.fd, pid) for arena in arenas
             ]
-        # The message first: it says how many descriptors follow, and the receiver reads exactly these.
-        # A parent must not block on a child that does not read; a child may wait for its parent for ever.
+        # The message first: it gives the number of descriptors, and the receiver reads exactly these.
+        # A parent must not block on a child that does not read; a child may wait for its parent forever.
         if self._child is not None:
             self._child.send_bytes(message, self.timeout_s)
             self._child.send_handles(sends, self.timeout_s)
@@ -166,26 +165,26 @@ class Link:
                 send()
 
     def adopt(self, tree: Tree) -> None:
-        """Know the nodes of a tree that the peer has as well (it inherited them at its start)."""
+        """Register the nodes of a tree that the peer already has, because they were inherited."""
         self._nodes.update(_nodes_of(tree))
 
     def forget(self, tree: Tree) -> None:
-        """Forget the nodes of a tree on this side; the peer goes on knowing them."""
+        """Forget the nodes of a tree at this end. The peer keeps them."""
         for key in _nodes_of(tree):
             self._nodes.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all nodes on this side, when the connection has ended."""
+        """Forget all nodes at this end, after the end of the connection."""
         self._nodes.clear()
 
     # ------------------------------------------------------------------ receiving
 
     def receive(self, child: Child, timeout_s: float, doing: str) -> bytes:
-        """Return the next reply of a child, having taken in the buffers that it introduced before.
+        """Return the next reply of a child, and register the buffers that it introduces before it.
 
-        Raises: as Child.receive does. The child may have ended, or be stopped, in the middle.
+        Raises: as Child.receive does. The child may die, or be stopped, in the middle of a message.
         """
-        # A child introduces what it answers with before the answer itself.
+        # A child introduces the buffers of a reply before the reply itself.
         while True:
             message = child.receive(timeout_s, doing)
             if message[:1] != REGISTER:
@@ -193,9 +192,9 @@ class Link:
             child.receive_handles(partial(self.accept, message), timeout_s, doing)
 
     def accept(self, message: bytes, await_bytes: Callable[[], None] = lambda: None) -> None:
-        """Build the tree that a REGISTER message introduces; its descriptors follow it.
+        """Build the tree introduced by a REGISTER message, reading the descriptors that follow it.
 
-        await_bytes: called before a descriptor is read, which waits for it without an end.
+        await_bytes: called before each read of a descriptor, which itself has no timeout.
         """
         # Pickle is safe here: both ends of the pipe are processes of one program.
         described, content = pickle.loads(message[1:])
@@ -205,14 +204,14 @@ class Link:
             if sys.platform != "win32":
                 await_bytes()
                 fd = reduction.recv_handle(self._connection)
-                # Children of this process get what they need when they start, and no more.
+                # Not inheritable: children of this process get their descriptors explicitly.
                 os.set_inheritable(fd, False)
             arenas.append(Arena.attach(nbytes, storage, fd, tag))
-        # After all descriptors: what is built over the arenas is in memory that is mapped already.
+        # After all descriptors, so that the tree is built over memory that is already mapped.
         self.adopt(_StructureUnpickler(io.BytesIO(content), arenas).load())
 
     def loads(self, message: bytes) -> Any:
-        """Return what the peer's `dumps` was given."""
+        """Restore a value serialized by `dumps` at the peer."""
         if message[:1] == b"p":
             return pickle.loads(message[1:])
         if message[:1] == b"r":
@@ -220,10 +219,10 @@ class Link:
         return _Resolver(io.BytesIO(message[1:]), self).load()
 
     def resolve(self, ref: Ref) -> Array | NamedArrayTuple:
-        """Return the node of a name.
+        """Return the node of a reference.
 
         Raises:
-            RegistrationError: if this side has no such node.
+            RegistrationError: if the node is not known at this end.
         """
         if ref[0] == 0:
             _, cls, refs = ref
@@ -231,7 +230,7 @@ class Link:
             made: NamedArrayTuple = cls._make(parts)
             return made
         key, location = ref
-        # The pipe keeps its order, so an introduction comes before the first name of it.
+        # The pipe keeps its order, so the introduction comes before the first use of a key.
         node = self._nodes.get(key)
         if node is None:
             raise RegistrationError(
@@ -241,11 +240,11 @@ class Link:
         if location is None:
             return node
         if type(location) is int:
-            # No data move, so this may happen while the peer writes another batch.
+            # Moves no data, so it is safe while the peer writes another batch.
             for array in _moving_arrays(node):
                 array.block.show(location)
             return node
-        # An absolute place in the memory, which is the same whichever batch this side shows.
+        # An absolute place in the memory, independent of the current batch of this end.
         if isinstance(node, Array):
             return type(node)._of(node.block, _decode(location, node))
         for step in location:
@@ -254,7 +253,7 @@ class Link:
 
 
 def _nodes_of(tree: Tree) -> dict[int, Array | NamedArrayTuple]:
-    """Return all nodes by key. A view has no name: what it is a view of has."""
+    """Return all nodes by key. Views have no key; the nodes they are views of have."""
     if isinstance(tree, Array):
         return {tree.block.key: _root_of(tree)}
     if not isinstance(tree, NamedArrayTuple):
@@ -267,12 +266,12 @@ def _nodes_of(tree: Tree) -> dict[int, Array | NamedArrayTuple]:
 
 
 def _root_of(array: Array) -> Array:
-    # A new object over the same memory: the peer is to know the whole, and views hold no reference to it.
+    # A new object over the same memory: the peer needs the whole array, to which views have no reference.
     return type(array)._of(array.block, None) if array.is_view else array
 
 
 def _make_shareable(tree: Array | NamedArrayTuple) -> None:
-    # All are looked at before any moves, so that a tree that is refused is as it was.
+    # All arrays are checked before any is moved, so that a rejected tree is unchanged.
     paths = {leaf.block.key: path for path, leaf in buffer_leaves(tree) if isinstance(leaf, Array)}
     local = []
     for array in buffer_arrays(tree):
@@ -283,7 +282,7 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
                 f"process starts (buffers=...); to send it to a running one allocate with {rule}"
             )
         if array.storage == "local":
-            # Views of the old memory would show what it held at the move, and writes to them would be lost.
+            # Views of the old memory would be stale after the move, and writes to them would be lost.
             if array.block.handed_out:
                 raise RegistrationError(
                     f"{paths[array.block.key] or 'array'}: cannot move to shared memory, because "
@@ -291,14 +290,14 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
                 )
             local.append(array)
     if local:
-        # One arena, so one descriptor: a process can pass only so many.
+        # One arena, so one descriptor: their number is limited per process.
         arena = Arena(sum(aligned(array.block.nbytes) for array in local), "managed")
         for array in local:
             array.block.move_to(arena)
 
 
 def _encode(array: Array) -> Any:
-    """Return the place of a view in few bytes: ints, triples, full dimensions at the end left out."""
+    """Encode the place of a view compactly: ints and triples, without full trailing dimensions."""
     if not array.is_view:
         return _window_number(array)
     place = array.place
@@ -311,7 +310,7 @@ def _encode(array: Array) -> Any:
 
 
 def _moving_arrays(tree: Tree) -> list[Array]:
-    """Return the arrays with several windows; views among them stay where they are."""
+    """Return the arrays with several windows. Views are left out: their position is fixed."""
     wholes = [
         leaf for _, leaf in buffer_leaves(tree) if isinstance(leaf, Array) and not leaf.is_view
     ]
@@ -319,7 +318,7 @@ def _moving_arrays(tree: Tree) -> list[Array]:
 
 
 def _window_number(tree: Tree) -> int | None:
-    """Return which batch the arrays of a tree show; None if none of them has several."""
+    """Return the current batch of a tree's arrays; None if they hold a single batch."""
     arrays = _moving_arrays(tree)
     return batch_number(arrays) if arrays else None
 
@@ -334,7 +333,7 @@ def _decode(location: Any, array: Array) -> Location:
 
 
 class _ByName(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles anything, buffers by name."""
+    """Pickler that replaces buffers by their references."""
 
     def __init__(self, file: io.BytesIO, link: Link) -> None:
         super().__init__(file)
@@ -347,7 +346,7 @@ class _ByName(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _Resolver(pickle.Unpickler):
-    """Puts the nodes of this side in place of names."""
+    """Unpickler that replaces references by the nodes of this end."""
 
     def __init__(self, file: io.BytesIO, link: Link) -> None:
         super().__init__(file)
@@ -358,7 +357,7 @@ class _Resolver(pickle.Unpickler):
 
 
 class _Introduction(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles the structure of a tree; arenas become numbers, their descriptors travel apart."""
+    """Pickler of a tree's structure. Arenas become numbers; their descriptors are sent separately."""
 
     def __init__(self, file: io.BytesIO, arenas: list[Arena]) -> None:
         super().__init__(file)
@@ -367,14 +366,14 @@ class _Introduction(cloudpickle.Pickler):  # type: ignore[misc]
     def persistent_id(self, value: Any) -> int | None:
         if not isinstance(value, Arena):
             return None
-        # Once each, however many arrays lie in it: a descriptor that is sent twice is mapped twice.
+        # Each arena once, however many arrays it holds: a descriptor sent twice would be mapped twice.
         if value not in self._arenas:
             self._arenas.append(value)
         return self._arenas.index(value)
 
 
 class _StructureUnpickler(pickle.Unpickler):
-    """Builds the tree over arenas that were mapped from the descriptors."""
+    """Unpickler that builds a tree over the arenas mapped from the descriptors."""
 
     def __init__(self, file: io.BytesIO, arenas: list[Arena]) -> None:
         super().__init__(file)
@@ -385,9 +384,9 @@ class _StructureUnpickler(pickle.Unpickler):
 
 
 def unsendable_part(value: Any, dumps: Callable[[Any], object]) -> str:
-    """Return the place and type of the innermost part of `value` that `dumps` raises for.
+    """Return the place and type of the innermost part of `value` for which `dumps` raises.
 
-    Of what belongs to a dict the place is as one would write it: `info['renderer']`.
+    The place reads like Python code: `info['renderer']`.
     """
     place: list[str] = []
     while len(place) < _DEEPEST:
@@ -406,7 +405,7 @@ def unsendable_part(value: Any, dumps: Callable[[Any], object]) -> str:
 
 
 def _parts(value: Any, first: bool) -> list[tuple[str, Any]]:
-    """Return what a value holds, by how it is written; the tuples around it have no name of their own."""
+    """Return the parts of a value by the code that accesses them; outer tuples have no name."""
     if isinstance(value, Mapping):
         return [(str(key) if first else f"[{key!r}]", part) for key, part in value.items()]
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -418,7 +417,7 @@ def _parts(value: Any, first: bool) -> list[tuple[str, Any]]:
 
 
 def _arguments(value: Any) -> tuple[Any, ...]:
-    """Return what an object without attributes is to be made of again."""
+    """Return the arguments from which pickle would rebuild an object without attributes."""
     try:
         make_traj_info = value.__reduce_ex__(4)
     except Exception:

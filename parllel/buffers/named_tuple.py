@@ -1,4 +1,4 @@
-"""Nodes of trees: fields by name, indexed and written all at once."""
+"""Tree nodes with named fields, indexed and written together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NodeT = TypeVar("NodeT", bound="NamedTuple")
 class NamedTuple:
     """A node of a tree of values: `NamedTuple(observation=o, reward=r)`.
 
-    Fields are attributes, in the order given; iteration yields the values, so a node can be unpacked.
-    Unlike a class made by typing.NamedTuple it needs no declaration, because the fields of a tree are
-    known only when the spaces of an environment are.
+    Fields are attributes, in the order given. Iteration yields the values, so a node can be unpacked.
+    Unlike typing.NamedTuple it needs no declaration, because the fields of a tree are known only
+    once the spaces of an environment are.
     """
 
     __slots__ = ("_values",)
@@ -27,7 +27,7 @@ class NamedTuple:
 
     # The slash lets a field have the name `self`.
     def __init__(self, /, **fields: Any) -> None:
-        object.__setattr__(self, "_values", fields)  # our own refuses
+        object.__setattr__(self, "_values", fields)  # `__setattr__` below raises
 
     @classmethod
     def _make(cls: type[NodeT], fields: Mapping[str, Any]) -> NodeT:
@@ -52,8 +52,8 @@ class NamedTuple:
         return self._values[name]
 
     def __getattr__(self, name: str) -> Any:
-        # Called only where ordinary lookup failed, so for every field.
-        # Special names first: pickle and copy look for them on objects that have no fields yet.
+        # Called only after ordinary lookup failed, so for every field.
+        # Special names first: pickle and copy look them up on objects that have no fields yet.
         if name.startswith("__") or name not in self._fields:
             raise AttributeError(
                 f"{type(self).__name__} has no field {name!r}; it has {list(self._fields)}"
@@ -95,8 +95,8 @@ class NamedTuple:
 class NamedArrayTuple(NamedTuple):
     """A node of a tree of Arrays.
 
-    Indexing applies to every field below, lazily; writing spreads a node, a dict, a tuple (by position) or
-    a scalar over the fields. A field that is None is left out of both on purpose.
+    Indexing applies lazily to every field. Writing distributes a node, a dict, a tuple (by position) or a
+    scalar over the fields. Both skip fields that are None.
 
     Example:
         >>> import numpy as np
@@ -125,8 +125,8 @@ class NamedArrayTuple(NamedTuple):
         return node
 
     def _prepare(self) -> None:
-        # A view must stay what it was when the window of a replay-sized array moves on, so only
-        # trees without such arrays can wait with indexing until a field is asked for.
+        # A view must not change when the window of a replay-sized array moves, so indexing can be
+        # deferred until a field is accessed only in trees without such arrays.
         lazy = all(_stays(value) for value in self._values.values())
         self._set(self._values, new_key(), lazy)
 
@@ -165,14 +165,14 @@ class NamedArrayTuple(NamedTuple):
     def __getitem__(self: NodeT, location: Any) -> NodeT:
         assert isinstance(self, NamedArrayTuple)
         view = type(self).__new__(type(self))
-        # Fields are indexed when they are asked for: most steps look at a few leaves of a large tree.
+        # Fields are indexed on access: most steps use only a few leaves of a large tree.
         view._set({}, 0, self._lazy, self, _kept(location))
         if not self._lazy:
             view._asdict()
         return view
 
     def _numpy_at(self: NodeT, location: Any) -> NodeT:
-        """Return `self[location]` with numpy views as leaves, without Arrays in between."""
+        """Return `self[location]` with numpy views as leaves, without intermediate Arrays."""
         values: dict[str, Any] = {}
         for name, value in self._asdict().items():
             if isinstance(value, Array):
@@ -183,17 +183,17 @@ class NamedArrayTuple(NamedTuple):
                 values[name] = None if value is None else np.asarray(value[location])
         node = type(self).__new__(type(self))
         assert isinstance(node, NamedArrayTuple)
-        # numpy arrays stay where they are, so its views may wait with indexing.
+        # numpy arrays never move, so indexing can always be deferred.
         node._set(values, new_key(), lazy=True)
         return node
 
     def __setitem__(self, location: Any, value: Any) -> None:
-        # All names are checked first, so that a wrong one leaves the buffer as it was.
+        # All names are checked first, so that a wrong one leaves the buffer unchanged.
         for leaf, part in self._leaves_of(value):
             leaf[location] = part
 
     def _leaves_of(self, value: Any) -> list[tuple[Any, Any]]:
-        """Pair leaves with what is to be written, having checked all names before any write."""
+        """Pair leaves with the values to write. Checks all names before any write."""
         pairs: list[tuple[Any, Any]] = []
         for name, part in self._parts_of(value):
             field = self._get(name)
@@ -209,7 +209,7 @@ class NamedArrayTuple(NamedTuple):
         return pairs
 
     def _parts_of(self, value: Any) -> list[tuple[str, Any]]:
-        """Pair fields with what is to be written into them."""
+        """Pair fields with the values to write."""
         if value is None:
             raise TypeError(
                 f"None was written into {list(self._fields)}; a field that is to stay empty "
@@ -225,7 +225,7 @@ class NamedArrayTuple(NamedTuple):
                     f"fields do not match {list(self._fields)}: unknown {unknown}, missing {missing}"
                 )
             return [(name, given[name]) for name in targets]
-        # Not lists, which numpy takes for arrays.
+        # Not lists: numpy treats these as arrays.
         if isinstance(value, tuple):
             if len(value) != len(self._fields):
                 raise ValueError(
@@ -234,7 +234,7 @@ class NamedArrayTuple(NamedTuple):
                 )
             both = zip(self._fields, value, strict=True)
             return [(name, part) for name, part in both if name in targets]
-        # numpy would spread an array over the fields by broadcasting, which is hardly ever meant.
+        # Broadcasting an array over the fields is hardly ever intended.
         if np.ndim(value) != 0:
             raise TypeError(
                 f"expected a node, dict, tuple or scalar for the fields {list(self._fields)}, "
@@ -246,11 +246,11 @@ class NamedArrayTuple(NamedTuple):
         if self._parent is None:
             return _rebuild_known, (type(self), self._asdict(), self._key)
         if self._lazy:
-            return _rebuild_view, self._path()  # so that it arrives as a view of a known node
+            return _rebuild_view, self._path()  # stays a view of a node that the receiver knows
         return _rebuild, (type(self), self._asdict())
 
     def _path(self) -> tuple[NamedArrayTuple, tuple[Any, ...]]:
-        """Return the node that this is a view of, and the indices applied to it one after the other."""
+        """Return the root node of this view, and the indices applied to it in turn."""
         locations: list[Any] = []
         node = self
         while node._parent is not None:
@@ -270,7 +270,7 @@ def _equal(mine: Any, theirs: Any) -> bool:
 
 
 def _kept(location: Any) -> Any:
-    """Return an index that stays what it is when the caller's list or array changes."""
+    """Copy lists and arrays in an index, in case the caller changes them."""
     if isinstance(location, tuple):
         return tuple([_kept(item) for item in location])
     return np.array(location) if isinstance(location, (list, np.ndarray)) else location

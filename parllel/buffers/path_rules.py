@@ -1,4 +1,4 @@
-"""Rules by path for the elements of a buffer: where their memory lies, and of what type they are."""
+"""Rules that choose storage and dtype of buffer fields by path."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ ValueT = TypeVar("ValueT")
 
 
 class PathRules(Generic[ValueT]):
-    """What holds for each path: the last rule that fits it, else the default.
+    """Values by path: that of the last rule whose pattern matches, else the default.
 
     Args:
-        subject: what the rules are about, for messages.
-        rules: by pattern, such as `{"env.*": ...}`.
-        default: for paths that no rule fits.
+        subject: what the rules are about, for error messages.
+        rules: values by pattern, such as `{"env.*": ...}`.
+        default: for paths that no pattern matches.
     """
 
     def __init__(self, subject: str, rules: Mapping[str, ValueT], default: ValueT) -> None:
         self._subject = subject
         self._rules = dict(rules)
         self._default = default
-        self._paths: dict[str, None] = {}  # those that were asked for, in their order
+        self._paths: dict[str, None] = {}  # all looked up, in order
 
     def at(self, path: str) -> ValueT:
-        """Return what holds for a path, and remember that it exists."""
+        """Return the value for a path, and record that the path exists."""
         self._paths[path] = None
         chosen = self._default
         for pattern, value in self._rules.items():
@@ -41,15 +41,15 @@ class PathRules(Generic[ValueT]):
         return chosen
 
     def check_used(self) -> None:
-        """Refuse rules that fit none of the paths asked for: they are misspelled.
+        """Check that each rule matched one of the paths looked up. A rule that did not is misspelled.
 
         Raises:
-            ValueError: names the rule and the path that is nearest to it.
+            ValueError: names the rule and the closest path.
         """
         for pattern in self._rules:
             if any(fnmatchcase(path, pattern) for path in self._paths):
                 continue
-            # The nearest, however far: a rule may be written for another buffer altogether.
+            # Without a cutoff: a rule may have been written for a different buffer.
             near = difflib.get_close_matches(pattern, list(self._paths), 1, 0.0)
             hint = f"the nearest is {near[0]!r}" if near else "there is none"
             raise ValueError(
@@ -58,11 +58,11 @@ class PathRules(Generic[ValueT]):
 
 
 class StorageRules(PathRules[Storage]):
-    """The storage of each path: that of the last rule that matches it, else the default.
+    """Storage by path: that of the last rule whose pattern matches, else the default.
 
     Args:
-        rules: by pattern, such as `{"env.*": "managed"}`; or one storage for all paths.
-        default: for paths that no rule fits.
+        rules: storages by pattern, such as `{"env.*": "managed"}`, or one storage for all paths.
+        default: for paths that no pattern matches.
 
     Raises:
         ValueError: for an unknown storage; names the rule.
@@ -85,18 +85,18 @@ class StorageRules(PathRules[Storage]):
 
     @classmethod
     def of(cls, storage: Storage | Mapping[str, Storage] | StorageRules) -> StorageRules:
-        """Return `storage` itself if it is one already."""
+        """Convert to StorageRules; an instance is returned as it is."""
         return storage if isinstance(storage, StorageRules) else cls(storage)
 
 
 class DtypeRules(PathRules["np.dtype[Any] | None"]):
-    """The dtype that is asked for at each path, None where the example decides.
+    """Requested dtype by path; None where the example decides.
 
     Args:
-        rules: by pattern, such as `{"env.observation.position": np.float64}`.
+        rules: dtypes by pattern, such as `{"env.observation.position": np.float64}`.
 
     Raises:
-        ValueError: for a type that is not of numbers or booleans; names the rule.
+        ValueError: for a dtype other than numbers or booleans; names the rule.
 
     Example:
         >>> rules = DtypeRules({"env.reward": "float64"})
@@ -122,19 +122,19 @@ class DtypeRules(PathRules["np.dtype[Any] | None"]):
 
     @classmethod
     def of(cls, dtype: Mapping[str, DTypeLike] | DtypeRules | None) -> DtypeRules:
-        """Return `dtype` itself if it is one already."""
+        """Convert to DtypeRules; an instance is returned as it is."""
         return dtype if isinstance(dtype, DtypeRules) else cls(dtype)
 
     def stored(self, path: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the type that is asked for at a path, else `dtype`, that of the numbers.
+        """Return the dtype requested for a path, else `dtype`, that of the values.
 
         Raises:
-            ValueError: if numbers of `dtype` would lose more than digits in it.
+            ValueError: if a cast from `dtype` would lose more than precision.
         """
         asked = self.at(path)
         if asked is None:
             return dtype
-        # Floats may lose digits, but integers wrap, and fractions are cut.
+        # Floats may lose precision, but integers would wrap, and fractions be truncated.
         if not np.can_cast(dtype, asked, "safe" if asked.kind in "biu" else "same_kind"):
             raise ValueError(f"{path}: dtype: {dtype} numbers do not fit {asked}")
         return asked

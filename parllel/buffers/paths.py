@@ -1,8 +1,8 @@
-"""Names and paths in trees, one rule for every kind of node.
+"""Names and paths in trees, by the same rule for every kind of node.
 
 A node is a NamedTuple, a mapping, a tuple or a list. Items of tuples and lists are named `_0`, `_1`, ..., so
-the observation of a Tuple space and the fields of a buffer that hold it have the same names. A path is the
-names from the root of a tree to one of its parts; people write it with dots: `"env.observation._0"`.
+the observation of a Tuple space and its buffer fields have the same names. A path is the sequence of names
+from the root of a tree to a part; its dotted form is `"env.observation._0"`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NODES = (NamedTuple, tuple, list, Mapping)
 
 
 def parts_of(node: Tree) -> Mapping[str, Any] | None:
-    """Return the parts of a node by name, None for a leaf.
+    """Return the parts of a node by name, or None for a leaf.
 
     Example:
         >>> parts_of((3, [4])), parts_of(5)
@@ -33,39 +33,39 @@ def parts_of(node: Tree) -> Mapping[str, Any] | None:
 
 
 def dotted(path: Sequence[str], root: str = "") -> str:
-    """Return a path as people write it, after that of the root."""
+    """Return the dotted form of a path, below that of the root."""
     return ".".join((root, *path) if root else path)
 
 
 def leaf_paths(tree: Tree, root: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield `(path, leaf)` for every leaf, in order; None is no leaf."""
+    """Yield `(path, leaf)` for every leaf, in order. None is not a leaf."""
     found: list[tuple[Path, Any]] = []
     _find_leaves(tree, root, found)
     return iter(found)
 
 
 def _find_leaves(tree: Tree, path: Path, found: list[tuple[Path, Any]]) -> None:
-    # Into a list: generators within generators cost each leaf as many calls as it lies deep.
+    # Into a list, because nested generators cost each leaf as many calls as it is deep.
     parts = parts_of(tree)
     if parts is not None:
         for name, part in parts.items():
-            # Keys of a Dict space need not be strings; `check_name` refuses others where fields are made.
+            # Keys of a Dict space need not be strings; `check_name` rejects others when fields are created.
             _find_leaves(part, (*path, str(name)), found)
     elif tree is not None:
         found.append((path, tree))
 
 
 def part_at(tree: Tree, path: Path) -> Any:
-    """Return the part that a path leads to; the tree itself for an empty one.
+    """Return the part of a tree at a path; the tree itself for an empty path.
 
-    A class made by typing.NamedTuple has its items by its own names, too.
+    Items of a typing.NamedTuple are also found by its own field names.
 
     Raises:
-        KeyError: names the part that is missing and those that are there.
+        KeyError: names the missing part and the existing ones.
     """
     node = tree
     for name in path:
-        # Called for every observation and every answer of an agent, so without `parts_of`.
+        # Called for every observation and every agent output, so without the cost of `parts_of`.
         try:
             if type(node) is dict:  # the most common by far
                 node = node[name]
@@ -78,16 +78,16 @@ def part_at(tree: Tree, path: Path) -> Any:
         except (KeyError, IndexError, TypeError, ValueError):
             parts = parts_of(node)
             there = f"in {node!r}" if parts is None else f"one of {sorted(map(str, parts))}"
-            # `from None`: the look-up that failed says nothing that this message does not.
+            # `from None`: the failed lookup adds nothing to this message.
             raise KeyError(f"no field {dotted(path)!r}: {name!r} is not {there}") from None
     return node
 
 
 def field_at(tree: Tree, path: str) -> Any:
-    """Return the field of a buffer at a dotted path; the whole for "".
+    """Return the field of a buffer at a dotted path; the whole buffer for "".
 
     Raises:
-        ValueError: if there is none; the message lists the fields that exist there.
+        ValueError: if there is none; lists the fields that exist.
     """
     try:
         return part_at(tree, tuple(path.split(".")) if path else ())

@@ -1,4 +1,4 @@
-"""The tree that samplers fill: what the agent decided and what the environments answered."""
+"""The batch buffer that samplers fill: fields of the agent and of the environments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from parllel.buffers.named_tuple import NamedArrayTuple
 
 
 class _Declared(NamedArrayTuple):
-    """A node with fields that must be given; further ones may be added by name."""
+    """A node with required fields; further ones may be added by name."""
 
     __slots__ = ()
     required: ClassVar[tuple[str, ...]] = ()
@@ -21,17 +21,17 @@ class _Declared(NamedArrayTuple):
 
 
 class AgentSamples(_Declared):
-    """What the agent made: `action`, `agent_info`, and what transforms derive (`advantage`, ...)."""
+    """Agent fields: `action`, `agent_info`, and fields computed by transforms (`advantage`, ...)."""
 
     __slots__ = ()
     required = ("action", "agent_info")
 
 
 class EnvSamples(_Declared):
-    """What the environments answered; `done` is `terminated or truncated`.
+    """Environment fields; `done` is `terminated or truncated`.
 
-    Row t holds the observation that the action of row t answers, and the reward that followed it. Where
-    there is an `env_info_default` [1, B, ...], it stands for keys that an environment's info does not have.
+    Row t holds the observation on which the action of row t is based, and the reward of that action. An
+    `env_info_default` [1, B, ...] holds values for keys that are missing from an environment's info.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Functions over trees: nodes are NamedTuples, mappings, tuples and lists; None stays None."""
+"""Functions over trees of NamedTuples, mappings, tuples and lists. None stays None."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from parllel.types import Tree
 
 
 def buffer_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Return a tree of the same nodes with `function` applied to each leaf.
+    """Apply `function` to each leaf and return a tree of the same structure.
 
-    Further trees whose parts have the same names give further arguments.
+    Further trees with the same names supply further arguments.
 
     Raises:
         ValueError: if the names differ.
@@ -32,15 +32,15 @@ def buffer_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     if isinstance(tree, NamedTuple):
         return tree._make(mapped)
     if isinstance(tree, (tuple, list)):
-        make = getattr(tree, "_make", type(tree))  # a class made by typing.NamedTuple has the first
+        make = getattr(tree, "_make", type(tree))  # `_make` of a typing.NamedTuple
         return make(mapped.values())
     return mapped
 
 
 def named_map(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """Return what `buffer_map` does, but with nodes of every kind as NamedTuples.
+    """Like `buffer_map`, but convert nodes of every kind to NamedTuples.
 
-    So an agent meets one kind of node, whether its observations come from a buffer or not.
+    An agent then sees one kind of node, whether its observations come from a buffer or not.
     """
     if not isinstance(tree, NODES):
         return None if tree is None else function(tree)
@@ -57,23 +57,23 @@ def _same_parts(tree: Tree, parts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def buffer_leaves(tree: Tree, root: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield `(dotted path, leaf)` for every leaf, in order; None is no leaf.
+    """Yield `(dotted path, leaf)` for every leaf, in order. None is not a leaf.
 
-    root: what the paths begin with.
+    root: prefix of the paths.
     """
     before = (root,) if root else ()
     return iter([(".".join(path), leaf) for path, leaf in leaf_paths(tree, before)])
 
 
 def buffer_asarray(tree: Tree) -> Tree:
-    """Return the tree with numpy views (or copies, where numpy makes them) as its leaves."""
+    """Return the tree with numpy views as leaves, or copies where numpy needs them."""
     if isinstance(tree, NamedArrayTuple) and tree._lazy and tree._parent is not None:
         return tree._parent._numpy_at(tree._location)
     return buffer_map(np.asarray, tree)
 
 
 def buffer_arrays(tree: Tree) -> list[Array]:
-    """Return each Array of the tree once, even if fields share it; a whole Array rather than its views."""
+    """Return each Array of the tree once, even if fields share it, and prefer whole Arrays to their views."""
     arrays: dict[int, Array] = {}
     for _, leaf in buffer_leaves(tree):
         if isinstance(leaf, Array):
@@ -101,7 +101,7 @@ def buffer_method(tree: Tree, name: str, *args: Any, **kwargs: Any) -> Tree:
 
 
 def buffer_get_attr(tree: Tree, name: str) -> Tree:
-    """Return the tree of an attribute of every leaf."""
+    """Return the tree of an attribute's values."""
     return buffer_map(lambda leaf: getattr(leaf, name), tree)
 
 

@@ -1,4 +1,4 @@
-"""Adapters that make other kinds of environments fit into cages, and elements of spaces."""
+"""Adapters from other environment interfaces to Gymnasium's, and elements of spaces."""
 
 from parllel.envs.parallel_env_adapter import ParallelEnvAdapter, multi_agent_info
 

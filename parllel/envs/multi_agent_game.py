@@ -1,15 +1,15 @@
-"""Games of several players, with whichever of PettingZoo's two interfaces the environment has.
+"""One interface to games of several players, over both of PettingZoo's interfaces (AEC and parallel).
 
-MultiAgentGame   what both kinds have in common: spaces, legal actions, the parts that are over
-AecGame          one player acts after the other
-ParallelGame     all act at the same time
+MultiAgentGame   common to both kinds: spaces, legal actions, termination flags
+AecGame          players act in turn
+ParallelGame     all players act at the same time
 
-Games of PettingZoo draw with pygame, and their `close` calls `pygame.quit`, which takes the fonts of all
-others with it: in the middle of a picture, if these draw in other threads. A game that draws is therefore
-closed only when no other game of this process draws any more.
+PettingZoo's games render with pygame, and their `close` calls `pygame.quit`, which invalidates the fonts of
+all other games, even while another thread renders with them. A game that renders is therefore closed only
+when no other game of this process renders any more.
 
-    threads that make games    keep_games_open: until the new one counts
-    threads that play them     MultiAgentGame counts as drawing from its constructor to its close
+    threads that make games    keep_games_open: until the new game is counted
+    threads that play them     MultiAgentGame counts as rendering from its constructor to its close
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from parllel.types import Closeable, Tree
 
 
 class MultiAgentGame(Closeable, ABC):
-    """One environment of PettingZoo's interface, stepped in one way whichever it is.
+    """A PettingZoo environment with either interface, stepped in the same way.
 
     Args:
-        env: belongs to this game, which closes it.
-        name: what messages call it; default nothing but the player.
+        env: the environment. Owned: the game closes it.
+        name: name of the game in error messages; default: only the player is named.
 
     Attributes:
         env: the argument.
-        players: the names of all, in the order of the environment.
-        flags: by player, whether its part was terminated and whether it was truncated.
+        players: names of all players, in the order of the environment.
+        flags: by player, whether it was terminated and whether it was truncated.
         observation_spaces, action_spaces: by player.
     """
 
@@ -66,14 +66,14 @@ class MultiAgentGame(Closeable, ABC):
 
     @abstractmethod
     def turn(self) -> list[str]:
-        """Return the players who act now, in the order of the environment; none at the end."""
+        """Return the players who act next, in the order of the environment; empty at the end."""
 
     @abstractmethod
     def step(self, actions: Mapping[str, Tree]) -> dict[str, float]:
-        """Play the actions of those who act now, and return the reward of each player who got one.
+        """Play the actions of the players whose turn it is, and return the rewards by player.
 
         Raises:
-            TypeError: for a reward that is not one number; names the player.
+            TypeError: for a reward that is not a single number; names the player.
         """
 
     @abstractmethod
@@ -81,33 +81,33 @@ class MultiAgentGame(Closeable, ABC):
         """Return a player's observation and info."""
 
     def observe(self, player: str) -> tuple[Tree, list[int] | None]:
-        """Return what a player sees, and its action mask, as 0 and 1, if the game shows one.
+        """Return a player's observation and its action mask of 0 and 1, or None without a mask.
 
-        The methods below go by this mask until the player is observed again.
+        The methods below use this mask until the player is observed again.
         """
         observation, info = self._observed(player)
         mask = self._masks[player] = action_mask_of(observation, info)
         return observation, mask
 
     def legal_actions(self, player: str) -> list[int] | None:
-        """Return the actions that the game takes from a player; None if it does not say."""
+        """Return the legal actions of a player; None if the game has no mask."""
         space, mask = self.action_spaces[player], self._masks.get(player)
-        # Masks of other spaces have no common form; and some games show a mask of zeros to those who have no
-        # choice.
+        # Masks of other spaces have no common form, and some games give players without a choice a mask of
+        # zeros.
         if mask is None or not isinstance(space, gym.spaces.Discrete) or not any(mask):
             return None
         legal: list[int] = (np.flatnonzero(mask) + int(space.start)).tolist()
         return legal
 
     def draw_action(self, player: str, generator: np.random.Generator) -> Tree:
-        """Return a random element of the player's space, a legal one where the game says which are."""
+        """Draw a random action of a player, a legal one if the game has a mask."""
         legal = self.legal_actions(player)
         if legal is not None:
             return legal[int(generator.integers(len(legal)))]
         return draw_actions(self.action_spaces[player], generator, ())
 
     def first_action(self, player: str) -> Tree:
-        """Return the first legal action; where the game does not say, 0 or what is nearest to it."""
+        """Return the first legal action, or without a mask zero, clipped to the bounds of the space."""
         legal = self.legal_actions(player)
         return zero_of(self.action_spaces[player]) if legal is None else legal[0]
 
@@ -115,7 +115,7 @@ class MultiAgentGame(Closeable, ABC):
         return reward_of(reward, *self._of, player)
 
     def close(self) -> None:
-        """Close the environment, at the latest with the last game that draws. Idempotent."""
+        """Close the environment, at the latest with the last game that renders. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -127,14 +127,14 @@ class MultiAgentGame(Closeable, ABC):
                 ending = []
                 if not _drawing:
                     ending, _waiting[:] = list(_waiting), []
-            # Each whatever the others raise.
+            # The stack closes every environment, even if others raise.
             with ExitStack() as stack:
                 for env in ending:
                     stack.callback(env.close)
 
 
 class AecGame(MultiAgentGame):
-    """An AEC environment: its own order says who acts, and players whose part is over are passed over."""
+    """An AEC environment: players act in its order, and finished players are skipped."""
 
     def reset(self, seed: int) -> None:
         """Begin an episode."""
@@ -142,18 +142,18 @@ class AecGame(MultiAgentGame):
         self.flags = dict.fromkeys(self.players, (False, False))
 
     def turn(self) -> list[str]:
-        """Return the player who acts now."""
+        """Return the player who acts next."""
         env = self.env
-        # Here and not in `step`: until somebody asks, what those saw last whose part is over is still there.
+        # Here and not in `step`, so that the last observations of finished players stay available until then.
         while env.agents:
             mover = env.agent_selection
             if not (env.terminations[mover] or env.truncations[mover]):
                 return [mover]
-            env.step(None)  # as the interface wants it
+            env.step(None)  # the AEC interface requires it of finished agents
         return []
 
     def step(self, actions: Mapping[str, Tree]) -> dict[str, float]:
-        """Play the action, and return what each player got for it."""
+        """Play the action and return the rewards by player."""
         env = self.env
         (action,) = actions.values()
         env.step(action)
@@ -168,7 +168,7 @@ class AecGame(MultiAgentGame):
 
 
 class ParallelGame(MultiAgentGame):
-    """A parallel environment: in each step all act who are still there."""
+    """A parallel environment: all remaining players act in each step."""
 
     def __init__(self, env: Any, name: str | None = None) -> None:
         super().__init__(env, name)
@@ -181,12 +181,12 @@ class ParallelGame(MultiAgentGame):
         self.flags = dict.fromkeys(self.players, (False, False))
 
     def turn(self) -> list[str]:
-        """Return all players who are still there."""
+        """Return all remaining players."""
         there = set(self.env.agents)
         return [name for name in self.players if name in there]
 
     def step(self, actions: Mapping[str, Tree]) -> dict[str, float]:
-        """Play the actions of all, and return what each got."""
+        """Play the actions of all and return the rewards by player."""
         self._observations, rewards, terminations, truncations, self._infos = self.env.step(
             dict(actions)
         )
@@ -199,18 +199,18 @@ class ParallelGame(MultiAgentGame):
 
 
 def game_of(env: Any, name: str | None = None) -> MultiAgentGame:
-    """Return an environment of PettingZoo's interface as a game, which closes it.
+    """Wrap a PettingZoo environment as a game, which owns and closes it.
 
-    name: what messages call it; default nothing but the player.
+    name: name of the game in error messages; default: only the player is named.
     """
-    # What only AEC environments have; wrappers pass it on.
+    # Only AEC environments have this attribute, and wrappers forward it.
     return AecGame(env, name) if hasattr(env, "agent_iter") else ParallelGame(env, name)
 
 
 def with_render_mode(env: Any, make: Callable[..., Any], modes: Sequence[str]) -> Any:
-    """Return an environment that draws: `env`, or a new one in its place if it can draw but does not.
+    """Return an environment that renders: `env`, or a new one if it could render but does not.
 
-    make: called with `render_mode`, the first of `modes` that the environment's metadata name.
+    make: called with `render_mode`, the first of `modes` in the environment's metadata.
     """
     known = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
     mode = next((mode for mode in modes if mode in known), None)
@@ -220,14 +220,14 @@ def with_render_mode(env: Any, make: Callable[..., Any], modes: Sequence[str]) -
     return make(render_mode=mode)
 
 
-# Reentrant: a game that is refused after it was made is closed within `keep_games_open`.
+# Reentrant: a game that is rejected after it was made is closed within `keep_games_open`.
 _lock = threading.RLock()
-_drawing: set[int] = set()  # by id, of the environments of games that are open
-_waiting: list[Any] = []  # environments to be closed with the last of these
+_drawing: set[int] = set()  # ids of the environments of open games
+_waiting: list[Any] = []  # environments to close with the last of these
 
 
 @contextmanager
 def keep_games_open() -> Iterator[None]:
-    """Close no game meanwhile: what a game makes of pygame while it is made would be gone."""
+    """Delay closing of games while one is made, because `pygame.quit` would destroy its fonts."""
     with _lock:
         yield

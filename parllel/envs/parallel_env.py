@@ -1,4 +1,4 @@
-"""What an environment with several agents must have."""
+"""The interface of environments with several agents."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import gymnasium as gym
 
 
 class ParallelEnv(Protocol):
-    """The interface that an environment with several agents must have, as PettingZoo's parallel ones do."""
+    """Environment with several agents, as PettingZoo's parallel interface defines it."""
 
     @property
     def possible_agents(self) -> Sequence[str]:
-        """The names of all agents that can take part."""
+        """Names of all agents that can take part."""
 
     @property
     def agents(self) -> Sequence[str]:
-        """The names of those that act in the next step."""
+        """Names of the agents that act in the next step."""
 
     def observation_space(self, agent: str) -> gym.Space[Any]:
-        """Return the space of one agent."""
+        """Return the observation space of one agent."""
 
     def action_space(self, agent: str) -> gym.Space[Any]:
-        """Return the space of one agent."""
+        """Return the action space of one agent."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Return `(observations, infos)`, by agent."""
@@ -32,7 +32,7 @@ class ParallelEnv(Protocol):
         """Return `(observations, rewards, terminations, truncations, infos)`, by agent."""
 
     def render(self) -> Any:
-        """Return a picture."""
+        """Render a frame."""
 
     def close(self) -> None:
-        """Release what the environment holds."""
+        """Release the environment's resources."""

@@ -1,4 +1,4 @@
-"""Several agents in one environment, seen by a cage as one."""
+"""Adapter from a multi-agent environment to a single Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from parllel.types import Tree
 
 
 class ParallelEnvAdapter(ParallelEnvWrapper):
-    """Make a parallel environment a `gymnasium.Env` whose spaces are Dicts, by agent.
+    """Present a parallel environment as a `gymnasium.Env` with Dict spaces by agent.
 
-    The reward of a step is the sum over agents. An episode is over when no agent is left: terminated if
-    all were terminated by then, in whatever step, else truncated.
+    The reward of a step is the sum over agents. An episode ends when no agent is left. It is terminated if
+    all agents were terminated, each in any step, else truncated.
 
-    Info holds dicts by agent. Name those that are to be stored when the samples are allocated, see
+    Info holds dicts by agent. Allocate the ones you want to store with the samples, see
     `multi_agent_info`:
 
-    - `reward`: float, 0 for agents that are gone.
+    - `reward`: float, 0 for agents that have left.
     - `alive`: bool, whether the agent took part in the step, its last one included.
     - `terminated`, `truncated`: bool, whether this step was its last.
-    - `info`: what the environment itself said, of those who took part.
+    - `info`: the environment's own info, of agents that took part.
 
-    An agent that leaves early is shown its last observation once, after its last step. From then on
-    it observes zeros (or the nearest that its space has), and its actions are not passed on.
+    An agent that leaves early gets its last observation once, after its last step. From then on
+    it observes zeros, clipped to the bounds of its space, and its actions are ignored.
 
-    Through a cage, attributes and methods of the environment inside are reached as through a wrapper.
+    In a cage, attributes and methods of the parallel environment are accessible as through a wrapper.
 
     Args:
-        parallel_env: all of its `possible_agents` are there after a reset, and none comes back later.
+        parallel_env: environment in which all `possible_agents` are present after a reset, and none
+            returns later in the episode.
 
     Raises:
-        ValueError: if there are no agents, or a name cannot be that of a field; while in use, if
-            agents appear later, vanish without an end, or are left out of an answer.
+        ValueError: if there are no agents, or a name is not a valid field name; while in use, if
+            agents appear later, vanish without an end, or are missing from a result.
     """
 
     def __init__(self, parallel_env: ParallelEnv) -> None:
@@ -62,7 +63,7 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tree, dict[str, Any]]:
         """Begin an episode with all agents."""
-        # For `np_random` of the adapter itself; the environment inside has generators of its own.
+        # Seeds `np_random` of the adapter; the parallel environment has its own generators.
         super().reset(seed=seed)
         observations, infos = self.parallel_env.reset(seed=seed, options=options)
         there = set(self.parallel_env.agents)
@@ -74,7 +75,7 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
         missing = [agent for agent in self.agents if agent not in observations]
         if missing:
             raise ValueError(
-                f"reset: expected an observation of each agent, got those of {sorted(observations)}, "
+                f"reset: expected an observation of each agent, got {sorted(observations)}, "
                 f"without {missing}"
             )
         self._live = list(self.agents)
@@ -83,11 +84,11 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
         return observation, {"alive": dict.fromkeys(self.agents, True), "info": dict(infos)}
 
     def step(self, action: Mapping[str, Any]) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Step with the actions of the agents that are left."""
+        """Step with the actions of the remaining agents."""
         live = self._live
         answer = self.parallel_env.step({agent: action[agent] for agent in live})
         observations, rewards, terminations, truncations, infos = answer
-        # A copy of the dict alone: cages copy the numbers, and nothing writes to them.
+        # A shallow copy: cages copy the arrays, and nothing writes to them.
         observation = dict(self._absent)
         reward = dict.fromkeys(self.agents, 0.0)
         alive, terminated, truncated = [dict.fromkeys(self.agents, False) for _ in range(3)]
@@ -100,15 +101,15 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
                 truncated[agent] = bool(truncations[agent])
             except KeyError:
                 raise ValueError(
-                    f"step: expected observation, reward and flags of agent {agent!r}, who took "
-                    f"part, got those of {[sorted(part) for part in answer[:4]]}"
+                    f"step: expected observation, reward and flags of agent {agent!r}, which took "
+                    f"part, got only those of {[sorted(part) for part in answer[:4]]}"
                 ) from None
             alive[agent] = True
         self._live = [agent for agent in live if not (terminated[agent] or truncated[agent])]
         self._terminated.update(agent for agent in live if terminated[agent])
         self._check_agents(live)
         over = not self._live
-        # By all steps of the episode: an agent that was truncated earlier makes it a truncated one.
+        # Over all steps of the episode: an agent truncated earlier makes the episode truncated.
         all_terminated = over and len(self._terminated) == len(self.agents)
         info = {
             "reward": reward,
@@ -121,19 +122,19 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
         return observation, total, all_terminated, over and not all_terminated, info
 
     def _check_agents(self, before: list[str]) -> None:
-        """Compare who is left with what the environment says."""
+        """Check that agents leave only after an end, and that none appears."""
         there = self.parallel_env.agents
         for agent in there:
-            # Its columns would begin in the middle of an episode, where nothing was stored for it.
+            # Nothing was stored for the agent in the earlier rows of the episode.
             if agent not in before:
                 raise ValueError(
-                    f"step: agent {agent!r} is there but was not in the step before; agents that "
-                    "appear later are not supported"
+                    f"step: agent {agent!r} was not in the previous step; agents that appear later "
+                    "are not supported"
                 )
         for agent in self._live:
             if agent not in there:
                 raise ValueError(
-                    f"step: agent {agent!r} is gone, expected it to be terminated or truncated first"
+                    f"step: expected agent {agent!r} to be terminated or truncated before it left"
                 )
 
     def close(self) -> None:
@@ -142,11 +143,11 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
 
 
 def multi_agent_info(agents: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return examples of the info that transforms and algorithms read of each agent.
+    """Return examples of the info that multi-agent transforms and algorithms read.
 
-    For the build function: `allocate_samples(..., env_info=multi_agent_info(spaces.action))`, since a
-    Dict space is an iterable of its keys. It gives `env.env_info.reward.<agent>` [T, B] float32, and
-    `alive`, `terminated` and `truncated` [T, B] bool.
+    Use it as `allocate_samples(..., env_info=multi_agent_info(spaces.action))`; iterating over a Dict
+    space yields its keys. This allocates `env.env_info.reward.<agent>` [T, B] float32, and `alive`,
+    `terminated` and `truncated` [T, B] bool.
     """
     names = list(agents)
     info: dict[str, dict[str, Any]] = {"reward": dict.fromkeys(names, np.float32(0))}
@@ -160,7 +161,7 @@ def _names_of(parallel_env: ParallelEnv) -> tuple[str, ...]:
     if not names:
         raise ValueError(f"{parallel_env}: possible_agents: expected at least one, got none")
     for name in names:
-        # They become the names of fields, and parts of dotted paths.
+        # Names of agents become field names and parts of dotted paths.
         if not isinstance(name, str) or not name or "." in name or name.startswith("_"):
             raise ValueError(
                 f"{parallel_env}: possible_agents: expected names without dots that do not begin "
@@ -170,5 +171,5 @@ def _names_of(parallel_env: ParallelEnv) -> tuple[str, ...]:
 
 
 def _by_agent(agents: Sequence[str], space_of: Any) -> spaces.Dict:
-    # An OrderedDict stays in its order, where a dict would be sorted: agent_10 before agent_2.
+    # gymnasium keeps the order of an OrderedDict, but sorts a dict: agent_10 before agent_2.
     return spaces.Dict(OrderedDict((agent, space_of(agent)) for agent in agents))

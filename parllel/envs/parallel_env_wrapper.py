@@ -1,4 +1,4 @@
-"""Environments with a parallel environment inside, through which its attributes are reached."""
+"""Base class of adapters that give access to the attributes of a parallel environment."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from parllel.envs.parallel_env import ParallelEnv
 
 
 class ParallelEnvWrapper(gym.Env[Any, Any]):
-    """Let cages reach attributes of a parallel environment as they do those of a wrapped one.
+    """Gymnasium environment that forwards attribute access to a parallel environment, like a wrapper.
 
     Attributes:
-        parallel_env: the environment inside, which a class derived from this one sets.
+        parallel_env: the environment inside; set by subclasses.
     """
 
     parallel_env: ParallelEnv
 
     @property
     def env(self) -> ParallelEnv:
-        """The environment inside, where cages look for attributes to set, as in wrappers."""
+        """The environment inside, on which cages set attributes, as with wrappers."""
         return self.parallel_env
 
     def has_wrapper_attr(self, name: str) -> bool:
@@ -28,9 +28,9 @@ class ParallelEnvWrapper(gym.Env[Any, Any]):
         return hasattr(self, name) or hasattr(self.parallel_env, name)
 
     def get_wrapper_attr(self, name: str) -> Any:
-        """Return an attribute of this or, where this has none, of the environment inside."""
+        """Return an attribute of this environment, or else of the environment inside."""
         return getattr(self if hasattr(self, name) else self.parallel_env, name)
 
     def render(self) -> Any:
-        """Return what the environment's own `render` returns."""
+        """Render the environment inside."""
         return self.parallel_env.render()

@@ -1,4 +1,4 @@
-"""Environments of PettingZoo's interface by the names of their modules."""
+"""Look-up of PettingZoo environments by module name."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import numpy as np
 
 from parllel.errors import install_command
 
-LIBRARIES = ("pettingzoo", "mpe2")  # whose modules have environments of the interface
-# The name of every module with an environment, and of no other.
+LIBRARIES = ("pettingzoo", "mpe2")  # libraries with environments of PettingZoo's interface
+# Modules with an environment have a version in their name; other modules do not.
 _VERSIONED = re.compile(r"\w+_v\d+")
 _NO_FAMILIES = ("test", "utils")
 
 
 def pettingzoo_maker(name: str) -> Callable[..., Any]:
-    """Return the function of a module, such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3".
+    """Return the factory of an environment such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3".
 
-    It makes the environment, whose arguments it takes by name; of a module that has both kinds, the parallel
-    one.
+    It accepts the environment's arguments by name. If the module has both interfaces, it makes the parallel
+    environment.
 
     Raises:
-        ValueError: for a name that is not among `pettingzoo_names`, and a module without an environment.
-        ImportError: if its library is not installed.
+        ValueError: for a name that is not in `pettingzoo_names`, or a module without an environment.
+        ImportError: if the library is not installed.
     """
     module = _module_named(name)
     for kind in ("parallel_env", "env"):
@@ -41,7 +41,7 @@ def pettingzoo_maker(name: str) -> Callable[..., Any]:
 
 
 def action_mask_of(*places: Any) -> list[int] | None:
-    """Return the first `action_mask` in these mappings, as 0 and 1; None if there is none."""
+    """Return the first `action_mask` in these mappings as a list of 0 and 1, or None."""
     for place in places:
         if isinstance(place, Mapping) and "action_mask" in place:
             mask: list[int] = np.asarray(place["action_mask"]).reshape(-1).astype(int).tolist()
@@ -50,9 +50,9 @@ def action_mask_of(*places: Any) -> list[int] | None:
 
 
 def pettingzoo_names(library: str) -> list[str]:
-    """Return the names of a library's environments, such as "pettingzoo/classic/chess_v6", sorted.
+    """Return the sorted names of a library's environments, such as "pettingzoo/classic/chess_v6".
 
-    They are what its folders hold; nothing is imported. Empty if the library is not installed.
+    They are read from its folders; nothing is imported. Empty if the library is not installed.
     """
     spec = importlib.util.find_spec(library) if library in LIBRARIES else None
     folders = list((spec and spec.submodule_search_locations) or [])
@@ -71,7 +71,7 @@ def pettingzoo_names(library: str) -> list[str]:
 
 
 def _module_named(name: str) -> ModuleType:
-    # From a list, as importing a module executes it: a name may be that of a request.
+    # Only listed names are imported: importing executes a module, and the name may come from a request.
     library = name.partition("/")[0]
     if library not in LIBRARIES:
         raise ValueError(
@@ -90,7 +90,7 @@ def _module_named(name: str) -> ModuleType:
         )
     try:
         with warnings.catch_warnings():
-            # PettingZoo 1.27 has a registry, which other libraries and earlier versions do not.
+            # PettingZoo 1.27 recommends its registry, which other libraries and earlier versions lack.
             warnings.simplefilter("ignore", DeprecationWarning)
             return importlib.import_module(name.replace("/", "."))
     except ModuleNotFoundError as error:
@@ -98,7 +98,7 @@ def _module_named(name: str) -> ModuleType:
 
 
 def _hint(known: Sequence[str], name: str) -> str:
-    """Return which one may be meant, as people leave out the family, or name an earlier version."""
+    """Suggest names that differ in the family, which people leave out, or in the version."""
     stem = _stem(name)
     near = [one for one in known if _stem(one) == stem]
     return f"; did you mean {' or '.join(near)}?" if near else ""

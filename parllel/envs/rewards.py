@@ -6,12 +6,12 @@ from typing import Any
 
 
 def reward_of(reward: Any, *of: str) -> float:
-    """Return a reward as a float.
+    """Convert a reward to float.
 
-    of: what the message calls the environment, and the agent where there are several.
+    of: the environment, and the agent if there are several, for the error message.
 
     Raises:
-        TypeError: unless it is one number.
+        TypeError: if it is not a single number.
     """
     try:
         return float(reward)

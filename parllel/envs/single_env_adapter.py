@@ -1,4 +1,4 @@
-"""A vector environment of one, seen as a plain environment."""
+"""Adapter from a vector environment of one environment to a plain environment."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ AnyVectorEnv: TypeAlias = "VectorEnv[Any, Any, Any]"
 
 
 class SingleEnvAdapter(gym.Env[Any, Any]):
-    """Make a vector environment of one environment a `gymnasium.Env`.
+    """Present a vector environment of one environment as a `gymnasium.Env`.
 
-    So what needs environments one by one (an evaluation in other places, a recording, a cage of one) takes
-    native vector environments as well. Observations are copies.
+    This makes native vector environments usable where single environments are needed: remote evaluation,
+    recording, a cage of one environment. Observations are copies.
 
     Args:
-        vector_env: of one environment, in any autoreset mode.
-        remake: for environments whose seed is fixed when they are made: makes one with that seed, with
-            which a seeded reset replaces the one there is.
+        vector_env: vector environment with `num_envs` 1, in any autoreset mode.
+        remake: for environments whose seed is fixed at construction: makes one with the given seed. A
+            seeded reset then replaces the current environment.
 
     Raises:
         ValueError: unless `vector_env` holds exactly one environment.
@@ -36,7 +36,7 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
     ) -> None:
         if vector_env.num_envs != 1:
             raise ValueError(
-                f"vector_env: expected one of a single environment, got {vector_env.num_envs} in {vector_env}"
+                f"vector_env: expected a single environment, got {vector_env.num_envs} in {vector_env}"
             )
         self.vector_env = vector_env
         self._remake = remake
@@ -47,13 +47,13 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
         self.render_mode = getattr(vector_env, "render_mode", None)
         self.spec = getattr(vector_env, "spec", None)
         self._same_step = self.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
-        # Of the reset within the step that ended the last episode.
+        # Observation and info of the autoreset within the step that ended the last episode.
         self._begun: tuple[Tree, dict[str, Any]] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tree, dict[str, Any]]:
-        """Begin an episode: the one that the environment has begun by itself, if nothing is asked of it."""
+        """Begin an episode. Without arguments, the one that an autoreset has already begun."""
         begun, self._begun = self._begun, None
         if begun is not None and seed is None and not options:
             return begun
@@ -68,20 +68,20 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
 
     def step(self, action: Tree) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
         """Step the environment."""
-        # Written anew each time, as an environment may keep the actions that it is given.
+        # A new array for each step, because an environment may keep a reference to its actions.
         empty: Any = create_empty_array(self.action_space, n=1)
         actions = concatenate(self.action_space, [action], empty)
         observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
         observation, info = self._first(observations), info_of(infos, 0, 1)
         ended = bool(terminated[0]), bool(truncated[0])
         if any(ended) and self._same_step:
-            # The info of the step that ended is within, beside that of the reset.
+            # `final_info` is the info of the ended step; the rest belongs to the reset.
             final, final_info = info.pop("final_obs"), info.pop("final_info", {})
             self._begun, (observation, info) = (observation, info), (final, final_info)
         return observation, reward_of(rewards[0], self._name), *ended, info
 
     def render(self) -> Any:
-        """Return the picture of the environment."""
+        """Render the environment."""
         pictures = self.vector_env.render()
         return None if pictures is None else pictures[0]
 
@@ -95,14 +95,14 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
 
 
 def info_of(infos: dict[str, Any], i: int, n: int) -> dict[str, Any]:
-    """Return what a vector environment of n says of its i-th environment, without its `_key` masks.
+    """Return the info of one of a vector environment's n environments, without the `_key` masks.
 
-    A key with a mask is left out where the mask says that this environment has none. What is not an array,
-    list or tuple of n stands for all environments.
+    A key is left out if its mask is false for this environment. A value that is not an array, list or tuple
+    of length n applies to all environments.
     """
     found: dict[str, Any] = {}
     for key, value in infos.items():
-        # A mask belongs to the key without the underscore; other private names are an environment's own.
+        # A mask has its key's name with an underscore; other private names are the environment's own.
         if key.startswith("_") and key[1:] in infos:
             continue
         has = infos.get(f"_{key}")
@@ -123,7 +123,7 @@ def _is_of_each(value: Any, n: int) -> bool:
 
 
 def _copied(value: Tree) -> Tree:
-    """Return a copy of arrays, of which environments may overwrite their own."""
+    """Copy arrays, because environments may overwrite theirs."""
     if isinstance(value, dict):
         return {key: _copied(part) for key, part in value.items()}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Elements of spaces: random ones, and those that are nearest to zero."""
+"""Random and placeholder elements of spaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parllel.types import Tree
 
 
 def zero_of(space: gym.Space[Any]) -> Tree:
-    """Return what stands for no observation: zeros, or the numbers of the space that are nearest to it.
+    """Return a placeholder observation: zeros, clipped to the bounds of the space.
 
     Raises:
         TypeError: for spaces whose elements have no fixed size.
@@ -23,7 +23,7 @@ def zero_of(space: gym.Space[Any]) -> Tree:
     if isinstance(space, spaces.Tuple):
         return tuple(zero_of(inner) for inner in space.spaces)
     if isinstance(space, spaces.Discrete):
-        # A space need not hold 0, and gymnasium's checker warns of observations outside of it.
+        # A space need not contain 0, and gymnasium's checker warns about observations outside the space.
         return np.clip(np.int64(0), space.start, space.start + space.n - 1)
     if isinstance(space, spaces.MultiDiscrete):
         return np.clip(np.zeros_like(space.nvec), space.start, space.start + space.nvec - 1)
@@ -40,9 +40,9 @@ def draw_actions(
     size: tuple[int, ...],
     dict_of: Callable[[dict[str, Tree]], Tree] = dict,
 ) -> Tree:
-    """Draw `size` elements of `space`, as `Space.sample` would; leaves have shape `size + shape of one`.
+    """Draw `size` elements of `space` as `Space.sample` would; leaves have shape `size + element shape`.
 
-    dict_of: makes the node of a Dict space of its parts by name; a Tuple space gives a tuple.
+    dict_of: builds the node of a Dict space from its parts by name. A Tuple space gives a tuple.
 
     Raises:
         TypeError: unless the space, and those inside it, are Discrete, MultiDiscrete, MultiBinary, Box, Dict
@@ -85,12 +85,12 @@ def _box(space: Any, generator: np.random.Generator, size: tuple[int, ...]) -> T
     # Scaling before the difference is taken keeps bounds near the largest float finite.
     uniform = generator.random(shape)
     inside = low * (1 - uniform) + high * uniform
-    # As Space.sample does: exponential from the one bound there is, normal where there is none.
+    # As in Space.sample: exponential from a single bound, normal without bounds.
     tail = generator.exponential(size=shape)
-    # All kinds are drawn for all dimensions, so that the stream of numbers depends on the shape alone.
+    # All kinds are drawn for all dimensions, so that the random stream depends only on the shape.
     action = np.where(below & above, inside, np.where(below, low + tail, high - tail))
     action = np.where(below | above, action, generator.normal(size=shape))
-    # Rounding to a narrower type can lead out of the bounds.
+    # Rounding to a narrower type can exceed the bounds.
     return np.clip(action.astype(space.dtype), space.low, space.high)
 
 

@@ -106,7 +106,7 @@ class Ledger:
         return {"identity": self.identity, "counts": self.counts()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
             ValueError: if it is that of another identity, or lacks a counter; the counters stay as they are.

@@ -1,4 +1,4 @@
-"""One row of numbers per step, to all writers."""
+"""Logger of rows of numbers to several writers."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Logger(Closeable):
             warnings.showwarning = before
 
     def close(self) -> None:
-        """Close all writers; a row that was not written is dropped. May be called twice."""
+        """Close all writers; a row that was not written is dropped. Idempotent."""
         self._closed = True
         while self._writers:
             writer = self._writers.pop(0).writer

@@ -163,7 +163,7 @@ class RecordFile(Closeable):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; may be called twice."""
+        """Close the file. Idempotent."""
         with self._lock:
             self._file.close()
 

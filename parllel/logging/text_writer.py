@@ -38,7 +38,7 @@ class TextWriter(FileWriter):
         self._append(f"{level}: {text}".replace("\n", "\n    "))
 
     def rewind(self, step: int) -> None:
-        """Append a line that says so: what happened stays readable."""
+        """Append a line about the rewind. Earlier rows stay in the file."""
         self._append(f"rewound to step {step}: rows of later steps above this line do not count")
 
     def _append(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The interface of what a Logger writes to."""
+"""The interface of writers, the outputs of a Logger."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Writer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close files and connections; may be called twice."""
+        """Close files and connections. Idempotent."""
 
 
 class FileWriter(Writer):

@@ -19,7 +19,7 @@ from parllel.samplers.cage_columns import CageColumns
 
 
 class RenderedColumns:
-    """Let the environments of some columns draw themselves.
+    """Render the environments of some columns.
 
     Args:
         cages: of a sampler.

@@ -15,11 +15,11 @@ DEFAULT_FPS = 30.0
 
 
 class RenderingError(ParllelError):
-    """An environment could not draw itself; what it raised is the cause."""
+    """An environment failed to render. Its own exception is the cause."""
 
 
 class RenderedEnv:
-    """Let an environment draw itself.
+    """Render an environment.
 
     Args:
         env: of this process.

@@ -118,7 +118,7 @@ class VideoFile:
             raise OSError(str(error)) from error
 
     def close(self) -> None:
-        """Complete the file; may be called twice, and does nothing in a fork.
+        """Complete the file. Idempotent; does nothing in a fork.
 
         Raises:
             OSError: if it could not be written in full (a full disk, ffmpeg killed); says what ffmpeg said.

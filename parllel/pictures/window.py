@@ -82,7 +82,7 @@ class Window(Closeable):
         raise OSError(f"no window can be opened ({reason}); write a video file instead") from why
 
     def close(self) -> None:
-        """Close the window; may be called twice."""
+        """Close the window. Idempotent."""
         # Not pygame.quit(): environments draw with pygame too.
         self._pygame.display.quit()
 

@@ -1,4 +1,4 @@
-"""Runners: the loop of a training run, what is called around it, and runs built by name."""
+"""Runners: the training loop, callbacks, and runs that are started, resumed and repeated by folder."""
 
 from parllel.runners.asynchronous_runner import AsynchronousRunner
 from parllel.runners.callback import Callback

@@ -27,7 +27,7 @@ class AsynchronousCycle(LearningCycle):
                 "sampler: expected one that publishes weights, such as AsynchronousSampler, got "
                 f"{type(sampler).__name__}; OnPolicyRunner takes any"
             )
-        # Not every algorithm has one; only what is there can be compared.
+        # Not every algorithm has an agent.
         learner = getattr(algorithm, "agent", None)
         if isinstance(learner, Agent) and sampler.agent is not learner:
             raise ValueError(
@@ -39,12 +39,12 @@ class AsynchronousCycle(LearningCycle):
         self._waited_s: list[float] = []
 
     def begin(self) -> None:
-        """Publish the weights: a checkpoint may have given the agent others since it was built."""
+        """Publish the weights, which a checkpoint may have changed since the agent was built."""
         self.sampler.publish()
 
     def finish(self) -> None:
-        """Note how old the batch was, and publish the new weights."""
-        # Before they are published, which would make the batch one update older.
+        """Record the staleness of the batch, and publish the new weights."""
+        # Before publishing, which would make the batch one update older.
         stats = self.sampler.stats
         self._staleness.append(stats["staleness"])
         self._waited_s.append(stats["waited_s"])
@@ -61,12 +61,12 @@ class AsynchronousCycle(LearningCycle):
         self._staleness, self._waited_s = [], []
 
     def state(self) -> State:
-        """Return what the next row says of the batches so far."""
+        """Return the statistics collected for the next row."""
         waited = {"staleness": list(self._staleness), "waited_s": list(self._waited_s)}
         return {"asynchronous": waited}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned. Batches that were made ahead are made again."""
+        """Restore a state returned by `state`. Batches sampled ahead are sampled again."""
         self._staleness = [int(value) for value in state["asynchronous"]["staleness"]]
         self._waited_s = [float(value) for value in state["asynchronous"]["waited_s"]]
 
@@ -74,17 +74,17 @@ class AsynchronousCycle(LearningCycle):
 class AsynchronousRunner(Runner):
     """Learn from one batch while a PublishingSampler makes the next.
 
-    The weights are published after each optimisation. The next batch was begun before it, so it is as many
-    updates old as its staleness says, 1 as a rule. PPO needs no correction beyond its own: its ratio is taken
-    against the log probabilities that are stored in the batch, those of the policy that sampled it, and is
-    clipped around them. Values and advantages are the older policy's as well, unless the algorithm is a
-    `TransformingAlgorithm` that estimates them anew.
+    The weights are published after each optimisation. Sampling of the next batch starts before it, so that
+    batch lags by its staleness in updates, usually 1. PPO needs no further correction: its ratio is computed
+    and clipped relative to the log probabilities in the batch, which are those of the policy that sampled it.
+    Values and advantages are the older policy's as well, unless the algorithm is a `TransformingAlgorithm`
+    that estimates them again.
 
-    Args: those of `Runner`; the sampler is a PublishingSampler, such as AsynchronousSampler, that was given
-        the algorithm's agent.
+    Args: as for `Runner`; the sampler must be a PublishingSampler, such as AsynchronousSampler, of the
+        algorithm's agent.
 
-    In addition to what other runners log, each row has `asynchronous/staleness` (in updates) and
-    `asynchronous/waited_s` (seconds in which learning stood still) of the batches since the last row.
+    In addition to the values of other runners, each row has `asynchronous/staleness` (in updates) and
+    `asynchronous/waited_s` (seconds in which the learner was idle) for the batches since the last row.
     `time/sampling_s` counts only that waiting.
     """
 

@@ -1,4 +1,4 @@
-"""Code of the user that a run calls, and what it knows of the runner that calls it."""
+"""Callbacks of a run, and the runner interface available to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from parllel.types import State
 
 
 class RunnerInterface(Protocol):
-    """What a callback may look at and ask for, whatever the runner."""
+    """The part of every runner that callbacks may use."""
 
     @property
     def sampler(self) -> Sampler:
@@ -25,11 +25,11 @@ class RunnerInterface(Protocol):
 
     @property
     def eval_sampler(self) -> Sampler | None:
-        """The sampler of evaluations; None if there are none."""
+        """The sampler of evaluations, or None."""
 
     @property
     def algorithm(self) -> Algorithm:
-        """What learns."""
+        """The learning algorithm."""
 
     @property
     def n_steps(self) -> int:
@@ -37,18 +37,18 @@ class RunnerInterface(Protocol):
 
     @property
     def result(self) -> RunResult:
-        """What has come of the run so far."""
+        """The result of the run so far."""
 
     @property
     def logger(self) -> Logger:
-        """Where rows and messages go."""
+        """The logger of rows and messages."""
 
     @property
     def folder(self) -> RunFolder | None:
-        """The folder of the run; None if nothing is saved."""
+        """The folder of the run, or None if nothing is saved."""
 
     def stop(self, reason: str) -> None:
-        """End the run after the current batch, with a checkpoint to go on from."""
+        """Stop the run after the current batch, with a checkpoint."""
 
     def save(self) -> None:
         """Write a checkpoint after the current batch."""
@@ -58,13 +58,13 @@ _HOOKS_BEGIN = ("before_", "after_")
 
 
 class Callback:
-    """Methods that a runner calls; each does nothing unless a subclass has its own.
+    """Hooks of a training run. Override any of these methods; the defaults do nothing.
 
-    They are called in the process that trains, one callback after the other in the order of the list. An
-    exception that one raises ends the run. `elapsed_steps` are the environment steps sampled so far.
+    They are called in the training process, in the order of the list of callbacks. An exception ends the
+    run. `elapsed_steps` is the number of environment steps sampled so far.
 
-    A subclass with a method whose name begins as those of hooks do, and is none of them, is refused with a
-    TypeError: it would never be called.
+    Defining a subclass with an unknown method before_... or after_... raises TypeError, because the method
+    would never be called.
 
     Example:
         >>> class Announce(Callback):
@@ -80,44 +80,44 @@ class Callback:
                 raise TypeError(_unknown_hook(cls.__name__, name))
 
     def start(self, runner: RunnerInterface) -> None:
-        """Get the runner, before any other call; keep it to log values, or to `stop` the run."""
+        """Called first, with the runner. Keep it to log values or to `stop` the run."""
 
     def before_sampling(self, elapsed_steps: int) -> None:
-        """Do something before a batch."""
+        """Called before a batch is sampled."""
 
     def after_sampling(
         self, elapsed_steps: int, samples: Samples, trajs: Sequence[TrajInfo]
     ) -> None:
-        """Look at a batch, which is the sampler's and stays as it is until the next.
+        """Called after a batch is sampled. The sampler owns it, and overwrites it with the next.
 
-        elapsed_steps: with those of this batch.
-        trajs: of the episodes that ended in it.
+        elapsed_steps: including this batch.
+        trajs: the episodes that ended in this batch.
         """
 
     def before_optimization(self, elapsed_steps: int) -> None:
-        """Do something before the algorithm learns from the batch."""
+        """Called before the algorithm learns from the batch."""
 
     def after_optimization(self, elapsed_steps: int, diagnostics: Mapping[str, Any]) -> None:
-        """Look at the diagnostics of the update."""
+        """Called after the update, with its diagnostics."""
 
     def before_evaluation(self, elapsed_steps: int) -> None:
-        """Do something before an evaluation."""
+        """Called before an evaluation."""
 
     def after_evaluation(self, elapsed_steps: int, trajs: Sequence[TrajInfo]) -> None:
-        """Look at the episodes of an evaluation."""
+        """Called after an evaluation, with its episodes."""
 
     def before_row(self, elapsed_steps: int) -> None:
-        """Add values to the row that is about to be written: `runner.logger.log_value(...)`."""
+        """Called before a row is written. Add values to it with `runner.logger.log_value(...)`."""
 
     def state(self) -> State:
-        """Return what a checkpoint needs to continue: arrays and JSON values."""
+        """Return the state for a checkpoint: arrays and JSON values."""
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
 
     def close(self) -> None:
-        """Close files and end processes; called when the run has ended, after an error too."""
+        """Close files and end processes. Called when the run has ended, also after an error."""
 
 
 def _unknown_hook(class_name: str, name: str) -> str:

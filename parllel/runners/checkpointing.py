@@ -1,4 +1,4 @@
-"""What a run writes into its folder besides the log, and when."""
+"""Schedule of the files that a run writes besides the log: checkpoints, seeds, allocators, plots."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from parllel.types import State
 
 
 class Checkpointed(Protocol):
-    """What a checkpoint is made of."""
+    """The part of a runner that a checkpoint needs."""
 
     @property
     def result(self) -> RunResult:
-        """What has come of the run so far."""
+        """The result of the run so far."""
 
     @property
     def account(self) -> TimeAccount:
-        """Gets the seconds that checkpoints take."""
+        """Account for the seconds that checkpoints take."""
 
     @property
     def samplers(self) -> Sequence[Sampler]:
         """The samplers of training and evaluation."""
 
     def state(self) -> State:
-        """Return what is saved."""
+        """Return the state to save."""
 
 
 class Checkpointing:
-    """Write checkpoints, allocators and the learning curve; only the start of a run can fail over them.
+    """Write checkpoints, allocators and the learning curve. Errors end a run only at its start.
 
-    The first checkpoint is written before the first batch, where a full disk, or a state that cannot be
-    saved, ends the run. The state is checked once more after the first batch, as an optimiser has none
-    before. What goes wrong later is a warning.
+    The first checkpoint is written before the first batch, so that a full disk, or a state that cannot be
+    saved, ends the run early. The state is checked again after the first batch, because an optimiser has
+    none before. Later errors become warnings.
 
     Args:
         folder: of the run; None writes nothing.
-        logger: gets the warnings.
-        interval_s: least number of seconds between two checkpoints that follow rows of the log.
-        keep: how many of them stay.
+        logger: receives the warnings.
+        interval_s: minimum seconds between checkpoints after rows of the log.
+        keep: number of checkpoints to keep.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Checkpointing:
         self._folder = folder
         self._logger = logger
         self._interval_s = interval_s
-        # Not the time of day, which may be set back, or forward, during a run.
+        # Monotonic: the time of day may be changed during a run.
         self._written_at = time.monotonic()
         self._step: int | None = None  # of the last checkpoint
         self._said = False  # whether environments without a state have been named
@@ -73,14 +73,14 @@ class Checkpointing:
         self._checked = False
 
     def write_start(self, seeds: Seeds | None, samples: Any) -> None:
-        """Write the seeds, and the allocators of a buffer that is known already."""
+        """Write the seeds, and the allocators of the buffer if it is known already."""
         if self._folder is not None and seeds is not None:
             self._folder.write_seeds(seeds)
         if samples is not None:
             self._describe(samples)
 
     def see_batch(self, samples: Any) -> None:
-        """Write the allocators of a buffer that is not known before the first batch."""
+        """Write the allocators of a buffer that was not known before the first batch."""
         if self._described:
             return
         try:
@@ -96,8 +96,8 @@ class Checkpointing:
             self._logger.notice(summarize_arrays(found))
 
     def write_first(self, run: Checkpointed) -> None:
-        """Write the checkpoint of the start; of a resumed run, name the environments that start anew."""
-        # None was loaded: a resumed run has one already, and writing it again could only lose it.
+        """Write the first checkpoint; for a resumed run, only name the environments that start anew."""
+        # A resumed run has a checkpoint already, and rewriting it could only lose it.
         if self._step is None:
             with _saying_what_it_means():
                 self.write(run)
@@ -113,17 +113,17 @@ class Checkpointing:
         if self._checked or self._folder is None:
             return
         self._checked = True
-        # Walks through the state as a checkpoint would, but writes nothing: it may be large.
+        # Checks the state without writing it, as it may be large.
         with run.account.stage("checkpoints"), _saying_what_it_means():
             check_state(run.state())
 
     def write_if_due(self, run: Checkpointed) -> None:
-        """Write one if the last is old enough."""
+        """Write a checkpoint if the last one is old enough."""
         if time.monotonic() - self._written_at >= self._interval_s:
             self._try(run)
 
     def write_unless_written(self, run: Checkpointed) -> None:
-        """Write one if none was written since the last batch."""
+        """Write a checkpoint if none was written since the last batch."""
         if self._step != run.result.elapsed_steps:
             self._try(run)
 
@@ -153,7 +153,7 @@ class Checkpointing:
             self._logger.warn(f"no checkpoint was written; {newest}: {why}")
 
     def write(self, run: Checkpointed) -> None:
-        """Write one, even if there is one of this step."""
+        """Write a checkpoint, even if there is one of this step."""
         if self._folder is None:
             return
         with run.account.stage("checkpoints"):
@@ -168,12 +168,12 @@ class Checkpointing:
             )
 
     def loaded(self, run: Checkpointed) -> None:
-        """Note that the run goes on from a checkpoint."""
+        """Record that the run continues from a checkpoint."""
         self._step, self._written_at = run.result.elapsed_steps, time.monotonic()
         self._said = False
 
     def _name_unsaved(self, run: Checkpointed, consequence: str) -> bool:
-        """Warn of environments that do not offer their state; return whether there are any."""
+        """Warn about environments whose state cannot be saved. Return whether there are any."""
         unsaved: Counter[str] = Counter()
         for sampler in run.samplers:
             unsaved.update(sampler.unsaved_environments)

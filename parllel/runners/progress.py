@@ -16,7 +16,7 @@ _LOOK_S = 0.5
 
 
 class ProgressBar:
-    """Show steps done, steps per second, time left, and the last thing said.
+    """Show steps done, steps per second, time left, and the last message.
 
     Args:
         console: where to draw; None draws nothing.

@@ -1,4 +1,4 @@
-"""What a row of the log is made of: episodes, diagnostics, and where the time went."""
+"""Contents of a log row: episodes, diagnostics, and time per stage."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RowLog:
         return {"steps": self._steps, "episodes": [_numbers(row) for row in self._episodes]}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self._steps = int(state["steps"])
         self._episodes = [dict(row) for row in state["episodes"]]
 
@@ -166,7 +166,7 @@ class TimeAccount:
         return {"row": dict(self._row), "total": dict(self._total)}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         # Earlier checkpoints know no imports.
         self._row.update({name: float(state["row"].get(name, 0)) for name in self._row})
         total = dict(state["total"])

@@ -1,6 +1,6 @@
-"""The loop of every training run: sample, learn; on the way evaluate, log and save.
+"""The training loop: sample, learn, and periodically evaluate, log and save.
 
-Runners differ in their `LearningCycle`: what is learned from a batch, and when.
+Runners differ in their `LearningCycle`: when and how the algorithm learns from batches.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from parllel.types import BatchSpec, State
 
 
 class LearningCycle:
-    """Learn from each batch once, then forget it: on-policy learning.
+    """One iteration of on-policy learning: each batch is used once.
 
-    Runners differ in their cycle alone. The runner counts the steps and seconds of what it calls here, and
-    calls callbacks between `sample`, `learn` and `finish`.
+    Runners differ only in their cycle. The runner counts steps and seconds of the calls made here, and
+    runs callbacks between `sample`, `learn` and `finish`.
 
     Args:
         sampler: of training.
@@ -57,7 +57,7 @@ class LearningCycle:
         self.algorithm = algorithm
 
     def begin(self) -> None:
-        """Prepare the first iteration of a run, or of what is left of it after a resume."""
+        """Prepare the first iteration of a run, or the first after a resume."""
 
     def sample(
         self, elapsed_steps: int, *, timed: bool
@@ -73,25 +73,25 @@ class LearningCycle:
         return self.algorithm.optimize_agent(elapsed_steps, samples)
 
     def finish(self) -> None:
-        """End an iteration; the callbacks have seen the update."""
+        """End an iteration, after the callbacks for the update."""
 
     def log(self, logger: Logger) -> None:
-        """Log what the next row is to say of the iterations since the last."""
+        """Add values of the iterations since the last row to the next one."""
 
     def state(self) -> State:
-        """Return what a checkpoint needs besides sampler and algorithm; part of the runner's state."""
+        """Return the cycle's part of the runner's state, besides sampler and algorithm."""
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned; `state` is the whole of the runner's."""
+        """Restore the cycle's part. `state` is the whole state of the runner."""
 
 
 class Runner:
     """Train until enough steps were sampled, or an evaluation reaches a target.
 
-    What is learned from a batch, and when, is said by `cycle_class`; the runners that scripts use differ in
-    nothing else. SIGINT (Ctrl-C) and SIGTERM end the run after the current batch, with a checkpoint; a second
-    one ends it at once. After `load_state`, `run` continues exactly as the run that was saved would have.
+    `cycle_class` determines when and how the algorithm learns; runners differ in nothing else. SIGINT
+    (Ctrl-C) and SIGTERM end the run after the current batch, with a checkpoint; a second signal ends it at
+    once. After `load_state`, `run` continues exactly as the saved run would have.
 
     Args:
         batch_spec: number of steps and environments in a batch of the sampler.
@@ -102,24 +102,24 @@ class Runner:
         log_interval_steps: environment steps between rows.
         eval_sampler: plays the episodes of an evaluation: one before training, then one before each row.
         target_return: stop when the mean return of an evaluation reaches it.
-        state_parts: what goes into checkpoints besides sampler, algorithm and counters, by name: objects
-            with `state()` and `load_state()`. An agent that is the algorithm's `agent` is saved in any case.
-        folder: gets seeds and allocators, checkpoints (the last ones, and that of the best evaluation), and
+        state_parts: objects with `state()` and `load_state()`, by name, to save besides sampler, algorithm
+            and counters. The algorithm's `agent` is always saved.
+        folder: for seeds, allocators, checkpoints (the last ones, and that of the best evaluation), and
             the learning curve; None saves nothing.
-        seeds: the source of everything random, which is saved in the folder.
-        callbacks: are called around sampling, learning and evaluation, in order.
-        checkpoint_interval_s: least seconds between checkpoints, which are written after rows; one more is
-            written at the start and one at the end.
-        keep_checkpoints: how many checkpoints stay in the folder; the oldest are removed.
+        seeds: the seeds of the run, saved in the folder.
+        callbacks: called around sampling, learning and evaluation, in order.
+        checkpoint_interval_s: minimum seconds between checkpoints, which are written after rows. The first
+            and last checkpoint of a run do not depend on it.
+        keep_checkpoints: number of checkpoints to keep; older ones are removed.
         console: shows the progress bar; None shows none.
-        also_reads: fields of the samples that callbacks read, as a transform whose fields nothing reads is
-            refused.
+        also_reads: fields of the samples that callbacks read. A transform whose fields nothing reads is
+            an error.
 
     Raises:
-        ValueError: if a number of steps is less than one, a target comes without an eval sampler, one of
-            `state_parts` has a name that the checkpoint uses for something else, or the algorithm cannot
-            learn from batches of this size; if parts do not belong together, see `check_parts`.
-        TypeError: if one of `callbacks` is no Callback.
+        ValueError: if a number of steps is less than one, a target is given without an eval sampler, a
+            name in `state_parts` is reserved, or the algorithm cannot learn from batches of this size;
+            if parts do not fit each other, see `check_parts`.
+        TypeError: if one of `callbacks` is not a Callback.
 
     Warns:
         UserWarning: if the learning rate falls to 0 before the run ends, or environments have equal seeds.
@@ -153,7 +153,7 @@ class Runner:
         self.cycle = self.cycle_class(sampler, algorithm)
         if type(self.cycle) is LearningCycle:
             check_publishing(sampler, type(self).__name__)
-        algorithm.check_batch_spec(batch_spec)  # now, and not when the first batch has been sampled
+        algorithm.check_batch_spec(batch_spec)  # before the first batch is sampled
         check_parts(batch_spec, sampler, algorithm, eval_sampler, also_reads=also_reads)
         check_saved_agent(algorithm, state_parts or {})
         check_seeds(seeds, sampler)
@@ -188,17 +188,17 @@ class Runner:
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> RunResult:
-        """Train, and return the result, with a checkpoint at the end.
+        """Train, write a final checkpoint, and return the result.
 
-        An exception leaves the checkpoints as they were before the batch that failed. The learning curve is
+        After an exception, the checkpoints are those from before the failed batch. The learning curve is
         drawn however the run ends.
         """
         result = self.result
-        # Cleared, as a runner that was stopped may be run again.
+        # Cleared, because a stopped runner may run again.
         result.stopped_by = self._stop_reason = None
         with ExitStack() as stack:
             stack.enter_context(mark_errors(within_training=True))
-            # Before any of them is started: if one fails to start, those before it are closed too.
+            # Registered before any is started: if one fails to start, all are closed.
             for callback in self.callbacks:
                 stack.callback(callback.close)
             stack.enter_context(self.logger.catch_warnings())
@@ -221,11 +221,11 @@ class Runner:
                 self._evaluate(bar)
                 self._write()
                 self._begun = True
-            # A full disk shows here, before any training is lost.
+            # A full disk raises here, before any training is lost.
             with mark_errors(within_training=False):
                 self._checkpoints.write_first(self)
             while result.elapsed_steps < self.n_steps and not result.solved:
-                # Between batches only, where there is a state to go on from.
+                # Only between batches, where the state can be saved.
                 if signals.received or self._stop_reason:
                     break
                 diagnostics = self._run_iteration()
@@ -256,7 +256,7 @@ class Runner:
         for callback in self.callbacks:
             callback.before_sampling(result.elapsed_steps)
         with account.stage("sampling"):
-            # The parts of one batch in each row stand for all of its batches.
+            # One batch per row is timed in parts, which are scaled to all batches of the row.
             samples, trajs, seconds = cycle.sample(result.elapsed_steps, timed=account.wants_parts)
         if seconds:
             account.see_parts(seconds)
@@ -272,12 +272,12 @@ class Runner:
         for callback in self.callbacks:
             callback.after_optimization(result.elapsed_steps, diagnostics)
         cycle.finish()
-        # An optimiser has a state only after its first step, so a bad one shows now at the earliest.
+        # An optimiser has no state before its first step, so it is checked now.
         self._checkpoints.check_once(self)
         return diagnostics
 
     def _see_first_batch(self, samples: Samples) -> None:
-        """Do what could not be done at the start with samples that another process allocates."""
+        """Do the deferred checks and writes for samples that another process allocates."""
         if self._seen_batch:
             return
         self._seen_batch = True
@@ -288,7 +288,7 @@ class Runner:
                 self.eval_sampler.compare_with(samples)
 
     def _report(self, diagnostics: Mapping[str, Any], bar: ProgressBar) -> None:
-        """Write a row after an evaluation, and checkpoints, if it is time for them."""
+        """Evaluate, write a row and checkpoints when they are due."""
         steps = self.result.elapsed_steps
         if steps >= self._next_row or steps >= self.n_steps:
             self._evaluate(bar)
@@ -301,7 +301,7 @@ class Runner:
             self._checkpoints.write_unless_written(self)
 
     def stop(self, reason: str) -> None:
-        """End the run after the current batch, with a checkpoint to go on from."""
+        """Stop the run after the current batch, with a checkpoint."""
         self._stop_reason = reason
 
     def _evaluate(self, bar: ProgressBar) -> None:
@@ -334,7 +334,7 @@ class Runner:
             steps = self._row.log_batches(self.result, diagnostics, self.sampler.stats)
         self._row.log_seconds(self.account.take_row(), steps)
         self._write()
-        # The row at the end does not move the next one: a longer run is to have its rows at the same steps.
+        # The final row does not shift the schedule, so that a longer run has its rows at the same steps.
         if self.result.elapsed_steps >= self._next_row:
             self._next_row += self.log_interval_steps
 
@@ -370,16 +370,16 @@ class Runner:
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned, so that `run` goes on from there.
+        """Restore a state returned by `state`, from which `run` continues.
 
         Raises:
-            ValueError: if it does not fit the parts of this runner; names the part. Some parts may have been
-                changed by then, so the runner is of no more use.
+            ValueError: if it does not fit a part of this runner; names the part. Other parts may have been
+                changed already, so the runner must be discarded.
         """
         self._parts.load_state(state)
-        # Parts first: they are what may not fit, and say so before the counters change.
+        # Parts first: they may raise, and then the counters are unchanged.
         self.result.load_state(state)
-        # Not saved but asked again, as a resumed run may have another target.
+        # Computed, not loaded, because a resumed run may have another target.
         self.result.solved = self._is_solved()
         self._begun, self._next_row = bool(state["begun"]), int(state["next_row"])
         self._row.load_state(state["row"])
@@ -389,13 +389,13 @@ class Runner:
         self._checkpoints.loaded(self)
 
     def save(self) -> None:
-        """Write a checkpoint into the folder: at once, or during `run` after the current batch.
+        """Write a checkpoint: at once, or during `run` after the current batch.
 
-        Halfway through a batch there is no state to go on from. A checkpoint that cannot be written during
-        `run` is a warning.
+        In the middle of a batch the state cannot be saved. During `run`, a failed write is only a warning.
 
         Raises:
-            OSError: if it cannot be written. TypeError: if a part's state is not arrays and JSON values.
+            OSError: if it cannot be written.
+            TypeError: if a part's state is not made of arrays and JSON values.
         """
         if self._running:
             self._save_wanted = True
@@ -406,7 +406,7 @@ class Runner:
 class OnPolicyRunner(Runner):
     """Learn from each batch once, as PPO does, and sample the next with the new weights.
 
-    Everything else is as `Runner` has it, arguments included.
+    Arguments and behaviour are those of `Runner`.
     """
 
 
@@ -419,7 +419,7 @@ def _check_bounds(
     for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
         if value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
-    # No return is at least NaN, so such a run would never be solved, without a word.
+    # Comparisons with NaN are false, so such a run would silently never be solved.
     if target_return is not None and math.isnan(target_return):
         raise ValueError("target_return: expected a number or None, got nan")
     if target_return is not None and eval_sampler is None:

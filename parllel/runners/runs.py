@@ -1,4 +1,4 @@
-"""Train a run in a folder; resume it, repeat it or rebuild it from that folder."""
+"""Runs in folders: train, resume, repeat and rebuild."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from parllel.runs.run_record import RunRecord
 from parllel.runs.run_result import RunResult
 from parllel.types import State
 
-# Puts a run together from config, stack (for what must be closed), folder and console.
+# Builds a runner from config, stack (for resources to close), folder and console.
 Build: TypeAlias = Callable[[Any, ExitStack, RunFolder, Console | None], Runner]
 Changes: TypeAlias = Mapping[str, Any]
 
@@ -38,24 +38,24 @@ def train(
     name: str | None = None,
     console: Console | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Run what `build` puts together, in a new folder, and return the result.
+    """Train a run in a new folder and return the result.
 
     Args:
-        build: puts the run together. It must be a function at the top of a module or script if the run is to
-            be resumed by its folder alone.
-        config: a dataclass object or a dict, of JSON values; see `read_config`. `build` gets the values as
-            they are read back from JSON, as it does in a resumed run: in a dict, tuples have become lists,
-            and paths strings.
+        build: builds the runner. It must be a top-level function of a module or script for the run to be
+            resumable from its folder alone.
+        config: a dataclass object or a dict, of JSON values; see `read_config`. `build` receives the values
+            as read back from JSON, as in a resumed run: in a dict, tuples have become lists, and paths
+            strings.
         base, name: of the folder; see RunFolder.
-        console: handed to `build`.
+        console: passed to `build`.
 
     Raises:
-        TypeError, ValueError: if the config could not be read back from JSON.
+        TypeError, ValueError: if the config cannot be read back from JSON.
         OSError: if the folder cannot be written.
-        Exception: what `build` or the training raises. If it was `build`, the folder is gone.
+        Exception: as `build` or the training raise. If `build` raises, the folder is removed.
     """
     check_not_importing("train")
-    # A config that cannot be read back is refused now rather than when the run is resumed.
+    # A config that cannot be read back is rejected now rather than on resume.
     values = config_values(config)
     if isinstance(config, Mapping):
         read_config(config, values)
@@ -70,7 +70,7 @@ def _train(
 ) -> tuple[RunResult, RunFolder]:
     runner = None
     try:
-        # Locked before run.json is there, which makes it a folder that others may resume.
+        # Locked before run.json is written, from when on others could resume the run.
         with folder.lock(), ExitStack() as stack:
             folder.write_record(build, config, repeats)
             with stop_named("the run was being put together: nothing was trained"):
@@ -93,24 +93,24 @@ def resume(
 ) -> tuple[RunResult, RunFolder]:
     """Continue a run from its newest checkpoint, in its own folder.
 
-    The script or module that the folder names is executed, wherever it is, unless `build` and
+    This executes the script or module named in the folder, wherever it is, unless `build` and
     `config_class` are given.
 
-    Rows that were logged after the checkpoint are dropped. A run without a checkpoint starts again. One that
-    ended by itself stays as it is, unless there are changes (more steps, say).
+    Rows logged after the checkpoint are dropped. A run without a checkpoint starts over. A run that ended
+    by itself is not changed, unless `changes` are given (more steps, for example).
 
     Args:
         path: of the run's folder.
-        changes: of the config, as for `change_config`; they are recorded in the folder.
+        changes: of the config, as for `change_config`; recorded in the folder.
         console: passed to the build function.
-        build, config_class: default those that the folder names; it names the given ones from now on.
+        build, config_class: default: those named in the folder. Given ones are recorded there.
 
     Raises:
-        FileNotFoundError: if the folder, or the file of the build function, is not there.
-        ValueError: if it is not the folder of a training run, or damaged; if the build function cannot be
-            found by its name; if no checkpoint is whole; if the newest one does not fit the run.
+        FileNotFoundError: if the folder, or the file of the build function, does not exist.
+        ValueError: if the folder is not that of a training run, or damaged; if the build function cannot be
+            found by its name; if no checkpoint is readable; if the newest one does not fit the run.
         WrongStateError: if another process is using the run.
-        ValueError, TypeError: for wrong changes.
+        ValueError, TypeError: for invalid changes.
     """
     check_not_importing("resume")
     folder = RunFolder.open(path)
@@ -143,17 +143,17 @@ def repeat(
     build: Build | None = None,
     config_class: type | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Do a run again, in a new folder, with its config and seed; executes code as `resume` does.
+    """Repeat a run in a new folder, with the same config and seed. Executes code as `resume` does.
 
     Args:
-        path: folder of the other run.
+        path: folder of the original run.
         changes: of the config, as for `change_config`.
-        base: parent of the new folder; default that of the other.
-        name: of the new folder; default the other's, and a number.
+        base: parent of the new folder; default: that of the original.
+        name: of the new folder; default: the original's with a number.
         console: passed to the build function.
-        build, config_class: default those that the other's folder names.
+        build, config_class: default: those named in the original's folder.
 
-    Raises: what `resume` raises for the folder, the build function and the changes.
+    Raises: as `resume` does for the folder, the build function and the changes.
     """
     check_not_importing("repeat")
     other = RunFolder.open(path)
@@ -173,14 +173,14 @@ def rebuild(
     build: Build | None = None,
     config_class: type | None = None,
 ) -> Runner:
-    """Put a run together again with its newest checkpoint loaded, for inspection.
+    """Rebuild a run with its newest checkpoint loaded, for inspection. Executes code as `resume` does.
 
-    Code is executed as by `resume`. The folder stays as it is, even while the run is going on in another
-    process: what this runner writes goes to a temporary folder, which the stack removes.
+    The run's folder is not changed, and another process may be using it. This runner writes to a temporary
+    folder, which the stack removes.
 
     Args:
         path: of the run's folder.
-        stack: gets what must be closed.
+        stack: receives the resources to close.
         best: load the checkpoint of the best evaluation, not the newest.
         changes, console, build, config_class: as for `resume`.
 
@@ -200,7 +200,7 @@ def rebuild(
     return runner
 
 
-# ---------------------------------------------------------------------- parts of the above
+# ---------------------------------------------------------------------- helpers
 
 
 def _training_record(folder: RunFolder) -> RunRecord:
@@ -216,7 +216,7 @@ def _config_and_build(
 
 
 def _newest(folder: RunFolder) -> tuple[Path | None, State, list[str]]:
-    """Return the newest checkpoint's path and state, or None and nothing, and warnings on the way."""
+    """Return path and state of the newest checkpoint, or None and an empty state, and warnings."""
     warnings: list[str] = []
     try:
         checkpoint, state = folder.checkpoints.load_newest(warn=warnings.append)
@@ -231,7 +231,7 @@ def _go_back(
     record: RunRecord,
     found: tuple[Path | None, State, list[str]],
 ) -> int:
-    """Put the runner where the checkpoint is, say so, and return its step."""
+    """Load the checkpoint into the runner, log it, and return its step."""
     checkpoint, state, warnings = found
     changed, reached = _other_versions(folder), _steps_reached(folder, record)
     if checkpoint is not None:
@@ -254,7 +254,7 @@ def _go_back(
 
 
 def _steps_reached(folder: RunFolder, record: RunRecord) -> int:
-    """Return how far the run had come, as far as its files say it."""
+    """Return the last step that the files of the run mention."""
     reached = int((record.outcome or {}).get("elapsed_steps", 0))
     try:
         logged = read_curve(folder.path / "progress.csv", "step")
@@ -285,7 +285,7 @@ def _run(runner: Runner, folder: RunFolder) -> RunResult:
 
 
 def _name_the_way_on(error: BaseException, folder: RunFolder) -> None:
-    """Add to an error how the run goes on, if there is a checkpoint."""
+    """Add a note to an error that says how to continue the run, if there is a checkpoint."""
     found = folder.checkpoints.paths()
     if found and within_training(error):
         step = int(found[-1].stem.split("-")[-1])
@@ -306,12 +306,12 @@ def _note_outcome(runner: Runner, folder: RunFolder, stopped_by: str | None) -> 
             }
         )
     except (OSError, ValueError) as error:
-        # What was trained is saved all the same: no reason for an error, or for another one.
+        # The training is saved anyway, so this is not an error, nor may it hide one.
         runner.logger.warn(f"the result of the run could not be recorded: {error}")
 
 
 def _resume_hint(folder: RunFolder, record: RunRecord, result: RunResult) -> str:
-    """Return a sentence about what makes an ended run longer, if its config has it."""
+    """Return a sentence on how to extend an ended run, if its config allows it."""
     # A solved run would end again at once, however many steps it is given.
     if result.solved:
         known = "target_return" in record.config
@@ -340,7 +340,7 @@ def _ended_result(
 
 
 def _other_versions(folder: RunFolder) -> list[str]:
-    """Return what has another version than when the run began, as lines of text."""
+    """Return lines that name packages whose version has changed since the run began."""
     then, now = folder.read_versions(), versions()
     return [
         f"{name} {then[name]} has become {now.get(name, 'missing')}"

@@ -1,4 +1,4 @@
-"""The parts of a run that have a state, and the random generators of its process."""
+"""State of a run's parts and of the global random generators."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class SavedParts:
 
     Args:
         others: parts besides sampler and algorithm.
-        sampler, algorithm, eval_sampler: of the run; an Agent that is `algorithm.agent` is saved as "agent"
-            if it is not among the others.
+        sampler, algorithm, eval_sampler: of the run; `algorithm.agent` is saved as "agent" if it is an
+            Agent and not among the others.
         callbacks: of the run; the list may change.
 
     Raises:
-        ValueError: if one of the others has a name that stands for something else.
+        ValueError: if one of the others has a reserved name.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SavedParts:
         self._own = {"sampler": sampler, "algorithm": algorithm}
         if eval_sampler is not None:
             self._own["eval_sampler"] = eval_sampler
-        # No copy: scripts append callbacks that need the runner, which is there only after this.
+        # Not a copy: scripts append callbacks that need the runner, which is created after this.
         self._callbacks = callbacks
 
     def state(self) -> State:
@@ -61,7 +61,7 @@ class SavedParts:
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
             ValueError: if it does not fit; names the part.
@@ -75,7 +75,7 @@ class SavedParts:
             raise ValueError(f"algorithm: expected the state of {own[0]}, got that of {came[0]}")
         for name, part in parts.items():
             _load(name, part, saved[name])
-        # Callbacks may be added to a run: one that the checkpoint does not know starts afresh.
+        # Callbacks may be added to a run: one that is not in the checkpoint starts afresh.
         for name, callback in self._named_callbacks().items():
             if name in state["callbacks"]:
                 _load(name, callback, state["callbacks"][name])
@@ -138,7 +138,7 @@ def random_state() -> State:
 
 
 def load_random_state(state: State) -> None:
-    """Take back what `random_state` returned."""
+    """Restore a state returned by `random_state`."""
     python, legacy = state["python"], state["numpy"]
     words = tuple(int(word) for word in python["words"])
     random.setstate((python["version"], words, python["gauss"]))

@@ -1,4 +1,4 @@
-"""SIGINT (Ctrl-C) and SIGTERM end a run between two batches, or the building of one."""
+"""Handling of SIGINT (Ctrl-C) and SIGTERM during a run and while it is built."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from parllel.errors import add_note
 
 
 class StopSignals:
-    """A context in which the first SIGINT or SIGTERM is only noted; the second acts as it would have.
+    """Context manager that records the first SIGINT or SIGTERM. The second has its usual effect.
 
-    Nothing changes in other threads than the main one, where signals cannot be handled, and for a signal that
-    is ignored.
+    It has no effect outside the main thread, where signals cannot be handled, and for ignored signals.
 
     Args:
-        announce: called with the name of the first signal; in the signal's handler, so it should be brief.
+        announce: called with the name of the first signal, in the signal handler, so it should be brief.
 
     Attributes:
         received: name of the first signal, or None.
@@ -35,19 +34,19 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.getsignal(number)
-                # None: set by other means than Python's, and could not be put back.
+                # None: a handler not installed from Python, which could not be restored.
                 if before not in (signal.SIG_IGN, None):
                     self._before[number] = before
                     signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        # A handler runs between two instructions of whatever is at work, so it does no more than note it.
+        # A handler interrupts the main thread at any instruction, so it only records the signal.
         if self.received is None:
             self.received = signal.Signals(number).name
             self._announce(self.received)
             return
-        # Handlers first, so that the signal does what it would have done without us.
+        # Handlers first, so that the signal has its original effect.
         self._restore()
         signal.raise_signal(number)
 
@@ -67,10 +66,10 @@ class StopSignals:
 
 @contextmanager
 def stop_named(doing: str) -> Iterator[None]:
-    """A context in which SIGTERM raises SystemExit, so that everything is closed, and stops are explained.
+    """Context manager in which SIGTERM prints one line and raises SystemExit, so that resources are closed.
 
-    By default SIGTERM would end the process without a message, and leave the folder behind; here it prints
-    one line. KeyboardInterrupt gets that line as a note. A handler that was set before stays.
+    By default SIGTERM ends the process without a message and leaves the folder behind. KeyboardInterrupt
+    gets the line as a note. A handler installed earlier is kept.
 
     doing: what the process is doing, for the line.
     """
@@ -80,7 +79,7 @@ def stop_named(doing: str) -> Iterator[None]:
     )
 
     def end(number: int, frame: FrameType | None) -> None:
-        # A second one ends the process at once, should closing hang.
+        # A second SIGTERM ends the process at once, in case closing hangs.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         print(f"SIGTERM while {doing}", file=sys.stderr, flush=True)
         # An exception, so that every `with` on the way out closes what it holds.

@@ -1,4 +1,4 @@
-"""Tell errors of the user, such as a missing folder, from those of a training; say them in one sentence."""
+"""Distinguish errors of the user, such as a missing folder, from errors of training, and format them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def within_training(error: BaseException) -> bool:
 
 
 def is_own_error(error: BaseException) -> bool:
-    """Return whether a part of this package refused something, and no environment in a worker did."""
+    """Return whether the error was raised by this package, and not by an environment in a worker."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     # The last frame of a worker's error is ours in any case, as it is raised again in this process.
     if not frames or isinstance(error.__cause__, WorkerTracebackError):
@@ -46,7 +46,7 @@ def is_own_error(error: BaseException) -> bool:
 
 
 def one_sentence(error: BaseException, more: str = "", not_users: str = "") -> str:
-    """Return what an error says in one line, with the line of the user's own code that it came through.
+    """Format an error as one line, with the line of the user's own code that led to it.
 
     Args:
         more: what to add to that line.

@@ -138,7 +138,7 @@ class VideoRecorder(Callback):
         return {"n_evaluations": self._n_evaluations}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore a state returned by `state`."""
         self._n_evaluations = int(state["n_evaluations"])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The store of runs: folders, records, configs, checkpoints and the states in them."""
+"""Run folders: records, configs, checkpoints and saved states."""
 
 from parllel.runs.checkpoints import Checkpoints
 from parllel.runs.config import (

@@ -1,7 +1,7 @@
 """The checkpoints of a run: one file per step, of which the last few are kept.
 
-step-000000020480.zip                  a whole checkpoint
-step-000000020480.zip.1f2e3d4c.tmp     what a killed process left, removed by the next save
+step-000000020480.zip                  a complete checkpoint
+step-000000020480.zip.1f2e3d4c.tmp     left by a killed process, removed by the next save
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NAME = re.compile(r"step-(\d+)\.zip")
 
 
 class Checkpoints:
-    """Save states by step, and load the newest that is undamaged.
+    """Save states by step, and load the newest undamaged one.
 
     Args:
-        folder: made by the first save.
-        keep: how many checkpoints stay.
+        folder: created by the first save.
+        keep: number of checkpoints to keep.
 
     Raises:
-        ValueError: if less than one is to be kept.
+        ValueError: if `keep` is less than one.
     """
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 3) -> None:
@@ -36,26 +36,26 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: State) -> Path:
-        """Write a checkpoint, then remove those that are too many, and return the new one's path.
+        """Write a checkpoint, remove the oldest beyond `keep`, and return the path of the new one.
 
-        Checkpoints of later steps are removed too: they were damaged, or belong to steps that were given up
+        Checkpoints of later steps are removed too: they are damaged, or belong to steps that were discarded
         when the run was resumed from an older one.
 
         Raises:
             ValueError: if `step` is negative.
             TypeError: if the state cannot be saved; names the part.
-            OSError: if it cannot be written (a full disk, say). All others are then still there.
+            OSError: if it cannot be written (full disk, for example). The other checkpoints are kept.
         """
         if step < 0:
             raise ValueError(f"step: expected at least 0, got {step}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Of processes that were killed while they wrote; no other one writes here, as the run is locked.
+        # Left by processes killed while writing. The run is locked, so nobody else is writing now.
         for leftover in self.folder.glob("step-*.zip.*.tmp"):
             _remove(leftover)
-        # Zeros, so that other programs that sort by name list them in order.
+        # Zero-padded, so that sorting by name is sorting by step.
         path = self.folder / f"step-{step:012d}.zip"
         save_state(path, state)
-        # Only now that the new one is complete may older ones go.
+        # Old checkpoints are removed only when the new one is complete.
         older = [old for old in self.paths() if _step_of(old) < step]
         kept = [path, *older[max(0, len(older) + 1 - self.keep) :]]
         for old in self.paths():
@@ -64,16 +64,16 @@ class Checkpoints:
         return path
 
     def paths(self) -> list[Path]:
-        """Return the files of all checkpoints, oldest first; the step in their names decides."""
+        """Return the files of all checkpoints, sorted by the step in their names."""
         if not self.folder.is_dir():
             return []
         found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
         return sorted(found, key=_step_of)
 
     def load_newest(self, warn: Callable[[str], object] | None = None) -> tuple[Path, State]:
-        """Return the newest checkpoint that can be read, and its state.
+        """Return the path and state of the newest readable checkpoint.
 
-        warn: called with a message for each damaged one that is skipped.
+        warn: called with a message for each damaged checkpoint that is skipped.
 
         Raises:
             FileNotFoundError: if there is none.
@@ -82,7 +82,7 @@ class Checkpoints:
         paths = self.paths()
         if not paths:
             raise FileNotFoundError(f"{self.folder}: there is no checkpoint")
-        # Older ones are there for this: a disk may damage what was written in full.
+        # Fall back to older ones: a disk may damage a file that was written completely.
         for path in reversed(paths):
             try:
                 return path, load_state(path)
@@ -100,6 +100,6 @@ def _step_of(path: Path) -> int:
 
 
 def _remove(path: Path) -> None:
-    # A file that stays is no reason to stop a training.
+    # A file that cannot be removed is no reason to stop training.
     with contextlib.suppress(OSError):
         path.unlink()

@@ -1,13 +1,13 @@
-"""Configurations: nested dataclasses or dicts, from and to JSON values; every key and type is checked.
+"""Configurations: nested dataclasses or dicts, from and to JSON values, with every key and type checked.
 
 Not msgspec: it ignores unknown keys of dataclasses, reads no list from text, and its errors show no value.
 
-What a value may be is said by the annotation of its field, or in a dict by the default in its place:
+The annotation of a field, or in a dict the default value, determines the accepted values:
 
-    dataclass, dict of defaults     a dict with those keys or some of them; the others keep their defaults
-    bool, int, float, str, Path     that; an int for a float as well, but no bool for an int
-    X | None, int | str, Literal    None; one of them, exact types first; one of the choices
-    list[X], tuple[X, ...], tuple[X, Y], Sequence[X]      a list, read into what is declared
+    dataclass, dict of defaults     a dict with some of those keys; the others keep their defaults
+    bool, int, float, str, Path     that type; also an int for a float, but not a bool for an int
+    X | None, int | str, Literal    None; one of the types, exact match first; one of the choices
+    list[X], tuple[X, ...], tuple[X, Y], Sequence[X]      a list, converted to the declared type
     dict[str, X]                    any keys
     Any                             anything
 
@@ -45,25 +45,25 @@ _BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 class _Text(str):
-    """A value from a command line, to be read as what is expected in its place."""
+    """A value from a command line, parsed as the expected type."""
 
 
 class _Overrides(dict[str, Any]):
-    """New values of some keys of a group; the others stay as they are."""
+    """New values for some keys of a group; other keys keep their values."""
 
 
 def read_config(kind: type[Config] | Config, values: Mapping[str, Any]) -> Config:
-    """Return a config with `values`, and with defaults where there are none.
+    """Build a config from `values`, with defaults for missing keys.
 
     Args:
-        kind: a dataclass type; or a dict of defaults, where None stands for anything, and elements of a list
-            are to be like those that are there.
+        kind: a dataclass type, or a dict of defaults, in which None accepts any value, and elements of a
+            list must be like the existing ones.
         values: JSON values, as from `config_values`.
 
     Raises:
-        ValueError: for an unknown key (the message names its path and the nearest right one), a missing one,
-            and a value that is none of the choices.
-        TypeError: for a value of another type; names the path, what was expected and what came.
+        ValueError: for an unknown key (names its path and the closest valid one), a missing key, and a
+            value that is not one of the choices.
+        TypeError: for a value of the wrong type; names the path, the expected type and the value.
     """
     if not isinstance(kind, Mapping) and not _is_dataclass_type(kind):
         raise TypeError(f"kind: expected a dataclass or a dict of defaults, got {kind!r}")
@@ -77,9 +77,9 @@ def change_config(config: Config, changes: Mapping[str, Any]) -> Config:
 
     Args:
         config: a dataclass object or a dict.
-        changes: by path: `{"ppo.learning_rate": 1e-4}`. A string is read as what is expected there, so
-            "1e-4", "true", "none" and "[64, 64]" come out as that. A path leads to what is there: to add a
-            key to a dict, give all of the dict.
+        changes: new values by path, such as `{"ppo.learning_rate": 1e-4}`. Strings are parsed as the
+            expected type, for example "1e-4", "true", "none" and "[64, 64]". Paths must exist: to add a key
+            to a dict, replace the whole dict.
 
     Raises:
         ValueError, TypeError: as `read_config` does.
@@ -95,10 +95,10 @@ def change_config(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def config_values(config: Any) -> dict[str, Any]:
-    """Return the JSON values of a config: what `read_config` makes an equal one of.
+    """Convert a config to JSON values, from which `read_config` builds an equal one.
 
     Raises:
-        TypeError: if it holds something else; names the path.
+        TypeError: for a value that JSON cannot represent; names the path.
     """
     if not _is_config(config):
         raise TypeError(f"config: expected a dataclass object or a dict, got {config!r}")
@@ -107,14 +107,14 @@ def config_values(config: Any) -> dict[str, Any]:
 
 
 def key_paths(kind: Any) -> list[str]:
-    """Return the paths of all keys of a config, those of groups and of what is in them."""
+    """Return the paths of all keys of a config, including groups."""
     groups = _groups_of(kind)
     below = [_join_path(group, path) for group in groups for path in key_paths(groups[group])]
     return [*_kinds_of(kind), *below]
 
 
 def nearest_key(path: str, kind: Any) -> str | None:
-    """Return the path of the key that was probably meant by `path`; None if there is none like it."""
+    """Return the key path closest to `path`, or None if none is similar."""
     group, dot, rest = path.partition(".")
     groups = _groups_of(kind)
     if dot and group in groups:
@@ -124,10 +124,10 @@ def nearest_key(path: str, kind: Any) -> str | None:
 
 
 def whole_number(text: str) -> int:
-    """Return what `int` makes of a text, or of a float without a fraction, as 1e6 is one.
+    """Parse an int, also written as a float without a fraction, such as 1e6.
 
     Raises:
-        ValueError: if it is neither.
+        ValueError: for any other text.
     """
     try:
         return int(text)
@@ -140,7 +140,7 @@ def whole_number(text: str) -> int:
 
 def _values(value: Any, at: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # What `__init__` does not take could not be given back to it.
+        # Only fields that `__init__` accepts can be restored.
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return {name: _values(getattr(value, name), _join_path(at, name)) for name in fields}
     if isinstance(value, Mapping):
@@ -179,10 +179,10 @@ def _is_config(value: Any) -> bool:
 
 
 def _read_value(kind: Any, value: Any, at: str, base: Any = _MISSING) -> Any:
-    """Return `value`, or the values in it, as `kind` has them; raise as `read_config` does.
+    """Convert `value`, recursively, to `kind`. Raises as `read_config` does.
 
-    at: path of the value, for messages.
-    base: what stands in its place so far.
+    at: path of the value, for error messages.
+    base: the current value at that path.
     """
     if isinstance(kind, Mapping) or _is_dataclass_type(kind):
         return _read_group(kind, value, at, base)
@@ -227,7 +227,7 @@ def _read_group(kind: Any, value: Any, at: str, base: Any) -> Any:
 
 
 def _defaults_of(kind: Any, base: Any) -> dict[str, Any]:
-    """Return what the values of a group are unless they are given, by name."""
+    """Return the default values of a group by name."""
     if isinstance(kind, Mapping):
         return dict(base if isinstance(base, Mapping) else kind)
     fields = [field for field in dataclasses.fields(kind) if field.init]
@@ -266,7 +266,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, at: str, base: Any) -> Any:
     others = [kind for kind in kinds if kind is not _NONE]
     if len(others) == 1:
         return _read_value(others[0], value, at, base)
-    # An int stays one where floats may come as well; text is text only if it is nothing else.
+    # An int stays an int in a union with float; text is a str only if nothing else matches.
     if isinstance(value, _Text):
         exact = value.strip().lstrip("+-").replace("_", "").isdecimal()
         others.sort(key=lambda kind: (kind is str, kind is int and not exact))
@@ -323,7 +323,7 @@ def _read_scalar(kind: Any, value: Any, at: str) -> Any:
         return int(value)  # 1e6 is how many write a million
     if kind is Path and isinstance(value, str):
         return Path(value)
-    # To Python a bool is an int, but True is no number of steps.
+    # bool is a subclass of int, but True is not a number of steps.
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise TypeError(f"{at}: expected {_EXPECTED[kind]}, got {value!r}")
@@ -340,7 +340,7 @@ def _parse(kind: Any, text: str) -> Any:
 
 
 def _guess(text: str) -> Any:
-    """Return what JSON makes of a text, or the text."""
+    """Parse a text as JSON, or return the text itself."""
     try:
         return None if _is_none(text) else json.loads(text)
     except json.JSONDecodeError:
@@ -348,7 +348,7 @@ def _guess(text: str) -> Any:
 
 
 def _items(text: str) -> list[Any]:
-    """Return the elements of a list as JSON or Python have it, or between commas alone."""
+    """Parse a list in JSON or Python syntax, or separated only by commas."""
     text = text.strip()
     if text[:1] + text[-1:] in ("[]", "()"):
         text = text[1:-1]
@@ -383,7 +383,7 @@ def _is_none(text: str) -> bool:
 
 
 def _kinds_of(kind: Any) -> dict[str, Any]:
-    """Return what the values of a group may be, by name."""
+    """Return the types of a group's values by name."""
     if isinstance(kind, Mapping):
         return {name: _kind_of(default) for name, default in kind.items()}
     hints = get_type_hints(kind)
@@ -391,7 +391,7 @@ def _kinds_of(kind: Any) -> dict[str, Any]:
 
 
 def _kind_of(default: Any) -> Any:
-    """Return what a value in the place of `default` may be."""
+    """Return the type of values that may replace `default`."""
     if default is None:
         return Any
     if isinstance(default, Mapping):
@@ -406,7 +406,7 @@ def _kind_of(default: Any) -> Any:
 
 
 def _deeper(name: str, kind: Any) -> str | None:
-    """Return the path of a key like `name` in a group below, in case the group was left out."""
+    """Return the path of a key like `name` in a nested group, in case the group was omitted."""
     for group, inner in _groups_of(kind).items():
         near = nearest(name, _kinds_of(inner)) or _deeper(name, inner)
         if near is not None:
@@ -420,7 +420,7 @@ def _groups_of(kind: Any) -> dict[str, Any]:
 
 
 def _is_dataclass_type(kind: Any) -> bool:
-    """Return whether `kind` is a dataclass, and no object of one."""
+    """Return whether `kind` is a dataclass type, not an instance."""
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 

@@ -1,4 +1,4 @@
-"""The name that was probably meant by an unknown one, and functions that suggest it."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWOR
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like another, or that it abbreviates: learning_rate for lr."""
+    """Return the closest of `names`, including those that `name` abbreviates: learning_rate for lr."""
     names = list(names)
     for near in difflib.get_close_matches(name, names, n=1):
         return near
@@ -44,7 +44,7 @@ def suggest_names(
             for name in kwargs:
                 if name not in known:
                     near = nearest(name, known)
-                    # A constructor speaks for the class that was called, which may inherit it.
+                    # Name the class that was called, which may inherit its constructor.
                     who = type(args[0]).__name__ if is_init else named.__name__
                     hint = f"did you mean {near}?" if near else f"expected some of {known}"
                     raise TypeError(f"{who}: unexpected argument {name!r}; {hint}")

@@ -1,4 +1,4 @@
-"""Functions and classes by name, to find them again in another process and on another day."""
+"""References to functions and classes by name, to import them in a later process."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _importing: list[str] = []  # what is imported here at this moment, the innermos
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a function or class stands.
+    """The import location of a function or class.
 
     Attributes:
         name: "module:name"; the module of a script is `__main__`.
-        file: of the module; None if it has none.
-        problem: why it cannot be found again; None if it can.
+        file: file of the module, or None.
+        problem: why it cannot be imported again, or None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Reference:
     problem: str | None = None
 
     def find(self) -> Any:
-        """Return the function or class; a script is imported under a name of its own.
+        """Import the function or class. A script is imported under a unique module name.
 
         Raises:
             ValueError: if it cannot be found, or its file cannot be imported; says why.
@@ -59,7 +59,7 @@ class Reference:
 
 
 def reference_to(thing: Any) -> Reference:
-    """Return where a function or class stands, or why it cannot be found again."""
+    """Return the reference to a function or class, which also says why it cannot be found again."""
     module_name, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module_name, str) or not isinstance(name, str):
         kind = type(thing).__name__
@@ -128,10 +128,10 @@ def import_script(file: str | os.PathLike[str]) -> ModuleType:
 
 
 def check_not_importing(doing: str) -> None:
-    """Refuse to do what no module is to do while it is imported to find something in it.
+    """Check that no module is being imported to find a build function in it.
 
     Raises:
-        WrongStateError: if one is.
+        WrongStateError: during such an import.
     """
     if _importing:
         raise WrongStateError(
@@ -141,7 +141,7 @@ def check_not_importing(doing: str) -> None:
 
 
 def _root_of(name: str, file: Path) -> Path | None:
-    """Return the folder that a module was imported from; None if its file does not lie as its name says."""
+    """Return the folder that a module was imported from; None if its path does not match its name."""
     whole = file.parent if file.stem == "__init__" else file.with_suffix("")
     parts = name.split(".")
     if list(whole.parts[-len(parts) :]) != parts:
@@ -150,11 +150,11 @@ def _root_of(name: str, file: Path) -> Path | None:
 
 
 def _import(where: str, load: Callable[[], Imported]) -> Imported:
-    """Return what `load` returns; ValueError that names `where` if that fails."""
+    """Return the result of `load`. Raises ValueError that names `where` if it fails."""
     _importing.append(where)
     try:
         return load()
-    # No Exception to Python: it would end the program that only looked for a function.
+    # SystemExit is not an Exception, and would end a program that only looks for a function.
     except SystemExit as error:
         raise ValueError(
             f"{where}: cannot be imported, as it ends the program (status {error.code}); what a script "

@@ -1,4 +1,4 @@
-"""The folder of a run: what was run, how it ended, and the checkpoints to go on from."""
+"""The folder of a run: its record, outcome and checkpoints."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from parllel.runs.run_record import (
 from parllel.seeding import Seeds
 from parllel.version import __version__
 
-# What numbers depend on beside this package: what computes, and environments.
+# Packages that results depend on: numerical libraries and environments.
 PACKAGES = (
     *("numpy", "numba", "gymnasium", "torch"),
     *("mujoco", "ale-py", "minigrid", "pettingzoo", "mpe2"),
 )
-# What is larger is hardly code.
+# A larger difference is hardly code.
 LARGEST_DIFFERENCE = 1_000_000  # bytes
 
 
 class RunFolder:
-    """A new folder `base/name`, or with a number after the name if that exists.
+    """A new folder `base/name`, with a number after the name if it already exists.
 
     Args:
-        base: folder of all runs; made if needed.
-        name: of this run; default the date and time.
+        base: folder of all runs; created if needed.
+        name: of this run; default: the date and time.
         trains: see below.
 
     Attributes:
         path: of the folder.
-        trains: False for the temporary folder of a run that is put together again for inspection or for its
-            policy (`rebuild`, `load_policy`): what only training needs, such as a cluster, may be left out.
+        trains: False for the temporary folder of a run that is rebuilt for inspection or for its policy
+            (`rebuild`, `load_policy`). Parts needed only for training, such as a cluster, may be omitted.
 
     Raises:
-        OSError: if the folder cannot be made or written to; the message names it.
+        OSError: if the folder cannot be created or written to; names the folder.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class RunFolder:
 
         Raises:
             FileNotFoundError: if there is no such folder.
-            ValueError: if it is not that of a run.
+            ValueError: if it is not a run folder.
         """
-        # Past `__init__`, which makes a new folder.
+        # Bypasses `__init__`, which creates a new folder.
         folder = cls.__new__(cls)
         folder.path, folder.trains, folder._made = Path(path), True, []
         if folder.path.is_file():
@@ -100,7 +100,7 @@ class RunFolder:
         return folder
 
     def remove(self) -> None:
-        """Remove the folder and what is in it, and the empty folders above that were made with it."""
+        """Remove the folder with its contents, and empty parent folders that were created with it."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # others may have runs there by now
             for folder in self._made:
@@ -108,31 +108,31 @@ class RunFolder:
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
-        """The states that the run can go on from."""
+        """Checkpoints from which the run can be resumed."""
         # One object, as the runner sets how many it keeps.
         return Checkpoints(self.path / "checkpoints")
 
     @cached_property
     def best(self) -> Checkpoints:
-        """The state after the best evaluation, to be shown or used."""
+        """The checkpoint of the best evaluation."""
         return Checkpoints(self.path / "best", keep=1)
 
     @property
     def learning_curve(self) -> Path:
-        """Where the runner draws the returns."""
+        """Path of the runner's plot of returns."""
         return self.path / "learning_curve.png"
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keep other processes from running here, within a `with`.
+        """Return a context manager that locks the run against other processes.
 
         Raises:
-            WrongStateError: if another process runs here.
+            WrongStateError: if another process uses the run.
         """
         return hold_lock(self.path / "lock")
 
     @property
     def in_use(self) -> bool:
-        """Whether a process runs here."""
+        """Whether a process holds the lock of the run."""
         return lock_is_held(self.path / "lock")
 
     # ------------------------------------------------------------------ what was run
@@ -146,22 +146,22 @@ class RunFolder:
         kind: str = TRAINING,
         source: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Write config.json, versions.json and run.json, and git.diff if the source was changed.
+        """Write config.json, versions.json and run.json, and git.diff if the source has changes.
 
-        Hold `lock()` before and as long as the run lasts: without it the run counts as failed until
-        `note_outcome` is called.
+        Hold `lock()` from before this call to the end of the run: a run that is not locked counts as failed
+        until `note_outcome` is called.
 
         Args:
-            build: the function that puts the run together. One that cannot be found again by its name is
-                noted as such. None for a run of another kind than "training".
+            build: the function that builds the run. The record says if it cannot be found again by its
+                name. None for a run of another kind than "training".
             config: a dataclass object or a dict.
             repeats: folder of the run that this one repeats.
             kind: of the run, one lower-case word.
-            source: folder whose state of git is noted; default that of the build function's file.
+            source: folder whose git state is recorded; default: that of the build function's file.
 
         Raises:
-            TypeError: if the config holds what is no JSON value.
-            ValueError: if the kind is no such word, or does not go with the build function.
+            TypeError: if the config holds a value that JSON cannot represent.
+            ValueError: if the kind is not such a word, or does not fit the build function.
             OSError: if something cannot be written.
         """
         values = config_values(config)
@@ -179,7 +179,7 @@ class RunFolder:
         self._write("run.json", record)  # last: with it this is the folder of a run
 
     def read_record(self) -> RunRecord:
-        """Return what run.json and config.json say.
+        """Read run.json and config.json.
 
         Raises:
             ValueError: if one of them is damaged; names it.
@@ -194,7 +194,7 @@ class RunFolder:
             raise ValueError(f"{path}: damaged: {type(error).__name__}: {error}") from error
 
     def read_versions(self) -> dict[str, str]:
-        """Return what versions.json says; raise as `read_record` does."""
+        """Read versions.json. Raises as `read_record` does."""
         return {name: str(version) for name, version in self._read("versions.json").items()}
 
     def write_seeds(self, seeds: Seeds) -> None:
@@ -202,18 +202,18 @@ class RunFolder:
         self._write("seeds.json", seeds.state())
 
     def write_allocators(self, description: Mapping[str, Any]) -> None:
-        """Write allocators.json: what `describe_arrays` says of the buffer."""
+        """Write allocators.json, the description of the buffer from `describe_arrays`."""
         self._write("allocators.json", description)
 
-    # ------------------------------------------------------------------ what came of it
+    # ------------------------------------------------------------------ outcome
 
     def note_resume(
         self, step: int, changes: Mapping[str, Any], config: Any, build: Any = None
     ) -> None:
-        """Record that the run goes on: from which step, with which changes of its config and which source.
+        """Record a resume: its step, config changes and source.
 
-        build: the function that puts the run together, if it is not the one that run.json names; it is
-            recorded if it can be found by its name.
+        build: the function that builds the run, if it is not the one in run.json. It is recorded if it can
+            be found by its name.
         """
         record = self._read("run.json")
         if build is not None and reference_to(build).problem is None:
@@ -229,14 +229,14 @@ class RunFolder:
             "before": before,
             "git": git,
         }
-        # No outcome until the run has ended again, so that it counts as one that goes on.
+        # Clear the outcome, so that the run counts as running until it ends again.
         record.update(history=[*record["history"], entry], outcome=None)
         if changes:
             self._write("config.json", config_values(config))
         self._write("run.json", record)
 
     def note_outcome(self, outcome: Mapping[str, Any]) -> None:
-        """Record what came of the run: see RunRecord, and for another kind what it likes."""
+        """Record the outcome: see RunRecord; runs of another kind may record anything."""
         record = self._read("run.json")
         self._write("run.json", {**record, "outcome": {"ended": now(), **outcome}})
 
@@ -253,8 +253,8 @@ class RunFolder:
         return values
 
     def _write(self, name: str, values: Mapping[str, Any]) -> None:
-        """Write JSON so that a reader finds the old file or the new one, never half."""
-        # By default a string: changes of a config may hold paths, and are there to be read.
+        """Write JSON atomically."""
+        # `default=str`, because changes of a config may hold paths.
         text = json.dumps(values, indent=2, default=str) + "\n"
         with replaced_file(self.path / name) as file:
             file.write(text.encode())
@@ -277,7 +277,7 @@ def find_runs(folder: Path) -> list[Path]:
     for path, folders, files in os.walk(folder):
         if "run.json" in files:
             found.append(Path(path))
-            folders.clear()  # videos and checkpoints: no runs, and often many files
+            folders.clear()  # do not descend into videos and checkpoints, often many files
         folders.sort()
     return found
 
@@ -290,7 +290,7 @@ def run_state(folder: RunFolder, record: RunRecord) -> str:
     """
     if folder.in_use:  # first: a resumed run still has the outcome of its last part
         return "running"
-    # There is none if an error, or a kill, ended the process before it was written.
+    # There is no outcome if an error or a kill ended the process before writing it.
     outcome = record.outcome
     if outcome is None:
         return "failed"
@@ -302,9 +302,9 @@ def run_state(folder: RunFolder, record: RunRecord) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, the system and the packages that matter, and the command."""
+    """Return the versions of Python, the system and PACKAGES, and the command line."""
     found = {"python": platform.python_version(), "system": platform.platform()}
-    # Not asked of the installer, which may know another project by this name.
+    # Not from package metadata, where the name may belong to another project.
     found["parllel"] = __version__
     for package in PACKAGES:
         try:

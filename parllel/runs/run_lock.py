@@ -1,9 +1,12 @@
-"""One process at a time in the folder of a run.
+"""A lock that admits one process at a time to a run folder.
 
-The lock is the system's: it ends with the process that holds it, however that ends. A forked child inherits
+    run       hold_lock: exclusive flock on the file, then its process id into it, for people to read
+    others    lock_is_held: try a shared flock without write access, and release it at once
+
+The operating system releases the lock when its process ends, however it ends. A forked child would inherit
 it, and workers outlive a killed parent for a moment, so children close it at once.
 
-Not filelock: to ask whether a lock is held is to take it there, exclusively and with the right to write.
+Not filelock: its only way to query a lock is to take it exclusively, with write access.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from parllel.errors import WrongStateError
 
 try:
     import fcntl
-except ImportError:  # a system without such locks: nothing keeps a second process out there
+except ImportError:  # no such locks on this system: a second process is not kept out
     fcntl = None  # type: ignore[assignment]
 
-# A process that looks whether the lock is held holds it itself for a moment.
+# Retried, because `lock_is_held` in another process holds the lock for a moment.
 _TRIES, _PAUSE_S = 5, 0.02
 _held: set[int] = set()
 
@@ -37,10 +40,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which is made if it is missing and then holds the process's number.
+    """Hold the lock of a file, which is created if needed and then contains the process id.
 
     Raises:
-        WrongStateError: if another holds it; names the file's folder and the process.
+        WrongStateError: if another process holds it; names the file's folder and the process.
         OSError: if the file cannot be opened.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -51,14 +54,14 @@ def hold_lock(path: Path) -> Iterator[None]:
             raise WrongStateError(
                 f"{path.parent}: another process ({holder}) is using this run; wait until it has ended"
             )
-        # The number is only for people to read; other files of the run report a full disk.
+        # The process id is only informative; a full disk is reported by other files of the run.
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode())
         yield
     finally:
-        # In a child that was forked within the `with` it is closed already, and the number may be another
-        # file's.
+        # In a child forked within the `with` the descriptor is closed already, and its number may be in use
+        # for another file.
         if handle in _held:
             _held.remove(handle)
             os.close(handle)
@@ -67,12 +70,12 @@ def hold_lock(path: Path) -> Iterator[None]:
 def lock_is_held(path: Path) -> bool:
     """Return whether a process holds the lock of a file, which may be missing."""
     try:
-        # Not for writing, so that one may look at runs of other users.
+        # Read-only, so that runs of other users can be queried.
         handle = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:
-        # Shared: other processes that look at the same moment must not count as holders.
+        # Shared: processes that query at the same time must not count as holders.
         return not _take(handle, shared=True)
     finally:
         os.close(handle)
@@ -89,7 +92,7 @@ def _take(handle: int, *, shared: bool = False, tries: int = 1) -> bool:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             continue
-        except OSError:  # a file system without locks, which should not keep anyone from training
+        except OSError:  # a file system without locks should not prevent training
             pass
         return True
     return False

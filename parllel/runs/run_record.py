@@ -1,4 +1,4 @@
-"""The record in a run's folder of how the run was made, and the state of git that it names."""
+"""The record of how a run was made, and the git state of its source."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _DIFF = (
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What run.json and config.json hold.
+    """Contents of run.json and config.json.
 
     Attributes:
         path: folder of the run.
-        kind: "training", or what another part of parllel calls the runs that it writes.
+        kind: "training", or another kind of run.
         config: JSON values.
-        build_function: where to find the function that put the run together; None for another kind.
-        config_class: where to find the config's dataclass; None for a dict.
-        command: the command line that began the run.
+        build_function: reference to the function that builds the run; None for another kind.
+        config_class: reference to the config's dataclass; None for a dict.
+        command: command line that started the run.
         working_directory: of that command.
         created: local time, ISO 8601.
-        git: see `git_state`; of the build function's file.
+        git: state of the build function's repository, see `git_state`.
         repeats: folder of the run that this one repeats, or None.
-        history: a dict with `time`, `step`, `changes`, `before` (the values that were changed) and `git` for
-            each time that the run was resumed.
+        history: a dict for each resume, with `time`, `step`, `changes`, `before` (the values before the
+            changes) and `git`.
         outcome: `ended` (time), `elapsed_steps`, `evaluation_return`, `solved` and `stopped_by` of the last
-            time that it ran; None while it runs, and if it failed or was killed. A run of another kind has
-            `ended`, and what it noted.
+            execution; None while it runs, and if it failed or was killed. A run of another kind has
+            `ended`, and its own entries.
     """
 
     path: Path
@@ -67,10 +67,10 @@ class RunRecord:
     outcome: dict[str, Any] | None
 
     def source(self) -> Reference:
-        """Return where to find the build function.
+        """Return the reference to the build function.
 
         Raises:
-            ValueError: if this is no training run; says what can be done with it.
+            ValueError: if this is not a training run; says what can be done with it.
         """
         if self.build_function is None:
             raise ValueError(
@@ -81,7 +81,7 @@ class RunRecord:
         return self.build_function
 
     def build(self) -> Any:
-        """Return the build function, imported; raise as `source` and `Reference.find` do."""
+        """Import and return the build function. Raises as `source` and `Reference.find` do."""
         return self.source().find()
 
     def read_config(
@@ -113,7 +113,7 @@ class RunRecord:
 def describe_run(
     kind: str, build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
-    """Return what run.json holds of a run that begins now, but for the state of git.
+    """Return the contents of run.json for a new run, without the git state.
 
     Raises:
         ValueError: if the kind is not one lower-case word, or a training run has no build function, or
@@ -139,7 +139,7 @@ def describe_run(
 
 
 def places_of(build: Any, config: Any) -> dict[str, Any]:
-    """Return what run.json says of where the build function and the config's class stand."""
+    """Return the references to the build function and the config's class for run.json."""
     is_dict = isinstance(config, Mapping)
     return {
         "build": None if build is None else dataclasses.asdict(reference_to(build)),
@@ -148,10 +148,10 @@ def places_of(build: Any, config: Any) -> dict[str, Any]:
 
 
 def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -> RunRecord:
-    """Return the record of what stands in run.json and config.json.
+    """Build a record from the contents of run.json and config.json.
 
     Raises:
-        KeyError, TypeError: if something is missing or of another kind.
+        KeyError, TypeError: for a missing entry or one of the wrong type.
     """
     held = dict(values)
     kind = held.pop("kind", TRAINING)  # earlier versions knew no other
@@ -176,18 +176,18 @@ def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -
 
 
 def now() -> str:
-    """Return the local time with its distance from UTC, to the second."""
+    """Return the local time with its UTC offset, to the second."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, bytes]:
-    """Return the state of the repository that a folder is in, and how its files differ from the commit.
+    """Return the state of a folder's repository, and the diff of its files to the commit.
 
-    The state has the keys `root`, `commit` and `branch` (None if there is none yet, or no branch), and
-    `dirty`: whether tracked files differ, None if git took too long to say. It is None if there is no
-    repository, or no git. Nothing is raised.
+    The state has the keys `root`, `commit` and `branch` (each None if there is none), and `dirty`: whether
+    tracked files differ, None if git timed out. It is None without a repository or without git. Never
+    raises.
     """
-    # Asked of git itself, as its files lie elsewhere in worktrees and submodules.
+    # Ask git itself: in worktrees and submodules its files are elsewhere.
     root = _git(folder, "rev-parse", "--show-toplevel")
     if root is None:
         return None, b""
@@ -204,14 +204,14 @@ def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, by
 
 
 def _git(folder: str | os.PathLike[str], *arguments: str) -> bytes | None:
-    # Within a git hook, say, these variables name another repository.
+    # These variables may name another repository, for example in a git hook.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    # To look must not lock the index, which would get in the way of git commands of the user.
+    # Do not lock the index, which would interfere with the user's git commands.
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
         done = subprocess.run(
             ["git", "-C", str(Path(folder)), *arguments],
-            # It must not wait for an answer, should it ask for anything.
+            # No input, so that git cannot wait at a prompt.
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=GIT_TIMEOUT_S,

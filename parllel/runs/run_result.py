@@ -42,14 +42,14 @@ class RunResult:
 
         The one before training does not count, as the mode of an untrained policy may be good by luck.
         """
-        # A mean over returns that are not finite is no evaluation to keep.
+        # Evaluations whose mean is not finite are skipped.
         found = [
             point for point in self.curves["evaluation"] if point[0] > 0 and math.isfinite(point[1])
         ]
         return max(found, key=lambda point: point[1], default=None)
 
     def state(self) -> State:
-        """Return what a checkpoint needs to continue."""
+        """Return the state for a checkpoint."""
         return {
             "elapsed_steps": self.elapsed_steps,
             "evaluation_return": self.evaluation_return,
@@ -57,12 +57,12 @@ class RunResult:
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned; whether the run is solved is not a part of that."""
+        """Restore a state returned by `state`. `solved` is not part of it."""
         self.elapsed_steps = int(state["elapsed_steps"])
         self.evaluation_return = float(state["evaluation_return"])
         self.load_curves(state)
 
     def load_curves(self, state: State) -> None:
-        """Take back the curves alone, as far as there are some."""
+        """Restore only the curves, if the state has any."""
         for name, curve in state.get("curves", {}).items():
             self.curves[name] = [(int(step), float(value)) for step, value in curve]

@@ -37,7 +37,7 @@ _DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,9}")  # what `dtype.str` says of pla
 
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
-    """Write `state` to `path`, so that a reader finds the old file or the new one, never half of one.
+    """Write `state` to `path` atomically: readers find the old file or the new one.
 
     Arrays hold numbers, booleans or strings of fixed length; nothing is pickled. What `state_dict` of
     torch's optimisers and schedulers returns can be saved: keys may be ints, and tensors come back as
@@ -61,10 +61,10 @@ def check_state(state: State) -> None:
 
 
 def load_state(path: str | os.PathLike[str]) -> State:
-    """Return what `save_state` wrote.
+    """Read a state written by `save_state`.
 
     Raises:
-        ValueError: if the file is damaged or something else; the message names it.
+        ValueError: if the file is damaged or not a saved state; names the file.
         OSError: if it cannot be read.
         MemoryError: if it does not fit into memory.
     """
@@ -72,13 +72,13 @@ def load_state(path: str | os.PathLike[str]) -> State:
         try:
             return _read(file)
         except MemoryError:
-            raise  # no damage: every size was compared with that of the file
-        except Exception as error:  # zipfile raises whatever the damaged bytes seem to ask for
+            raise  # not damage: all sizes were checked against the file's
+        except Exception as error:  # zipfile raises many kinds of errors for damaged files
             raise ValueError(f"{path}: not a saved state, or damaged: {error}") from error
 
 
 class _Arrays:
-    """The arrays of a state and where they lie."""
+    """The arrays of a state and their offsets in the file."""
 
     def __init__(self) -> None:
         self.arrays: list[_Array] = []

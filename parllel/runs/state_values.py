@@ -1,4 +1,4 @@
-"""States as JSON values, and back.
+"""Conversion of states to JSON values and back.
 
 None, bool, int, float      themselves
 str                         "text:" and the string
@@ -28,13 +28,13 @@ _EXPECTED = "numbers, strings, None, arrays, tensors, and lists, tuples and dict
 
 
 def to_json(value: Any, add: Callable[[_Array, str], int], at: str) -> Any:
-    """Return what JSON can hold of a value.
+    """Convert a value to JSON.
 
-    add: takes an array and its place, and returns its number.
-    at: place of the value, for messages.
+    add: stores an array, given its path, and returns its number.
+    at: path of the value, for error messages.
 
     Raises:
-        TypeError: if there is something else in it; names the place.
+        TypeError: for an unsupported value; names its path.
     """
     if isinstance(value, np.ndarray):
         return f"{_ARRAY}{add(value, at)}"
@@ -61,10 +61,10 @@ def to_json(value: Any, add: Callable[[_Array, str], int], at: str) -> Any:
 
 
 def from_json(value: Any, arrays: Sequence[_Array]) -> Any:
-    """Return what `to_json` was given, with the arrays that were added.
+    """Restore a value converted by `to_json`, with its arrays.
 
     Raises:
-        ValueError: if it is something else.
+        ValueError: for any other value.
     """
     if isinstance(value, str):
         if value.startswith(_TEXT):
@@ -91,7 +91,7 @@ def _below(at: str, key: Any) -> str:
 def _key_to_json(key: Any, at: str) -> str:
     if isinstance(key, str):
         return _TEXT + key if key.startswith(_KEY_MARKS) else key
-    # To Python True is an int, and would come back as the key 1.
+    # bool is a subclass of int, and True would be read back as 1.
     if isinstance(key, int) and not isinstance(key, bool):
         return f"{_INT}{key}"
     raise TypeError(f"{at}: keys must be strings or ints, got {key!r}")

@@ -1,8 +1,8 @@
-"""Decide whether the script that a run's folder names may be executed.
+"""Trust in the script that a run folder names.
 
-To rebuild a run, or its policy, the script named in its folder is imported. The folder of a run from
-elsewhere may name any file of this machine, or contain a script of its own. Functions check nothing; commands
-do, as people name folders there that they were sent. A script that they name themselves is not looked at.
+Rebuilding a run or its policy imports the script named in its folder. A run folder from elsewhere may name
+any file of this machine, or contain its own script. The commands check this, because people pass them folders
+that they were sent; functions do not. A script given by the user is not checked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from parllel.runs.run_folder import RunFolder
 
 
 def check_source(path: str, *, trusted: bool) -> None:
-    """Refuse to execute a script outside the current folder, or one in the run's own folder.
+    """Check that the run's script is inside the current folder and not in the run's own folder.
 
     Links and `..` are resolved first.
 
@@ -24,7 +24,7 @@ def check_source(path: str, *, trusted: bool) -> None:
         trusted: whether the user gave --trust, which allows any script.
 
     Raises:
-        ValueError: for a script that is refused, naming it and how to allow it, or a folder without a
+        ValueError: for any other script, naming it and how to allow it, or for a folder without a
             training run.
         FileNotFoundError: if the folder does not exist.
     """
@@ -50,11 +50,11 @@ def check_source(path: str, *, trusted: bool) -> None:
 
 
 def _is_installed(reference: Reference) -> bool:
-    """Return whether Python finds a module's file on its own path; nothing is imported."""
+    """Return whether a module's file is on Python's own path, without importing it."""
     module = reference.name.partition(":")[0]
     if module == "__main__" or reference.file is None:
         return False
-    # Of the first name alone: for a dotted name `find_spec` would import the packages above it.
+    # Only the first name: for a dotted name, `find_spec` imports the parent packages.
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None:
         return False

@@ -1,7 +1,7 @@
 """Estimate values and advantages from steps of another policy by V-trace.
 
-The behaviour policy is the one that sampled; the learner's is the one that is to be improved with the batch.
-`parllel.torch.EvaluatePolicy` writes what the latter says of it.
+The behaviour policy collected the samples; the learner's policy is improved with them.
+`parllel.torch.EvaluatePolicy` writes the learner's log probabilities and values.
 """
 
 from __future__ import annotations
@@ -165,5 +165,5 @@ class EstimateVtrace(BatchTransform):
             return_,
         )
         if valid is not None:
-            # What an agent says of cells without a step may be anything.
+            # Agent outputs are arbitrary in cells without a step.
             advantage[~valid] = return_[~valid] = 0.0

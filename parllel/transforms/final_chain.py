@@ -1,4 +1,4 @@
-"""Apply the step transforms through which a final observation must go to become what the agent sees."""
+"""Apply step transforms to final observations, as they were applied to the agent's observations."""
 
 from __future__ import annotations
 

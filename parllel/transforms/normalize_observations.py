@@ -79,8 +79,7 @@ class NormalizeObservations(StepTransform):
     def _views_of(self, samples: Samples) -> tuple[list[LeafViews], NDArray[Any] | None]:
         source = field_at(samples, self._source)
         shapes = {path: tuple(leaf.shape[2:]) for path, leaf in buffer_leaves(source)}
-        # There already if a checkpoint was loaded, or if this is another buffer for the same observations.
-        # Not anew for each buffer: the statistics continue, and `load_state` may have made them already.
+        # Created once: the statistics continue with another buffer, and `load_state` may have made them.
         if not self._leaves:
             self._leaves = {path: self._leaf(path, shape) for path, shape in shapes.items()}
         known = {path: leaf.statistics.shape for path, leaf in self._leaves.items()}
@@ -114,7 +113,7 @@ class NormalizeObservations(StepTransform):
                 f"NormalizeObservations: observation: expected leaves {list(self._leaves)}, "
                 f"got {given}"
             )
-        # In the order of this observation: a dict from an environment may have another than the buffer.
+        # In the order of this observation, which may differ from that of the buffer.
         leaves = iter([self._leaves[path] for path in given])
         normalized = buffer_map(lambda array: next(leaves).normalized(array), part)
         return _with_part(observation, self._put, normalized)
@@ -145,7 +144,7 @@ class NormalizeObservations(StepTransform):
         }
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
             ValueError: if it is that of other observations. Nothing has changed then.

@@ -124,7 +124,7 @@ class NormalizeRewards(BatchTransform):
         return {"statistics": self._statistics.state(), "carried": carried}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned; raise ValueError if it has another B."""
+        """Restore a state returned by `state`; raise ValueError if it has another B."""
         # All is checked before anything is loaded: half a state would be worse than the old one.
         carried = state["carried"]
         if carried is not None:

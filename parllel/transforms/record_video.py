@@ -205,7 +205,7 @@ class RecordVideo(BatchTransform):
         return {"n_batches": self._n_batches, "n_steps": self._n_steps}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned; drop an unfinished clip."""
+        """Restore a state returned by `state`; drop an unfinished clip."""
         self._n_batches, self._n_steps = int(state["n_batches"]), int(state["n_steps"])
         self._frames = []
 

@@ -58,7 +58,6 @@ class RunningMeanStd:
         flat = np.require(entries.reshape(n, self.mean.size), dtype, ["C", "A", "W"])
         mean, var = np.empty(self.mean.size), np.empty(self.mean.size)
         count = int(compiled.moments(flat, self._mask(mask, n), mean, var))
-        # Before they are merged: one NaN would stay in the statistics for the rest of the run.
         # Before merging: a single NaN would stay in the statistics to the end of the run.
         if not (np.isfinite(mean).all() and np.isfinite(var).all()):
             raise ValueError(
@@ -95,7 +94,7 @@ class RunningMeanStd:
         return {"mean": self.mean.copy(), "var": self.var.copy(), "count": self.count}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned.
+        """Restore a state returned by `state`.
 
         Raises:
             ValueError: if it has another shape.

@@ -93,7 +93,7 @@ class Transform:
         return {}
 
     def load_state(self, state: State) -> None:
-        """Restore what `state` returned."""
+        """Restore a state returned by `state`."""
 
 
 class StepTransform(Transform, ABC):

@@ -344,7 +344,7 @@ def test_other_observations_are_refused():
     frames = LazyFramesArray((T, 5, 2, 2), np.float32)
     for observation, message in (
         (tree, "agent.observation: expected one Array, got NamedTuple"),
-        (frames, "agent.observation: expected .* rows are memory, got a LazyFramesArray"),
+        (frames, "agent.observation: expected .* rows in memory, got a LazyFramesArray"),
         (shorter, r"agent.observation: expected \[T, B\] = \(3, 5\), got \(2, 5\)"),
     ):
         agent = setup.samples.agent._replace(observation=observation)
@@ -354,7 +354,7 @@ def test_other_observations_are_refused():
 
 def test_what_comes_at_the_wrong_moment_is_refused():
     small = SmallPolicy([4, 3], [4, 1], nvec=(3,), action_shape=())
-    with pytest.raises(WrongStateError, match="there is no batch; call bind"):
+    with pytest.raises(WrongStateError, match="no batch is bound; call bind"):
         small.start_batch(np.zeros((T, 5, 3), np.float32))
     setup = Setup()
     with pytest.raises(WrongStateError, match="call start_batch first"):

@@ -287,7 +287,7 @@ def test_mask_of_another_shape_is_refused() -> None:
         (([0, 1], [0, 1, 2]), "broadcast"),
         ((0, 0, 0), "too many indices: the array has 2 dimensions, 3"),
         ((..., 0, ...), "only one ellipsis"),
-        (([0, 1], ..., [0, 1]), "stands for no dimension"),
+        (([0, 1], ..., [0, 1]), "covers no dimension"),
         (None, "new axes are not supported"),
         ((0, None), "new axes are not supported"),
         (1.5, "expected int, slice"),
@@ -459,7 +459,7 @@ def test_equality_is_by_place() -> None:
 def test_writing_none_is_refused() -> None:
     array = Array((4, 3), np.float32)
     for location in (0, (0, 0), slice(None), [0, 1]):
-        with pytest.raises(TypeError, match="None was written into an Array"):
+        with pytest.raises(TypeError, match="Array: expected numbers to write, got None"):
             array[location] = None
 
 

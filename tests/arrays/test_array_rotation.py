@@ -166,7 +166,7 @@ def test_rotation_belongs_to_the_whole_array() -> None:
     array = RotatingArray((4, 2), np.float32)
     for name in ("rotate", "reset"):
         for view in (array[0], array[...], array.full, array.next):
-            with pytest.raises(ValueError, match=rf"{name}\(\) belongs to the whole array"):
+            with pytest.raises(ValueError, match=rf"{name}\(\) is for whole arrays"):
                 getattr(view, name)()
     assert array[...].is_view
     assert not array.is_view

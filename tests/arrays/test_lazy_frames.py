@@ -335,7 +335,7 @@ def test_parts_of_stacks_are_not_written(location: Any) -> None:
 
 def test_none_and_wrong_shapes_are_not_written() -> None:
     array, _ = filled((4, 3, 3, 2))
-    with pytest.raises(TypeError, match="None was written"):
+    with pytest.raises(TypeError, match="Array: expected numbers to write, got None"):
         array[0] = None  # type: ignore[assignment]
     with pytest.raises(ValueError, match="broadcast"):
         array[0, 0] = np.zeros((2, 2))

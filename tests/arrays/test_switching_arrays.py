@@ -128,7 +128,7 @@ def test_a_side_that_is_not_there(side: int) -> None:
 
 
 def test_a_view_has_no_other_side() -> None:
-    with pytest.raises(ValueError, match="belongs to the whole array"):
+    with pytest.raises(ValueError, match="is for whole arrays, got a view"):
         SwitchingArray((4, 1), np.int64)[1:].side = 1
 
 

@@ -284,10 +284,13 @@ class Misbehaving(CountingParallelEnv):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("vanish", "step: agent 'b' is gone, expected it to be terminated or truncated first"),
-        ("newcomer", "step: agent 'c' is there but was not in the step before; .* appear later"),
-        ("comes back", "step: agent 'a' is there but was not in the step before"),
-        ("left out", r"flags of agent 'a', who took part, got those of \[\['b'\], \['a', 'b'\]"),
+        ("vanish", "step: expected agent 'b' to be terminated or truncated before it left"),
+        ("newcomer", "step: agent 'c' was not in the previous step; .* appear later"),
+        ("comes back", "step: agent 'a' was not in the previous step"),
+        (
+            "left out",
+            r"flags of agent 'a', which took part, got only those of \[\['b'\], \['a', 'b'\]",
+        ),
     ],
 )
 def test_agents_that_come_and_go_without_a_word_are_refused(wrong, message):

@@ -123,7 +123,7 @@ def test_an_environment_whose_seed_is_fixed_is_made_again_for_a_seeded_reset():
 
 def test_several_environments_are_refused():
     several = SyncVectorEnv([CountingEnv] * 2)
-    with pytest.raises(ValueError, match="expected one of a single environment, got 2"):
+    with pytest.raises(ValueError, match="expected a single environment, got 2"):
         SingleEnvAdapter(several)
 
 

@@ -299,7 +299,7 @@ def test_steps_without_a_batch_are_those_of_the_torch_handler():
     theirs.step()
     ours.step()
     np.testing.assert_array_equal(theirs.action, ours.action)
-    with pytest.raises(WrongStateError, match="SmallPolicyHandler: there is no buffer yet"):
+    with pytest.raises(WrongStateError, match="SmallPolicyHandler: no buffer is bound"):
         SmallPolicyHandler(categorical()).start_batch()
 
 

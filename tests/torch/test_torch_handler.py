@@ -203,7 +203,7 @@ def test_an_agent_that_answers_in_numpy_is_told_its_handler(make):
 
 @pytest.mark.parametrize("make", [categorical, gaussian])
 def test_a_numpy_handler_refuses_an_agent_with_modules_of_torch(make):
-    said = r"^NumpyHandler: agent: \w+PgAgent has a model in PyTorch; TorchHandler takes it$"
+    said = r"^NumpyHandler: agent: \w+PgAgent has a PyTorch model; use TorchHandler$"
     with pytest.raises(TypeError, match=said):
         NumpyHandler(make())
 
