@@ -199,7 +199,7 @@ def test_a_child_that_said_nothing_has_died_or_stopped_answering(talk: Talk) -> 
 def test_a_stopped_child_is_late_and_ends(talk: Talk, request_bytes: int) -> None:
     asked = talk(timeout_s=0.2)
     os.kill(asked.child.pid, signal.SIGSTOP)
-    did = "take a request" if request_bytes > 1 else "answer"
+    did = "accept a request" if request_bytes > 1 else "answer"
     with pytest.raises(WorkerTimeoutError, match=rf"^cage 3: .* did not {did} within 0\.2 s"):
         asked.call("echo", bytes(request_bytes))
     assert_broken(asked, "WorkerTimeoutError")
