@@ -348,7 +348,7 @@ def test_a_policy_has_to_be_bound():
     policy = SmallPolicy((3, 4), (3, 1), nvec=(4,), action_shape=())
     shared = SharedParameters(policy.parameters)
     worker = SmallWorkerPolicy(lambda: policy, shared)
-    with pytest.raises(WrongStateError, match="SmallWorkerPolicy: there is no batch"):
+    with pytest.raises(WrongStateError, match="SmallWorkerPolicy: no batch is bound"):
         worker.start_batch()
     shared.close()
 

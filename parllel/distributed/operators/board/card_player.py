@@ -146,12 +146,15 @@ class CardPlayer:
             # In a helper: ending a worker takes up to its grace period, and requests must not wait.
             self._helpers = [helper for helper in self._helpers if helper.is_alive()]
             helper = threading.Thread(target=self._session.close, name=f"end of {self._run_id}")
-            self._helpers.append(helper)
             helper.start()
+            # Once it runs: `join` may read the list meanwhile, if the card's own thread is here.
+            self._helpers.append(helper)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread after `end`. Returns whether it has ended."""
-        for helper in (*self._helpers, self.thread):
+        # The thread first, as it may start one more helper.
+        self.thread.join(timeout_s)
+        for helper in self._helpers:
             helper.join(timeout_s)
         return not self.thread.is_alive()
 

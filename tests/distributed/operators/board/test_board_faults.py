@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 from boards import Held, begin, card_of, settled, until
 from left_records import records
 from lying_worker import lying
 
-from parllel.distributed.operators import Board
+from parllel.distributed.operators import Board, OperatorLauncher
 from parllel.distributed.operators.board.board import UnknownCardError
+from parllel.distributed.operators.board.card_player import CardPlayer
 from parllel.errors import ClosedError, WrongStateError
 
 
@@ -197,3 +201,29 @@ def test_a_contradiction_is_shown_when_it_is_noticed(tmp_path):
         assert (card["totals"]["mean_reward"], card["step"]) == (3.0, 3)
         (card,) = begin(board, 43)["cards"]
         assert card["message"] is None
+
+
+def test_a_board_is_closed_while_its_cards_begin(tmp_path, held, monkeypatch):
+    make, start = CardPlayer._new_session, threading.Thread.start
+    close = OperatorLauncher.close
+
+    def close_late(launcher):
+        time.sleep(0.3)
+        close(launcher)
+
+    def make_late(player):
+        time.sleep(0.2)
+        return make(player)
+
+    def start_late(thread):
+        if thread.name.startswith("end of"):
+            time.sleep(0.2)
+        start(thread)
+
+    monkeypatch.setattr(CardPlayer, "_new_session", make_late)
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    monkeypatch.setattr(OperatorLauncher, "close", close_late)
+    # The card's thread ends its session by itself, as the end was requested before there was one.
+    with Board([held.config("a")], base=tmp_path):
+        pass
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("end of")]
