@@ -194,6 +194,23 @@ def test_late_messages_do_not_pass_for_those_of_the_step(broker):
         broker.begin_step([ENV], [0])
 
 
+def test_late_and_replaced_messages_of_an_epoch_are_counted_once(broker):
+    broker.create_topic(INFO, latest=True)
+    channel, newest = broker.channel(ACTION), broker.channel(INFO)
+    for epoch in range(1, 4):
+        for step in (1, 2):
+            broker.begin_step([ENV], [step])
+            channel.put({"n": step})
+            newest.put({"n": step})
+        broker.await_messages([channel, newest])
+        assert channel.counts() == (2, 0, 1, 0)
+        assert newest.counts() == (2, 0, 0, 1)
+        broker.clear_environment(ENV)
+        counts = broker.ledger.counts()
+        assert (counts["late"], counts["overwritten"]) == (epoch, epoch)
+        broker.ledger.check()
+
+
 def test_a_missing_message_is_named(broker):
     channels = [broker.channel(ACTION), broker.channel(INFO)]
     broker.begin_step([ENV], [5])
