@@ -63,7 +63,7 @@ class Callback:
     They are called in the training process, in the order of the list of callbacks. An exception ends the
     run. `elapsed_steps` is the number of environment steps sampled so far.
 
-    Defining a subclass with an unknown method before_... or after_... raises TypeError, because the method
+    Defining a subclass with an unknown method `before_*` or `after_*` raises TypeError, because the method
     would never be called.
 
     Example:

@@ -55,7 +55,7 @@ class AsynchronousSchedule(Schedule):
     ready. A SynchronousSchedule with a multiple of four environments rounds the same way.
 
     Args:
-        environments: `EnvWorker`s, which are restarted when they die or hang; or cages with one group each,
+        environments: EnvWorkers, which are restarted when they die or hang; or cages with one group each,
             which reset automatically and whose errors end the worker. Closed with the schedule.
         handler: handler of the agent; closed with the schedule.
         samples: [T, B], written to by the environments; T can be small. Create them with `allocate_samples`
