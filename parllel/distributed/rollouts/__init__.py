@@ -1,5 +1,7 @@
 """Distributed rollouts: workers send fragments of experience, and a trainer learns from them."""
 
+# `on_ray` is not imported here: everything below must work, and is tested, without Ray.
+
 from parllel.distributed.rollouts.asynchronous_schedule import AsynchronousSchedule
 from parllel.distributed.rollouts.env_worker import EnvWorker
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics

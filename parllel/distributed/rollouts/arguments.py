@@ -22,6 +22,7 @@ def check_integer(name: str, value: Any) -> int:
     """Return a whole number as an int. Raises TypeError for anything else."""
     if not isinstance(value, Integral):
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
+    # A plain int, because numpy's integers take far more bytes in messages, and may overflow.
     return int(value)
 
 
@@ -52,6 +53,7 @@ def check_seconds(name: str, value: Any) -> float:
     """
     if not isinstance(value, Real):
         raise TypeError(f"{name}: expected a number of seconds, got {value!r}")
+    # Infinity passes. Callers must wait in slices, as system calls reject very long waits.
     seconds = float(value)
     if math.isnan(seconds):
         raise ValueError(f"{name}: expected a number of seconds, got nan")
@@ -68,4 +70,5 @@ def check_timeout(name: str, value: Any) -> float:
 
 def deadline_of(name: str, timeout_s: Any) -> float:
     """Return the deadline of a wait on the `time.monotonic` clock; now for 0 seconds or less."""
+    # Not the wall clock: a change of it would end a wait, or prolong it.
     return monotonic() + check_seconds(name, timeout_s)

@@ -114,6 +114,8 @@ class AsynchronousSchedule(Schedule):
             CageGroup(env, columns)
             for env, columns in zip(environments, placed.columns, strict=True)
         ]
+        # Groups that are being made, reset or stepped. A group that fails is never in here: the
+        # callers of `_fail` have removed it, or not added it yet.
         self._awaited: PendingRows[CageGroup] = PendingRows()
         self._waiting = WaitingGroups(self._groups, batch_size, max_wait_s)
         self._actor = GroupActor(handler, self._rows, batch_size)
@@ -126,6 +128,8 @@ class AsynchronousSchedule(Schedule):
     @property
     def parked(self) -> dict[int, RestartsUsedUpError]:
         """See the class."""
+        # Also read by other threads, through `RolloutWorker.status`: `_groups` never changes, and
+        # `EnvWorker.parked` is set once.
         return {
             group.columns.start: group.worker.parked
             for group in self._groups
@@ -153,6 +157,7 @@ class AsynchronousSchedule(Schedule):
         """Reset all environments."""
         self._check_own()
         self._collector = collector
+        # Before the reset, which clears the recurrent state of the current mode only.
         self.handler.sample_mode()
         self.handler.reset()
         for group in self._groups:
@@ -170,8 +175,10 @@ class AsynchronousSchedule(Schedule):
         self._tick()
         self._restart()
         received = self._receive(self._patience_s(may_act))
+        # After receiving: an answer that has arrived counts, however late it is read.
         self._end_late()
         if all(group.phase is GroupPhase.PARKED for group in self._groups):
+            # Only groups with an EnvWorker are ever parked, so there is an error to raise.
             raise next(iter(self.parked.values()))
         if may_act and self._waiting.left_s() == 0:
             self._act()
@@ -180,6 +187,7 @@ class AsynchronousSchedule(Schedule):
 
     def _tick(self) -> None:
         now = time.monotonic()
+        # A long inference counts less, too: time-outs may become longer, but never shorter.
         self._clock_s += min(now - self._looked, _MAX_GAP_S)
         self._looked = now
 
@@ -206,6 +214,8 @@ class AsynchronousSchedule(Schedule):
         answers: list[_Answer] = []
         # In two passes, so that the monitor can tell waiting from cutting fragments.
         with monitor.stage("receive"):
+            # These rows are no longer awaited. If `_finish` raises for a plain cage, the other
+            # answers are lost, but the worker ends with the error anyway.
             done = self._awaited.wait(patience_s)
             for group in done:
                 self._finish(group, answers)
@@ -220,6 +230,7 @@ class AsynchronousSchedule(Schedule):
 
         answers: receives the answer if it is to a step.
         """
+        # The construction is over, one way or the other: `_bind` reads how.
         if group.phase is GroupPhase.MAKING:
             self._bind(group)
             return
@@ -227,6 +238,7 @@ class AsynchronousSchedule(Schedule):
         try:
             # Only these calls can raise because of the environment. Later errors are this process's own, and
             # must not restart the environment.
+            # `finish_row` also gives the columns back to this thread.
             group.cage.finish_row()
             trajs = group.cage.collect_completed_trajs()
             finals = group.cage.collect_final_observations(truncated_only=not self.recurrent)
@@ -236,6 +248,7 @@ class AsynchronousSchedule(Schedule):
         if stepped:
             answers.append((group, trajs, finals))
         elif self.recurrent:
+            # After a reset, perhaps of a new process: the agent must forget the old episode.
             self.handler.reset_one(np.arange(group.columns.start, group.columns.stop))
         self._waiting.add(group)
 
@@ -251,6 +264,7 @@ class AsynchronousSchedule(Schedule):
                 rnn_state=group.states.get(column),
             )
             if self.recurrent and self._rows.done[group.t, column]:
+                # Now, because the agent may act on the next episode in this very turn.
                 self.handler.reset_one(np.array([column]))
         group.t += 1
         if group.t == self._rows.T:
@@ -261,6 +275,8 @@ class AsynchronousSchedule(Schedule):
 
     def _act(self) -> None:
         """Act for all waiting groups, in blocks, and start their steps."""
+        # In the order of the answers, which is left to chance but changes no action: noise belongs
+        # to steps, and all blocks have the same size.
         groups = self._waiting.take()
         for group in groups:
             # One version for all blocks: weights change only between two turns.
@@ -270,6 +286,7 @@ class AsynchronousSchedule(Schedule):
         with self._collector.monitor.stage("send"):
             for group in groups:
                 try:
+                    # From here on the columns, and the actions in them, belong to the cage.
                     group.cage.start_row(group.t)
                 except Exception as error:
                     self._fail(group, error)
@@ -285,6 +302,7 @@ class AsynchronousSchedule(Schedule):
     def _bind(self, group: CageGroup) -> None:
         """Reset the environments of a new cage, once they are constructed."""
         group.t = 0
+        # After a restart, running values of transforms, such as returns, are of a lost episode.
         self._rows.forget(group.columns)
         try:
             _ = group.cage.spaces  # raises the error of the construction
@@ -292,6 +310,7 @@ class AsynchronousSchedule(Schedule):
             self._fail(group, error)
             return
         try:
+            # A process answers this at once: it maps the memory, and its environment is made.
             group.cage.set_samples_buffer(self._samples, group.columns)
             group.cage.start_reset(0)
         # Other errors mean that the samples do not fit; a restart would not help.
@@ -306,6 +325,7 @@ class AsynchronousSchedule(Schedule):
             return
         self._checked_s = self._clock_s
         for group in self._groups:
+            # In the other phases the environment waits for this process, or there is none.
             if group.phase not in (GroupPhase.MAKING, GroupPhase.RESETTING, GroupPhase.STEPPING):
                 continue
             limit_s = self._timeout_s if group.worker is None else group.worker.timeout_s
@@ -327,6 +347,7 @@ class AsynchronousSchedule(Schedule):
         """Break off the fragments of a group, and schedule its restart."""
         if group.worker is None:
             raise error
+        # First, because `EnvWorker.fail` closes the cage, which drops what the process left behind.
         trajs, finals = self._last_answer(group)
         if finals and group.phase is GroupPhase.STEPPING:
             # The episode ended, and then its reset failed: the step is complete.
@@ -344,6 +365,7 @@ class AsynchronousSchedule(Schedule):
 
     def _last_answer(self, group: CageGroup) -> tuple[list[TrajInfo], list[FinalObservation]]:
         """Return the last results of a process that raised; nothing for a dead one."""
+        # An error only means that there is nothing to collect. The caller has the reason already.
         with suppress(Exception):
             return group.cage.collect_completed_trajs(), group.cage.collect_final_observations()
         return [], []
@@ -363,6 +385,7 @@ class AsynchronousSchedule(Schedule):
             if group.phase is not GroupPhase.PAUSED or now < group.due_s or group.worker is None:
                 continue
             try:
+                # If this raises, the closed cage stays, which `_fail` can close again.
                 group.worker.restart()
             except Exception as error:
                 self._fail(group, error)
@@ -374,6 +397,7 @@ class AsynchronousSchedule(Schedule):
     def close(self) -> None:
         """Close all environments, busy ones included, and the handler. Idempotent."""
         with ExitStack() as stack:
+            # Pushed first, so it runs last, even if closing an environment raises.
             stack.callback(self.handler.close)
             # All are told to close before any is waited for.
             for group in self._groups:

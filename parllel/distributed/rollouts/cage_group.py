@@ -1,5 +1,8 @@
 """Groups of environments that are stepped together, their phases, and acting for several of them."""
 
+# All of this belongs to the thread that runs the schedule. The process of a cage writes to the
+# group's columns only, and only between `start_reset` or `start_row` and `finish_row`.
+
 from __future__ import annotations
 
 import enum
@@ -62,6 +65,7 @@ class CageGroup:
     @property
     def cage(self) -> CageInterface:
         """The current cage."""
+        # Looked up on each use, because a restart replaces the cage.
         if self.worker is not None:
             return self.worker.cage
         assert self._cage is not None
@@ -93,6 +97,7 @@ class WaitingGroups:
             )
         if check_seconds("max_wait_s", max_wait_s) < 0:
             raise ValueError(f"max_wait_s: expected 0 or more seconds, got {max_wait_s}")
+        # All groups, whose phases the schedule changes: `left_s` only reads them.
         self._groups = groups
         self._batch_size, self._max_wait_s = batch_size, max_wait_s
         self._waiting: list[CageGroup] = []
@@ -101,6 +106,7 @@ class WaitingGroups:
     def add(self, group: CageGroup) -> None:
         """Add a group that has answered."""
         group.phase = GroupPhase.WAITING
+        # Counted from the first answer, or each further one would extend the wait.
         if not self._waiting:
             self._first_answer = time.monotonic()
         self._waiting.append(group)
@@ -120,6 +126,7 @@ class WaitingGroups:
         left_s = self._first_answer + self._max_wait_s - time.monotonic()
         if left_s <= 0:
             return 0.0
+        # Nobody is left who could answer soon, so waiting longer would gain nothing.
         all_waiting = ready == sum(group.n for group in self._groups if group.phase in _ALIVE)
         return 0.0 if all_waiting else left_s
 
@@ -154,6 +161,7 @@ class GroupActor:
         # Now rather than on arrival of the observation: the statistics must belong to the current weights.
         for group in groups:
             self._rows.transform(group.t, group.columns)
+        # Cells rather than groups, because a block may end in the middle of a group.
         places = [(group.t, column) for group in groups for column in group.numbers]
         for i in range(0, len(places), self.block):
             self._decide(places[i : i + self.block], groups, collector)
@@ -167,16 +175,21 @@ class GroupActor:
         """Write the agent's outputs for at most `block` cells, given as row and column."""
         n, spare = len(places), self.block - len(places)
         rows, columns = np.array(places, np.intp).T
+        # Filled up with copies of the first cell, whose results `SingleRows.write` drops.
         padded = [*range(n), *([0] * spare)]
         numbers = columns[padded]
         if self._recurrent:
             # The agent keeps a recurrent state for each copy, too: under numbers of no environment.
+            # Fancy indexing has made a copy, so `columns` keeps the numbers of the environments.
             numbers[n:] = self._rows.B + np.arange(spare)
+            # Before `decide`, which advances the states.
             self._keep_states(columns, groups)
+        # Still the places of this step, which is counted only when its answer is added.
         noise_places = [collector.place(column) for column in columns.tolist()]
         noise = collector.noise.of_steps([noise_places[i] for i in padded])
         seen = self._rows.gather(rows[padded], columns[padded])
         action, agent_info = self._handler.decide(seen, numbers, noise)
+        # Before the next block: the arrays may be the agent's own, which it fills again.
         self._rows.write(rows, columns, action, agent_info)
 
     def _keep_states(self, columns: NDArray[np.intp], groups: Sequence[CageGroup]) -> None:
@@ -186,4 +199,5 @@ class GroupActor:
         for group in groups:
             for i, column in enumerate(columns.tolist()):
                 if column in group.numbers:
+                    # Kept until the answer arrives, because the fragment may begin with this step.
                     group.states[column] = buffer_map(lambda leaf, i=i: leaf[i], state)

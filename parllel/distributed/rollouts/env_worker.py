@@ -1,5 +1,9 @@
 """One environment in a process that is restarted when it dies."""
 
+# schedule's thread   restart --> starts a process;  fail, close --> end it
+# other threads       restarts, parked <-- read without a lock, for `RolloutWorker.status`
+# `restart` is called only after `fail`, so there is at most one process at a time.
+
 from __future__ import annotations
 
 from contextlib import suppress
@@ -85,6 +89,7 @@ class EnvWorker(Closeable):
         with suppress(Exception):
             self.cage.close()
         try:
+            # After closing: a parked environment must not leave a process behind either.
             return self.budget.restart(error)
         except RestartsUsedUpError as used_up:
             self.parked = RestartsUsedUpError(f"environment {self.index} is parked: {used_up}")
@@ -100,6 +105,7 @@ class EnvWorker(Closeable):
         self.restarts += 1
         key = (*self._seed.spawn_key, _RESTARTS, self.restarts)
         # Returns before the environment is constructed, which may take long, so others are not held up.
+        # If it raises, `cage` stays the closed one, which `fail` can close again.
         self.cage = self._make(seed=np.random.SeedSequence(self._seed.entropy, spawn_key=key))
 
     def close(self) -> None:

@@ -43,6 +43,7 @@ class EpisodeStatistics:
         check_count("EpisodeStatistics: capacity", capacity)
         self.dropped = 0
         # With their tasks.
+        # Bounded, because workers never wait, and perhaps nobody drains.
         self._waiting: deque[tuple[str, TrajInfo]] = deque(maxlen=capacity)
         self._recent: dict[str, deque[dict[str, Any]]] = {}
         self._episodes: dict[str, int] = {}
@@ -62,6 +63,7 @@ class EpisodeStatistics:
         # Outside the lock, because it calls users' code; and first, because nothing is added if it raises.
         rows = [_numbers(traj) for traj in trajs]
         with self._lock:
+            # The deque drops its oldest silently, so they are counted here.
             room = (self._waiting.maxlen or 0) - len(self._waiting)
             self.dropped += max(0, len(trajs) - room)
             self._waiting.extend((task, traj) for traj in trajs)
@@ -75,6 +77,7 @@ class EpisodeStatistics:
     def drain_tasks(self) -> list[tuple[str, TrajInfo]]:
         """As `drain`, with each episode's task."""
         with self._lock:
+            # With the lock, or an episode reported between copy and clearing would be lost.
             waiting = list(self._waiting)
             self._waiting.clear()
         return waiting
@@ -93,6 +96,8 @@ class EpisodeStatistics:
         numbers of its TrajInfos are means over the last 100 episodes.
         """
         with self._lock:
+            # Only copied with the lock, as computing the means would hold up the workers. A row
+            # never changes once it is added, so the copied lists are enough.
             recent = {task: list(rows) for task, rows in self._recent.items() if task and rows}
             episodes = dict(self._episodes)
         found: dict[str, float] = {}
@@ -109,6 +114,7 @@ class EpisodeStatistics:
         Like fragments in a buffer, episodes that wait for `drain` are not saved.
         """
         with self._lock:
+            # Counts and recent numbers of one moment.
             tasks = {
                 task: {
                     "episodes": episodes,
@@ -138,6 +144,7 @@ class EpisodeStatistics:
                 f"its episodes and recent numbers, got something else ({type(error).__name__}: {error})"
             ) from None
         with self._lock:
+            # All conversions are done, so nothing can fail halfway.
             self.dropped, self._episodes = dropped, episodes
             self._recent = {task: deque(rows, maxlen=_WINDOW) for task, rows in recent.items()}
 

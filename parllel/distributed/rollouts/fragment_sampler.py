@@ -9,6 +9,9 @@ the weights that chose its action, so the two need not be synchronized: the sour
 too old, and `stats["staleness"]` is the age of the others.
 """
 
+# The trainer's thread calls everything here. Workers, in threads or processes, reach it only
+# through the source, the statistics, and the errors that `Rollouts.check` raises.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -33,6 +36,7 @@ from parllel.transforms.transform import BatchTransform, StepTransform, Transfor
 from parllel.types import BatchSpec, State
 
 # Longest wait without a check of the workers.
+# It bounds how long the error of a worker stays unnoticed.
 _LOOK_S = 1.0
 
 
@@ -135,6 +139,7 @@ class FragmentSampler(PublishingSampler):
         fragments = self._fetch()
         # Without the filling, which is the trainer's own work: only waiting would shrink with more workers.
         waited_s = perf_counter() - began
+        # The source counts these as fetched: an error from here on loses them, or one use of them.
         self._filler.fill(fragments)
         transform_batch(self.batch_transforms, self.samples)
         self._batches += 1
@@ -143,9 +148,11 @@ class FragmentSampler(PublishingSampler):
             "staleness": self._version - self._version_of_batch,
             "version_of_batch": self._version_of_batch,
             "waited_s": waited_s,
+            # A message if the source is remote. Once per batch, so that `stats` needs none.
             "dropped_fragments": self._source.counts().get("stale", 0),
         }
         # All episodes since the last batch, not only those of its fragments, which do not contain them.
+        # Drained last, so that an error above leaves them for the next call.
         return self.samples, [] if self._statistics is None else self._statistics.drain()
 
     def _fetch(self) -> list[SampleFragment]:
@@ -155,10 +162,13 @@ class FragmentSampler(PublishingSampler):
             # In every slice, because failed workers will never fill a batch.
             if self._workers is not None:
                 self._workers.check()
+            # Even with no time left there is a last look, for a batch that is ready.
             left_s = max(deadline - monotonic(), 0.0)
             # With the version, as a remote source may not have received it yet.
+            # Borrowed, as the filler only reads them: `fetch` may have to make copies.
             fragments = self._source.borrow(B, min(left_s, _LOOK_S), self._version)
             if fragments:
+                # A storage may be a user's, and this error names it.
                 if len(fragments) != B:
                     raise ValueError(
                         f"{type(self._source).__name__}.fetch: expected {B} fragments or none, got "
@@ -166,9 +176,11 @@ class FragmentSampler(PublishingSampler):
                     )
                 return fragments
             if left_s == 0:
+                # Asks the source for its counts, so a dead source raises its own error here.
                 raise WorkerTimeoutError(self._what_is_missing(stale_before))
 
     def _what_is_missing(self, stale_before: int) -> str:
+        # Read before `prepared`, so the two may differ by what arrives in between.
         counts = self._source.counts()
         stale = counts.get("stale", 0) - stale_before
         hint = (
@@ -193,10 +205,13 @@ class FragmentSampler(PublishingSampler):
             Exception: the error that ended a worker.
         """
         self._check_open()
+        # Not copied here: a Rollouts copies or sends them before `load_weights` returns.
         weights = self._parts.state()
         # Counted before publishing: if one worker fails, others may already have this version.
         self._version += 1
         if self._workers is not None:
+            # If it raises, the source keeps the old version, and drops nothing for weights that
+            # perhaps no worker has.
             self._workers.load_weights(weights, self._version)
         # After the workers, so that the source does not drop fragments before newer ones are possible.
         self._source.new_version(self._version)
@@ -237,6 +252,7 @@ class FragmentSampler(PublishingSampler):
             for transform in self.transforms
             for name, value in transform.stats.items()
         }
+        # Neither waits for a worker: the log must not depend on one that hangs.
         tasks = {} if self._statistics is None else self._statistics.stats
         workers = {} if self._workers is None else self._workers.stats
         return {**of_transforms, **tasks, **workers, **self._about_batch}
@@ -281,6 +297,7 @@ class FragmentSampler(PublishingSampler):
             )
         # Older checkpoints have no statistics; their counters begin at zero.
         statistics = state.get("statistics")
+        # The first part to change, because it refuses a wrong state before it changes anything.
         if self._statistics is not None and statistics is not None:
             self._statistics.load_state(statistics)
         for transform, transform_state in zip(self.transforms, state["transforms"], strict=True):
@@ -301,5 +318,6 @@ class FragmentSampler(PublishingSampler):
 
     def close(self) -> None:
         """Close the handler, but neither source nor workers. Idempotent."""
+        # The workers are closed by their owner, and before source and statistics, which they use.
         self._closed = True
         self.handler.close()

@@ -1,5 +1,8 @@
 """The workers of a run as threads of the trainer's process."""
 
+# trainer   load_weights, check, close -->  WorkerThread, one for each worker
+# worker    fragments --> buffer;  episodes --> statistics
+
 from __future__ import annotations
 
 from contextlib import ExitStack
@@ -39,6 +42,8 @@ class LocalRollouts(Rollouts):
         with ExitStack() as stack:
             for number in range(n_workers):
                 name = worker_name(number, 1)
+                # What it pushes on the stack is closed after the worker, which is pushed last. If a
+                # later build fails, all earlier workers are closed.
                 worker = build(WorkerContext(name, buffer, statistics, stack))
                 self._threads.append(stack.enter_context(WorkerThread(worker, name=name)))
             self._stack = stack.pop_all()
@@ -46,6 +51,7 @@ class LocalRollouts(Rollouts):
     def load_weights(self, weights: State, version: int) -> bool:
         """Load weights into all workers. The first weights start them."""
         # A list, so that all workers get them, whatever the first returns.
+        # If one raises, those after it keep their weights: the error ends the run.
         loaded = [thread.load_weights(weights, version) for thread in self._threads]
         return all(loaded)
 
@@ -68,6 +74,7 @@ class LocalRollouts(Rollouts):
         for thread in self._threads:
             thread.worker.stop()
         if not self._closed:
+            # Before closing, which Ctrl-C may interrupt: the next call then takes the loop below.
             self._closed = True
             self._stack.close()
             return

@@ -1,5 +1,7 @@
 """Time by stage and queue lengths of workers, and the bottleneck that they show."""
 
+# worker's thread   stage, add, see_queue -->  sums  <-- state, stats, table   any other thread
+
 from __future__ import annotations
 
 import threading
@@ -40,6 +42,7 @@ class PipelineMonitor:
         self._calls = dict.fromkeys(STAGES, 0)
         # By name: number of observations, sum of lengths, greatest length, sum of capacities.
         self._queues: dict[str, list[int]] = {}
+        # Held for a few additions only: the worker takes it several times in each turn.
         self._lock = threading.Lock()
 
     @contextmanager
@@ -57,6 +60,7 @@ class PipelineMonitor:
         Raises:
             ValueError: for an unknown stage.
         """
+        # Without the lock, because the names of the stages never change.
         if stage not in self._seconds:
             raise ValueError(f"PipelineMonitor: stage: expected one of {STAGES}, got {stage!r}")
         with self._lock:
@@ -73,6 +77,7 @@ class PipelineMonitor:
     @property
     def stats(self) -> dict[str, float]:
         """Seconds by stage, such as `receive_s`, and mean queue lengths, such as `fragments_queue`."""
+        # One copy, so that all values are of the same moment.
         state = self.state()
         return {
             **{f"{stage}_s": seconds for stage, seconds in state["seconds"].items()},
@@ -93,6 +98,8 @@ class PipelineMonitor:
 
         These are totals: to poll workers repeatedly, merge their states into a new monitor each time.
         """
+        # Copied first, so two locks are never held at once: two monitors may be merged into each
+        # other at the same time, and one into itself.
         state = other.state() if isinstance(other, PipelineMonitor) else other
         with self._lock:
             for stage in STAGES:
@@ -121,6 +128,7 @@ class PipelineMonitor:
         for name, (looks, lengths, most, capacities) in state["queues"].items():
             mean, capacity = lengths / looks, capacities / looks
             lines.append(f"{name:<14}{mean:>10.1f}{most:>8}{capacity:>10.0f}")
+        # `bottleneck` reads the sums once more, so its share may be newer than the table's.
         return "\n".join([*lines, self.bottleneck()])
 
     def bottleneck(self) -> str:

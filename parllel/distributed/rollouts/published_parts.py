@@ -35,6 +35,7 @@ class PublishedLayout(NamedTuple):
 
     def check(self, state: State) -> None:
         """Raise ValueError unless `PublishedParts.load` can load `state`. Thread-safe."""
+        # Only the layout is read, which never changes, so the agent may be in use meanwhile.
         weights, statistics = _apart(state)
         check_layout(self.agent, self.weights, weights, "the weights of the worker's agent")
         if statistics.keys() != self.statistics.keys():
@@ -71,6 +72,7 @@ class PublishedParts:
                 "under which the statistics of step transforms are published"
             )
         # Transforms without shared state are left out, so the workers' copies may differ.
+        # Names include the position in the whole list, which must be the same on both sides.
         self._transforms = {
             f"{number}.{type(transform).__name__}": transform
             for number, transform in enumerate(step_transforms)
@@ -89,6 +91,7 @@ class PublishedParts:
 
     def state(self) -> State:
         """Return the weights by the names of `models()`, plus any statistics as "step_transforms"."""
+        # Called between two updates, so weights and statistics are of the same moment.
         weights = weights_of(self._agent)
         if not self._transforms:
             return weights
@@ -100,7 +103,9 @@ class PublishedParts:
         weights, statistics = _apart(state)
         # Merged with the rest of their state, because `load_state` expects a complete one.
         self._handler.load_state({**self._handler.state(), **weights})
+        # The worker does not act between the two: it loads them between two turns of its schedule.
         for name, shared in statistics.items():
+            # There is one for each name, or `PublishedLayout.check` would have refused the state.
             transform = self._transforms[name]
             transform.load_state({**transform.state(), **shared})
 

@@ -118,9 +118,11 @@ class RolloutWorker(Closeable):
         self._parts: PublishedParts | None = None
         with suppress(NotImplementedError):
             self._parts = PublishedParts(self.handler, schedule.step_transforms)
+        # Held only to exchange references, so `load_weights` never waits for a turn.
         self._lock = threading.Lock()
         # One place rather than a queue, because only the newest weights matter.
         self._new_weights: tuple[State, int] | None = None
+        # Newest accepted version. It stays when the thread in `run` takes the weights away.
         self._newest = 0
         self._stop = threading.Event()
         self._begun = self._closing = self._closed = False
@@ -174,6 +176,7 @@ class RolloutWorker(Closeable):
                 return False
             self._newest, self._new_weights = version, (copied, version)
         # Immediately, so that fragments in the queue are judged by the new version.
+        # Outside the lock: if two callers swap here, the sender keeps the higher version.
         if self.sender is not None:
             self.sender.new_version(version)
         return True
@@ -207,6 +210,7 @@ class RolloutWorker(Closeable):
         try:
             return self._run(n_steps)
         finally:
+            # Before the release, after which the next thread in `run` writes its own.
             self._runner = None
             self._at_work.release()
 
@@ -216,6 +220,7 @@ class RolloutWorker(Closeable):
             raise ClosedError("RolloutWorker: run: the worker is closed")
 
     def _run(self, n_steps: int | None) -> int:
+        # Checked with `_at_work` held, so a `close` that comes later waits for this run.
         self._check_open()
         began = self.n_steps
         try:
@@ -227,6 +232,7 @@ class RolloutWorker(Closeable):
             while not self._stop.is_set() and (n_steps is None or self.n_steps - began < n_steps):
                 self._take_weights()
                 # Without waiting: environments in the middle of a step answer even while the queue is full.
+                # This call also raises an error of the sender's thread, which ends the run.
                 room = self.sender is None or self.sender.await_room(0.0)
                 # Wait only if there was nothing else to do, and for one slice, so that `stop` is noticed.
                 if not self.schedule.advance(may_act=room) and not room:
@@ -250,15 +256,19 @@ class RolloutWorker(Closeable):
         # Loaded without the lock: the trainer may publish the next version meanwhile.
         weights, version = found
         assert self._parts is not None
+        # A failure may leave the agent half loaded. It ends the run, like any error here.
         self._parts.load(weights)
         # After loading: if it fails, no step may carry a version whose weights were never in use.
         self._collector.version = version
+        # All environments, as one in a long step adds no row soon, which would check it.
         self._collector.drop_stale()
 
     # ------------------------------------------------------------------ the end
 
     def status(self) -> WorkerStatus:
         """Return the worker's current status. Thread-safe."""
+        # Without a lock, so no turn delays it. Each value is read in one piece, but together they
+        # may belong to different moments.
         return WorkerStatus(
             self._collector.producer,
             phase="ended" if self._closed else "running" if self._begun else "starting",
@@ -283,8 +293,10 @@ class RolloutWorker(Closeable):
             WrongStateError: if called within `run`, for example by the progress handler.
         """
         patience_s = check_timeout("RolloutWorker: close", timeout_s)
+        # Safe without a lock: only this thread itself could have stored its identifier.
         if self._runner == threading.get_ident():
             raise WrongStateError("RolloutWorker: close: called within run(); call stop() there")
+        # In this order: `_stop` ends the current run, which clears it; `_closing` stays.
         self._closing = True
         self._stop.set()
         # The running thread owns the agent and the environments until it returns.
@@ -300,6 +312,8 @@ class RolloutWorker(Closeable):
 
     def _close(self) -> None:
         if not self._closed:
+            # Before the environments close, which may take seconds: `load_weights` refuses from
+            # here on, and `WorkerThread.load_weights` waits for the error that explains why.
             self._closed = True
             self.schedule.close()
 

@@ -1,5 +1,8 @@
 """The trainer's interface to the workers of a run."""
 
+# Only the trainer's thread calls these methods. What workers produce goes to the buffer and to the
+# statistics, not through here.
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -27,6 +30,7 @@ class Rollouts(Closeable, ABC):
             Exception: the error that ended a worker.
         """
 
+    # Called in every slice of the wait for a batch, so it must not block.
     @abstractmethod
     def check(self) -> None:
         """Raise the error that ended a worker, if there is one."""

@@ -1,5 +1,8 @@
 """Schedules: the order of acting and stepping in a rollout worker."""
 
+# One thread at a time calls a schedule: the one that holds `RolloutWorker._at_work`. Only `parked`
+# and `restarts` are read by others, through `RolloutWorker.status`.
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -98,18 +101,23 @@ class SynchronousSchedule(Schedule):
         self.handler.noise_source = self._noise
 
     def _noise(self, T: int, B: int) -> Tree:
+        # Called before row 0 of a batch, so these are the places of the first row.
         collector = self._collector
         return collector.noise.of_batch(T, [collector.place(column) for column in range(B)])
 
     def advance(self, *, may_act: bool) -> bool:
         """Collect a batch."""
+        # Between batches no environment is in the middle of a step, so there are no answers to
+        # receive while the queue is full.
         if not may_act:
             return False
         collector = self._collector
         samples, trajs, seconds = self.sampler.collect_timed_batch(collector.n_steps)
         collector.monitor.add("receive", seconds.get("environments", 0.0))
         collector.monitor.add("inference", seconds.get("inference", 0.0))
+        # Before the batch: these have left the cages, and must not be lost if it raises.
         collector.add_episodes(trajs)
+        # Copies the rows before it returns: the sampler overwrites them with its next batch.
         collector.add_batch(samples, self.sampler.count_steps(samples))
         return True
 

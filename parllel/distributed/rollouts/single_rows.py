@@ -63,6 +63,8 @@ class SingleRows:
         self._transforms = list(step_transforms)
         for transform in self._transforms:
             transform.bind(samples)
+        # Plain views from here on, also of memory that the processes of cages write to. They stay
+        # valid because no schedule rotates or switches these samples.
         self.samples = samples
         self.fields = fields
         self.done: NDArray[np.bool_] = np.asarray(env.done)
@@ -71,14 +73,17 @@ class SingleRows:
         seen = fields["agent.observation"]
         self._observation = fields["env.observation"]
         self._seen = self._observation if seen is None else seen
+        # Used for its dtypes: groups keep the states, as their fragments begin at different times.
         self._state_like = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
 
     def gather(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Tree:
         """Return copies [N, ...] of the agent's observations at the given cells."""
+        # Fancy indexing copies, so the agent may keep the result while the cages write on.
         return named_map(lambda leaf: leaf[rows, columns], self._seen)
 
     def transform(self, t: int, columns: slice) -> None:
         """Compute the agent's observations of one row."""
+        # Only in these columns, because cages may be writing to all others.
         for transform in self._transforms:
             try:
                 transform.transform_step(self.samples, t, columns)
@@ -99,6 +104,8 @@ class SingleRows:
         Raises:
             ValueError: if a field is missing in the outputs, or has another shape.
         """
+        # All outputs are written before `start_row` hands the cells to their cage. The signal to
+        # its process also orders the memory.
         n = len(rows)
         for name, value in (
             ("agent.action", action),
@@ -123,10 +130,12 @@ class SingleRows:
         """Convert recurrent states of the agent, numpy [N, ...], to the dtypes of the samples."""
         if self._state_like is None:
             return state
+        # `astype` copies: the state before the step is needed when the step is answered.
         return buffer_map(lambda like, leaf: leaf.astype(like.dtype), self._state_like, state)
 
     def stored(self, observation: Tree) -> Tree:
         """Convert one observation, as returned by an environment, to the dtypes of the samples."""
+        # Not always a copy: the cutter makes one before the environment's next step.
         return buffer_map(
             lambda row, leaf: np.asarray(leaf).astype(row.dtype, copy=False),
             self._observation,
@@ -141,6 +150,7 @@ class SingleRows:
         def cell(name: str, row: int = t) -> Tree:
             return named_map(lambda leaf: leaf[row, column], self.fields[name])
 
+        # Views, because the columns belong to this thread only until the cage's next row starts.
         return StepRecord(
             column,
             cell("env.observation"),
@@ -169,4 +179,5 @@ class SingleRows:
         # transforms end up in the same state.
         self.transform(self.T, columns)
         for _, leaf in leaf_paths(self._observation):
+            # The cage is idle between its answer and its next row, so nobody else writes here.
             leaf[0, columns] = leaf[self.T, columns]

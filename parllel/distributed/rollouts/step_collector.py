@@ -1,5 +1,11 @@
 """The path of a schedule's steps into fragments, records and statistics."""
 
+# schedule  -- add_row, add_batch, break_off -->  cutter --> sender's queue, emptied by its thread
+#           -- add_row, add_batch ------------->  progress handler, called in this thread
+#           -- add_episodes ------------------->  statistics, drained by another thread
+# Only the thread that runs the schedule calls these. `RolloutWorker.status` reads `version` and
+# `n_steps` from other threads.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -67,6 +73,7 @@ class StepCollector:
 
     def place(self, environment: int) -> Place:
         """Return the position of an environment's next step, which determines its noise."""
+        # The same until the step is added, so its noise may be drawn before the agent acts.
         return environment, *self._cutter.position(environment)
 
     def add_row(
@@ -86,6 +93,7 @@ class StepCollector:
         """
         more = {"final_observation": final_observation, "rnn_state": rnn_state}
         fragment = self._cutter.add_row(rows, t, column, version, **more)
+        # Before sending: the step has been made, even if the sender raises.
         self.n_steps += 1
         if fragment is not None:
             self._send(fragment)
@@ -101,6 +109,7 @@ class StepCollector:
         Raises: as `add_row`.
         """
         with self.monitor.stage("hand_over"):
+            # One version for all rows, since weights change only between two turns.
             fragments = self._cutter.add_batch(samples, self.version)
             self.n_steps += n_steps
             self._send(*fragments)
@@ -130,6 +139,8 @@ class StepCollector:
         sender = self._sender
         if sender is None or sender.max_staleness is None:
             return
+        # A new version reaches the sender at once, but the agent only after the turn. So a fragment
+        # may become stale between any two steps.
         oldest = self._cutter.oldest_version(environment)
         if oldest is not None and sender.is_stale(oldest):
             # The episode continues in a new epoch, which makes the gap visible.
@@ -138,5 +149,8 @@ class StepCollector:
 
     def _send(self, *fragments: SampleFragment) -> None:
         if self._sender is not None and fragments:
+            # Never waits, as this turn may have more answers to hand over. RolloutWorker waits for
+            # room between two turns.
             self._sender.put(*fragments)
+            # Right after an addition, when the queue is longest.
             self.monitor.see_queue("fragments", self._sender.queued, self._sender.capacity)

@@ -1,5 +1,9 @@
 """The trainer, which learns from fragments while workers collect more."""
 
+# publish --> workers start -- fragments --> collect_batch --> update --> publish --> ...
+# Workers wait for the first weights, and later only for room in the storage. The trainer waits for
+# them in `collect_batch`.
+
 from __future__ import annotations
 
 from typing import Any
@@ -34,6 +38,7 @@ class TrainerCycle(AsynchronousCycle):
 
     def begin(self) -> None:
         """Publish the initial weights, which the workers wait for."""
+        # Calls the sampler, not `publish` below: the interval starts with the first weights.
         super().begin()
         self._since = 0
 
@@ -42,6 +47,7 @@ class TrainerCycle(AsynchronousCycle):
         self._since += 1
         # Counted in updates rather than seconds, so that a run is reproducible.
         if self._since >= self.publish_interval:
+            # If it raises, the publication stays due.
             super().publish()
             self._since = 0
 

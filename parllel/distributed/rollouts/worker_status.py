@@ -1,5 +1,10 @@
 """The status of a worker, and summaries over workers: numbers for the log, lines for the terminal."""
 
+# RolloutWorker.status          writes most of it, where the worker runs
+# RolloutWorkerWrapper.status   adds `where`
+# RolloutManager                sets `phase` and `reason` at the end of a start, settles `counts`
+# Rollouts.stats, overview      read it, in the trainer
+
 from __future__ import annotations
 
 from collections import Counter
@@ -51,6 +56,8 @@ class WorkerStatus:
         for state in (self.monitor, other.monitor):
             if state is not None:
                 monitor.merge(state)
+        # Without `parked`: a start that is over has no environments any more. Counter's `+` drops
+        # counters of 0, which `_counts` reads as 0 again.
         return WorkerStatus(
             "earlier starts",
             "died",
@@ -71,6 +78,7 @@ def stats_of(statuses: Sequence[WorkerStatus]) -> dict[str, float]:
     workers and environments; `workers/steps`; `workers/oldest_version`, the lowest that is running;
     `fragments/...`, the sum of the ledgers; and the seconds and queues of `PipelineMonitor.stats`.
     """
+    # Only running ones, or the version of a dead worker would stay the oldest for good.
     running = [status for status in statuses if status.phase == "running"]
     counts = _counts(statuses)
     return {
@@ -103,6 +111,7 @@ def overview_of(statuses: Sequence[WorkerStatus]) -> str:
         [
             f"workers: {numbers}; {span}; {_restarts(statuses)} restarts, {env_restarts} of environments",
             f"fragments: {counts['produced']:,} produced = {fragments}",
+            # Statuses are in the order of the starts, so these are of the latest ones.
             *_ends(statuses)[-_MAX_ENDS:],
             _merged(statuses).table(),
         ]
@@ -128,6 +137,7 @@ def _last_line(reason: str) -> str:
 
 
 def _counts(statuses: Sequence[WorkerStatus]) -> Counter[str]:
+    # A worker that has no sender, or has not reported yet, has no counters, and adds nothing.
     counts: Counter[str] = Counter()
     for status in statuses:
         counts.update(status.counts)
@@ -135,6 +145,7 @@ def _counts(statuses: Sequence[WorkerStatus]) -> Counter[str]:
 
 
 def _merged(statuses: Sequence[WorkerStatus]) -> PipelineMonitor:
+    # A new one for each call, because the states of the workers are totals.
     monitor = PipelineMonitor()
     for status in statuses:
         if status.monitor is not None:

@@ -54,6 +54,7 @@ class WorkerThread(Closeable):
             # Kept for `check`: an exception that ends a thread is at best printed, and the run would go on.
             self._error = error
         finally:
+            # After `_error`: whoever sees `_ended`, as `load_weights` does, also sees the error.
             self._ended.set()
 
     def load_weights(self, weights: State, version: int) -> bool:
@@ -76,6 +77,7 @@ class WorkerThread(Closeable):
             self.check()
             raise
         if not self._begun:
+            # Set first: a Ctrl-C in `start` leaves a running thread, which `close` must await.
             self._begun = True
             self._thread.start()
         return loaded
@@ -105,4 +107,5 @@ class WorkerThread(Closeable):
                     "environments a shorter timeout_s"
                 )
             self._thread.join()
+        # Also if the thread never began. If it did, its run is over, so this does not wait.
         self.worker.close()

@@ -91,6 +91,7 @@ class BatchFiller:
         """
         fragments = self._placed(fragments)
         cuts = self._batch.put(fragments)
+        # Before the first row is transformed, or values of another fragment would be continued.
         self._forget_others(fragments)
         self._handler.sample_mode()  # an update may have left the agent in another mode
         if self._steps:
@@ -108,6 +109,7 @@ class BatchFiller:
             self._handler.final_value(rows, columns, seen)
         self._batch.clear_rest()
         if self._steps:
+            # Last, because all rows and values of the batch use the same statistics.
             self._update_statistics([fragment.key for fragment in fragments])
 
     def _transform_row(self, t: int) -> None:
@@ -120,6 +122,7 @@ class BatchFiller:
 
     def _update_statistics(self, keys: Sequence[FragmentKey]) -> None:
         # A storage may return a fragment several times, but its steps count only once.
+        # Registered first: if the update fails, steps are missing rather than counted twice.
         again = [column for column, key in enumerate(keys) if not self._counted.add(key)]
         with self._batch.without(again):
             end_batch(self._steps, self.samples)
@@ -183,6 +186,7 @@ class SeenFragments:
         parts = [(begin, number), (number, end)]
         gaps[at : at + 1] = [gap for gap in parts if not _is_empty(*gap)]
         # The oldest gaps go first: the storage has most likely dropped these fragments.
+        # What a deleted gap covered then counts as seen.
         del gaps[: max(0, len(gaps) - _MAX_GAPS)]
         return True
 

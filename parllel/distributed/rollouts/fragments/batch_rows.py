@@ -1,5 +1,7 @@
 """A sampler's batch as numpy trees, from which fragments copy their rows."""
 
+# Views of memory that the sampler overwrites with its next batch: what must last longer is copied.
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -51,6 +53,7 @@ class BatchRows:
         self.fields = stored_fields(samples)
         self.initial_rnn_state = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
         self._valid = np.asarray(env.valid) if recurrent else None
+        # Not for a recurrent agent, where the next row still holds the final observation.
         self._next: Tree = None
         if not recurrent:
             self._next = named_map(np.asarray, getattr(env, "next_observation", None))
@@ -59,6 +62,7 @@ class BatchRows:
     def n_rows(self) -> NDArray[np.intp]:
         """Number of rows stepped in each column, [B]."""
         # Environments are not reset within a batch, so these are the first rows.
+        # Not kept, because `_valid` is a view, and has other values in each batch.
         return np.full(self.B, self.T) if self._valid is None else self._valid.sum(axis=0)
 
     def rnn_state(self, column: int) -> Tree:
@@ -77,6 +81,7 @@ class BatchRows:
                 "samples: expected a field env.next_observation, which holds the last observations of "
                 "truncated episodes, got none; use allocate_samples(next_observation=True)"
             )
+        # The fragment may be in the sender's queue when the sampler writes here again.
         return copied(named_map(lambda leaf: leaf[t, column], self._next))
 
     def _check(self, samples: Samples, recurrent: bool) -> None:
@@ -97,6 +102,7 @@ def stored_fields(samples: Samples) -> dict[str, Tree]:
     """
     env, agent = samples.env, samples.agent
     seen = getattr(agent, "observation", None)
+    # Stored once then. FragmentBatch expects it to be missing if there are no step transforms.
     if seen is not None and same_memory(seen, env.observation):
         seen = None
     return {
@@ -141,6 +147,7 @@ def steps_of(samples: Samples, version: int, *, recurrent: bool) -> Iterator[Ste
             final = None
             if truncated and not recurrent:
                 final = batch.final_observation(t, column)
+            # The caller passes it on before the sampler continues, so views are enough.
             yield StepRecord(
                 column,
                 _cell(fields["env.observation"], t, column),

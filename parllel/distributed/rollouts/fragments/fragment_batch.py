@@ -1,5 +1,7 @@
 """A batch buffer whose columns are filled with fragments."""
 
+# The fragments belong to the source, which may give them out again: they are only read here.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -71,6 +73,7 @@ class FragmentBatch:
             )
         there = dict(buffer_leaves(samples))
         missing = {path: value for path, value in _OWN.items() if path not in there}
+        # Another tree over the same arrays, so the caller's `samples` show the batch as well.
         self.samples: Samples = add_fields(samples, missing, batch_spec, dtype=_types(missing))
         self._T, self._B = batch_spec.T, batch_spec.B
         # Only observations include the padding row.
@@ -93,6 +96,7 @@ class FragmentBatch:
                 self._targets[path] = np.asarray(leaf[0 : len(leaf) + 1])
                 continue
             if _below(path, _SEEN):
+                # The agent sees the raw observations, which are copied already.
                 if leaf.block.key in raw:
                     continue
                 self._seen[path] = np.asarray(leaf)
@@ -117,6 +121,7 @@ class FragmentBatch:
         Raises:
             ValueError: for a fragment with more than T rows, or with other fields than the samples.
         """
+        # If a fragment is refused, earlier columns are filled: the next call overwrites them.
         cuts = []
         for column, fragment in enumerate(fragments):
             try:
@@ -137,10 +142,12 @@ class FragmentBatch:
                 "trainer's sampler; give both the same"
             )
         leaves = dict(buffer_leaves(NamedTuple(env=fragment.env, agent=fragment.agent)))
+        # Only fragments of recurrent agents have the field.
         leaves["env.valid"] = np.ones(n, bool)
         for path, target in self._targets.items():
             leaf = _checked(path, leaves, target.shape[2:], target.dtype)
             target[:n, column] = leaf[:n]
+            # Observations lose row n here, too, which is written below.
             target[n:, column] = 0
         for path, target in self._seen.items():  # before anything is transformed
             _checked(path, leaves, target.shape[2:], target.dtype)
@@ -159,6 +166,7 @@ class FragmentBatch:
         # Unless fragments end with their episodes, the next observation is a reset observation.
         episodic = "valid" in fragment.env._fields
         cuts = []
+        # Before a short fragment is marked as truncated below: it has no final observation.
         for row in np.flatnonzero(truncated[:, column]).tolist():
             observation = fragment.final_observations.get(row)
             if observation is None and episodic:
@@ -167,6 +175,7 @@ class FragmentBatch:
                 raise ValueError(
                     f"final_observations: expected one of row {row}, which is truncated"
                 )
+            # Still the fragment's memory, of which `stacked` makes a copy.
             cuts.append(Cut(row, column, observation))
         if n < self._T and not done[last, column]:
             truncated[last, column] = done[last, column] = True
@@ -187,6 +196,7 @@ class FragmentBatch:
     def without(self, columns: Sequence[int]) -> Iterator[None]:
         """Set `env.valid` to False in some columns for the duration of a `with` block."""
         valid = self._targets["env.valid"]
+        # A copy, because a list selects the columns. A view would be cleared, too.
         kept = valid[:, columns]
         valid[:, columns] = False
         try:
@@ -205,6 +215,7 @@ class FragmentBatch:
     def clear_rest(self) -> None:
         """Zero what transforms and the agent have written after the end of short fragments."""
         valid = self._targets["env.valid"]
+        # Steps fill a column from the top, so its last row shows whether it is short.
         short = ~valid[-1]
         if short.any():
             for field in self._derived:

@@ -1,5 +1,8 @@
 """Cutting the steps of environments into fragments."""
 
+# steps of an environment --> RunningFragment -- finish --> SampleFragment --> sender, storage
+#                             written by one thread         read-only, for any thread
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -26,10 +29,13 @@ from parllel.types import Tree
 class _Stream:
     """The position in the steps of one environment."""
 
+    # The pair of epoch and sequence only grows: `KnownProducers.has_arrived` takes a lower one for
+    # a repetition.
     epoch: int = 0
     sequence: int = 0
     # True if the next step starts an episode or follows a gap.
     first: bool = True
+    # Has no rows if its first step was refused, so `break_off` and `oldest_version` check that.
     running: RunningFragment | None = None
 
 
@@ -100,6 +106,7 @@ class FragmentCutter:
         )
         running = stream.running = stream.running or self._begin(layout, step.rnn_state)
         final = step.final_observation
+        # Before the row is written, so a refused step leaves no trace in the fragment.
         self._check_final(step.environment, bool(step.truncated), final)
         running.put_step(
             layout.leaves_of(fields),
@@ -126,6 +133,7 @@ class FragmentCutter:
             ValueError: as `add_step`.
         """
         stream = self._stream(column)
+        # By identity: the leaves are views, valid as long as the buffer is the same.
         if rows is not self._single:
             self._layout = self._layout or FragmentLayout(
                 rows.fields, cell=2, length=self.fragment_length
@@ -136,6 +144,7 @@ class FragmentCutter:
             stream.running = self._begin(self._layout, rnn_state)
         truncated = bool(rows.truncated[t, column])
         self._check_final(column, truncated, final_observation)
+        # Copied now, because the cage overwrites the cell in a later row, with T=1 in the next.
         stream.running.put_row(self._leaves, t, column, first=stream.first, version=version)
         done = bool(rows.done[t, column])
         return self._end_step(column, stream, done, truncated, final_observation)
@@ -153,6 +162,8 @@ class FragmentCutter:
         """Finish a step after its row was written. Returns the fragment if it is complete."""
         running = stream.running
         assert running is not None
+        # Without a recurrent agent, only truncated episodes need theirs: nothing is bootstrapped
+        # where an episode terminated.
         if done and final is not None:
             # A recurrent agent's fragment ends with its episode, so the row after the last one is free.
             if self.recurrent:
@@ -180,6 +191,7 @@ class FragmentCutter:
         batch = self._batch
         if batch is None or batch.samples is not samples:
             batch = BatchRows(samples, recurrent=self.recurrent)
+            # Views of memory that moves would show the previous batch next time.
             self._batch = batch if batch.stays else None
         # The recurrent state is known only before row 0.
         if self.recurrent and self.fragment_length != batch.T:
@@ -196,6 +208,7 @@ class FragmentCutter:
         first[0] = [self._stream(column).first for column in range(batch.B)]
         first[1:] = batch.done[:-1]
         cut_short = not self.recurrent and bool(batch.truncated.any())
+        # If a later column raises, these are lost without a new epoch: the error ends the worker.
         finished = []
         for column in range(batch.B):
             stream, n, t = self._stream(column), n_rows[column], 0
@@ -205,6 +218,7 @@ class FragmentCutter:
                     running = stream.running = self._begin(layout, batch.rnn_state(column))
                 rows = slice(t, min(n, t + running.left))
                 if cut_short:
+                    # Before `put_rows`, which advances `running.rows`, the offset used there.
                     self._keep_final(batch, rows, column, running)
                 running.put_rows(leaves, column, rows, first=first, version=version)
                 t = rows.stop
@@ -240,6 +254,7 @@ class FragmentCutter:
         stream = self._stream(environment)
         fragment = None
         if keep and stream.running is not None and stream.running.rows:
+            # If the last step ended its episode, `first` is set, and nothing was broken off.
             fragment = self._finish(environment, stream, aborted=not stream.first)
         stream.running = None
         # Even without an unfinished fragment: only the epochs show a gap between two complete ones.
@@ -249,12 +264,14 @@ class FragmentCutter:
     def position(self, environment: int) -> tuple[int, int, int]:
         """Return epoch, sequence number and row of an environment's next step."""
         stream = self._stream(environment)
+        # FragmentNoise asks before the step is added: noise depends only on the place of a step.
         rows = 0 if stream.running is None else stream.running.rows
         return stream.epoch, stream.sequence, rows
 
     def oldest_version(self, environment: int) -> int | None:
         """Return the lowest version in the unfinished fragment, None if there is none."""
         running = self._stream(environment).running
+        # Only of the unfinished fragment, because the sender judges finished ones.
         return None if running is None or running.rows == 0 else running.oldest_version
 
     def _stream(self, environment: int) -> _Stream:
@@ -267,8 +284,11 @@ class FragmentCutter:
         self, environment: int, stream: _Stream, *, aborted: bool = False
     ) -> SampleFragment:
         assert stream.running is not None
+        # A restarted worker has another name: its keys are new, although it counts from 0 again.
         key = (self.producer, environment, stream.epoch, stream.sequence)
         fragment = stream.running.finish(key, aborted=aborted, instance_id=self.instance_id)
+        # The fragment owns the memory now, and other threads may read it at any time, so no
+        # reference to it stays here.
         stream.running = None
         stream.sequence += 1
         return fragment

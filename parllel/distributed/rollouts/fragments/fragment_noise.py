@@ -43,6 +43,7 @@ class FragmentNoise:
         self._seed = seed
         self._length = fragment_length
         # The last block of each environment is enough, since steps are taken in order.
+        # Used only by the thread that runs the schedule, hence without a lock.
         self._drawn: dict[int, tuple[tuple[int, int], Tree]] = {}
 
     def of_steps(self, places: Sequence[Place]) -> Tree:
@@ -85,6 +86,7 @@ class FragmentNoise:
             name = f"{self._seed} noise: environment {environment}, epoch {epoch}, block {number}"
             # Not derived by `Seeds`, which would remember every name; a hash is as good.
             seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+            # Without the agent's own generator, whose state depends on earlier draws.
             noise = self._handler.agent.draw_noise(_BLOCK, 1, seed=seed)
             drawn = (
                 (epoch, number),

@@ -139,6 +139,7 @@ class FragmentSender(Closeable):
     def new_version(self, version: int) -> None:
         """Set the current version of the weights. A lower one has no effect."""
         with self._changed:
+            # Wakes nobody: the sender thread judges fragments whenever it chooses the next ones.
             self.version = max(self.version, check_integer("FragmentSender: version", version))
 
     def is_stale(self, oldest_version: int) -> bool:
@@ -181,6 +182,7 @@ class FragmentSender(Closeable):
             self._fail(error)
         with self._changed:
             # No fragment can leave the queue any more.
+            # None can enter either: `_error` or `_close_by` is set, so `put` raises.
             self._ended = True
             self._done("lost", len(self._queue))
 
@@ -192,6 +194,7 @@ class FragmentSender(Closeable):
                 if close_by is not None and (not self._queue or monotonic() >= close_by):
                     return []
                 # Up to the first stale one, because fragments leave the queue in order.
+                # Kept for `_fail`, which counts exactly these as rejected.
                 self._sent = list(islice(takewhile(self._is_fresh, self._queue), _MAX_AT_ONCE))
                 if self._sent:
                     return self._sent
@@ -215,6 +218,7 @@ class FragmentSender(Closeable):
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
+            # With the count under one lock: whoever sees the error finds its fragments counted.
             self._error = error
             self._done("rejected", len(self._sent))
 

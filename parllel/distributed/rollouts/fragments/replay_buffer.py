@@ -96,6 +96,8 @@ class ReplayBuffer(ReplayBufferInterface):
         self.duplicates = 0
         self.version = 0
         self._generator = np.random.default_rng(seed)
+        # Producers and trainer wait for the same condition. So all are woken: `notify` might choose
+        # one whom the change does not help.
         self._changed = threading.Condition()
         # By number of arrival. Entries that have reached `max_reuse` are removed.
         self._entries: dict[int, _Entry] = {}
@@ -118,6 +120,7 @@ class ReplayBuffer(ReplayBufferInterface):
             if not isinstance(fragment, PackedFragment):
                 check_kind("ReplayBuffer: add", fragment, SampleFragment)
         with self._changed:
+            # With the lock, because this also registers the producers.
             self._check_names(fragments)
             for done, fragment in enumerate(fragments):
                 try:
@@ -147,6 +150,7 @@ class ReplayBuffer(ReplayBufferInterface):
             return fragments
         # Copied, because PyTorch can write to read-only arrays, and the next fetch would return the changes.
         # Packed fragments consist of immutable bytes.
+        # Without the lock, so workers can add meanwhile: nobody changes a stored fragment.
         return [
             fragment if isinstance(fragment, PackedFragment) else deepcopy(fragment)
             for fragment in fragments
@@ -161,12 +165,14 @@ class ReplayBuffer(ReplayBufferInterface):
         deadline = deadline_of("ReplayBuffer: fetch: timeout_s", timeout_s)
         with self._changed:
             self._check_open("fetch")
+            # Before looking, so that nothing is returned that is too old for the caller.
             if version is not None:
                 self._advance(version)
             while len(self._entries) < n:
                 # None rather than fewer, so that no fragment is removed without being used.
                 if not self._wait(deadline, "fetch"):
                     return []
+            # The lock is held since the entries were counted, so there are still enough.
             return [self._draw(arrival) for arrival in self._choose(n)]
 
     def prepared(self) -> int:
@@ -235,6 +241,7 @@ class ReplayBuffer(ReplayBufferInterface):
         # Checked before the room, because a stale fragment needs none.
         if not stale and len(self._entries) >= self.capacity:
             return False
+        # A stale one, too: added again after a lost acknowledgement, it is a duplicate.
         self._known.note(key)
         if stale:
             self.ledger.add("added", "stale")
@@ -301,10 +308,12 @@ class KnownProducers:
 
     def __init__(self) -> None:
         # The most recent producer is the last key.
+        # Without a lock, because ReplayBuffer holds its own in every call.
         self._producers: dict[str, _Producer] = {}
 
     def register_producer(self, name: str, instance_id: str) -> bool:
         """Register a producer. Returns False if another one has its name."""
+        # Taken out and inserted again, which makes it the most recent one.
         producer = self._producers.pop(name, None) or _Producer(instance_id)
         self._producers[name] = producer
         if len(self._producers) > MAX_PRODUCERS:

@@ -1,5 +1,8 @@
 """The interface of storages for fragments, local or remote."""
 
+# senders' threads -- add -->  storage  <-- fetch, borrow, prepared, new_version -- trainer
+# They call at the same time, so the storage does the locking.
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -21,6 +24,7 @@ class ReplayBufferInterface(Closeable, ABC):
             often a blocked sender retries, which costs a message if the storage is remote.
     """
 
+    # FragmentSender.close relies on `add` to return soon after this time.
     add_wait_s = 0.1
 
     @abstractmethod

@@ -7,6 +7,8 @@ before the action of the next step, so each observation is copied only once.
     all else      s0 s1 .. s(L-1)
 """
 
+# One thread writes the rows. From `finish` on nobody writes, and any number of threads may read.
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -57,6 +59,7 @@ class FragmentLayout:
     """
 
     def __init__(self, fields: Mapping[str, Tree], cell: int, length: int) -> None:
+        # Nothing changes after this method, so all fragments of a cutter share one layout.
         self.length = length
         self.paths: list[str] = []
         self.cells: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
@@ -179,9 +182,11 @@ class RunningFragment:
         self, layout: FragmentLayout, *, padded: bool, initial_rnn_state: Tree = None
     ) -> None:
         self._layout, self._padded = layout, padded
+        # Copied, because the group or the sampler overwrites it with its next step or batch.
         self._initial_rnn_state = None if initial_rnn_state is None else copied(initial_rnn_state)
         # Allocated with the first row.
         self._leaves: list[NDArray[Any]] = []
+        # Exist from the first row on, which `oldest_version` requires.
         self._first: NDArray[np.bool_]
         self._version: NDArray[np.int64]
         self.rows = 0
@@ -199,6 +204,7 @@ class RunningFragment:
 
     def _allocate(self) -> None:
         # Zeros are needed for padding only; otherwise every cell is written before it is read.
+        # New memory for each fragment, as the one before may still be in a queue.
         make = np.zeros if self._padded else np.empty
         self._leaves = [make(shape, dtype) for shape, dtype in self._layout.memory]
         self._first = make(self._layout.length, bool)
@@ -217,6 +223,7 @@ class RunningFragment:
         row, seen, check = self.rows, self._layout.n_observation, self._layout.check
         if not self._leaves:
             self._allocate()
+        # `rows` is counted last: if a leaf is refused, the next step overwrites this row.
         for i, target in enumerate(self._leaves):
             # In all other cases the step before has written the observation.
             if i >= seen or row == 0 or first:
@@ -237,8 +244,10 @@ class RunningFragment:
         if not self._leaves:
             self._allocate()
         row, seen = self.rows, self._layout.n_observation
+        # Unchecked, as this runs for every step: `leaves_of` has compared the structure once.
         for target, source in zip(self._leaves, leaves, strict=True):
             target[row] = source[t, column]
+        # The cage wrote row t + 1 before it answered.
         for target, source in zip(self._leaves[:seen], leaves[:seen], strict=True):
             target[row + 1] = source[t + 1, column]
         self._first[row] = first
@@ -249,6 +258,7 @@ class RunningFragment:
         """Overwrite the observation after the last row."""
         after = self._layout.observation_of(observation)
         for i, (target, leaf) in enumerate(zip(self._leaves[: len(after)], after, strict=True)):
+            # There is always such a row, because observations have one more than the other fields.
             target[self.rows] = self._layout.check(i, leaf)
 
     def put_rows(
@@ -269,6 +279,8 @@ class RunningFragment:
         observed, others = (slice(rows.start, rows.stop + 1), column), (rows, column)
         sources = [leaf[observed] for leaf in leaves[:seen]]
         sources += [leaf[others] for leaf in leaves[seen:]]
+        # Only a fragment without rows has room for so many, so nothing is replaced. The sources are
+        # views of the sampler's batch, and are copied once in any case.
         if n == self._layout.length:
             self._leaves = [source.copy() for source in sources]
             self._first, self._version = first[others].copy(), np.full(n, version, np.int64)
@@ -291,7 +303,9 @@ class RunningFragment:
         n, layout = self.rows, self._layout
         kept = layout.length if self._padded else n
         # Taken before observations are cut to the number of rows of the other fields.
+        # With `...`, so that a scalar stays an array, which can be made read-only.
         after = [leaf[n, ...] for leaf in self._leaves[: layout.n_observation]]
+        # Views: a fragment that was broken off keeps the memory of a whole one.
         leaves = [leaf[:kept] for leaf in self._leaves]
         env, agent = layout.env(leaves), layout.agent(leaves)
         env.update(
@@ -305,12 +319,15 @@ class RunningFragment:
         if self._padded:
             env["valid"] = np.arange(kept) < n
             own.append(env["valid"])
+        # Sender, storage and trainer may hold the fragment at the same time, and the storage may
+        # give it out several times.
         for array in (*after, *leaves, *own):
             array.setflags(write=False)
         if agent["observation"] is None:
             del agent["observation"]
         if self._initial_rnn_state is not None:
             agent["initial_rnn_state"] = self._initial_rnn_state
+        # With `final_observations`, which nobody changes any more: the cutter drops this object.
         return SampleFragment(
             NamedTuple(**env),
             NamedTuple(**agent),

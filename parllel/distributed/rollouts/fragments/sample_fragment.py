@@ -1,5 +1,8 @@
 """A fragment of one environment's experience, which can be sent anywhere and joined with the next."""
 
+# cutter --> SampleFragment -- one object --> sender --> ReplayBuffer -- one object --> trainer
+# on Ray:    SampleFragment --> sender: PackedFragment -- bytes --> BufferActor -- bytes --> trainer
+
 from __future__ import annotations
 
 import hashlib
@@ -64,6 +67,7 @@ class SampleFragment:
     instance_id: str = ""
 
     def __post_init__(self) -> None:
+        # Refused here: `oldest_version` would fail later, and in the sender's thread.
         if self.n_steps < 1:
             raise ValueError("SampleFragment: expected at least one step, got none")
 
@@ -146,6 +150,7 @@ class PackedFragment:
     evict them as long as the views exist.
     """
 
+    # ReplayBuffer reads no more of a fragment than these three, so the actor never unpickles one.
     key: FragmentKey
     oldest_version: int
     instance_id: str
@@ -154,10 +159,13 @@ class PackedFragment:
     @classmethod
     def of(cls, fragment: SampleFragment) -> PackedFragment:
         """Pack a fragment."""
+        # In the sender's thread, while the worker goes on. Without `buffer_callback`, the arrays
+        # are copied into the bytes.
         content = pickle.dumps(fragment, protocol=5)
         return cls(fragment.key, fragment.oldest_version, fragment.instance_id, content)
 
     def unpack(self) -> SampleFragment:
         """Unpickle the fragment. Its arrays own their memory."""
+        # Safe only because workers belong to the run: Ray unpickles whatever they send, too.
         fragment: SampleFragment = pickle.loads(self.content)
         return fragment

@@ -14,12 +14,14 @@ from parllel.errors import install_command as _install_command
 try:
     import ray as _ray
 except ModuleNotFoundError as error:
+    # Ray is installed, but lacks a module: its own error says more.
     if error.name != "ray":
         raise
     raise ImportError(
         f"parllel.distributed.rollouts.on_ray needs Ray: {_install_command('rollouts')}"
     ) from error
 
+# Before the imports below, so that an old Ray is named rather than what it lacks.
 if tuple(int(part) for part in _ray.__version__.split(".")[:2]) < (2, 40):
     raise ImportError(
         f"parllel.distributed.rollouts.on_ray: expected Ray 2.40 or newer, got {_ray.__version__}: "

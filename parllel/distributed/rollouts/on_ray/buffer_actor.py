@@ -42,6 +42,7 @@ class BufferActor:
         """Add fragments, as `ReplayBufferInterface.add`."""
         deadline, done = monotonic() + timeout_s, 0
         while True:
+            # No `await` before the second count, so the difference is due to this call.
             before = self._buffer.counts()["added"]
             # Only what has not been handled yet; a repeated fragment counts as handled.
             # With a time-out of 0, because a wait inside would block the event loop.
@@ -119,6 +120,7 @@ class BufferActor:
     async def close(self) -> None:
         """Drop all fragments. Waiting calls raise ClosedError."""
         self._buffer.close()
+        # Closing the buffer wakes only threads, and the calls here wait for the event.
         self._wake()
 
     def _wake(self) -> None:
@@ -132,6 +134,7 @@ class BufferActor:
         if left_s <= 0:
             return False
         try:
+            # No `await` since the caller looked, so no change can be missed.
             await asyncio.wait_for(self._changed.wait(), left_s)
         except asyncio.TimeoutError:
             return False

@@ -51,6 +51,7 @@ class Publication:
         Raises:
             ValueError: if their checksum differs from the trainer's.
         """
+        # With a time-out, because an object whose owner is gone may never arrive.
         weights: State = answer(self.reference[0], "RolloutWorkerWrapper", "weights", LATE_S)
         if (found := fingerprint_of(weights)) != self.fingerprint:
             raise ValueError(
@@ -67,5 +68,6 @@ def fingerprint_of(weights: State) -> str:
     for path, leaf in buffer_leaves(weights):
         array = np.ascontiguousarray(leaf)
         checksum = zlib.crc32(f"{path} {array.dtype.str} {array.shape};".encode(), checksum)
+        # Releases the interpreter lock for large arrays, so the worker's thread goes on.
         checksum = zlib.crc32(array.data, checksum)
     return f"{checksum:08x}"

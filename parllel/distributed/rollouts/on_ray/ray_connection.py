@@ -20,6 +20,7 @@ class RayConnection:
     @property
     def holds(self) -> bool:
         """Whether the connection is still the same."""
+        # In this order, because only a connected process has these ids.
         return ray.is_initialized() and _here() == self._here
 
     def check(self, doing: str) -> None:

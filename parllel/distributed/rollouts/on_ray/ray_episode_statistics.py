@@ -29,6 +29,7 @@ class StatisticsActor:
 
     def __init__(self, capacity: int) -> None:
         end_with_raylet()
+        # Without a lock, as Ray runs the methods of this actor one at a time.
         self._waiting: deque[bytes] = deque(maxlen=capacity)
 
     def report(self, packed: bytes) -> None:
@@ -77,6 +78,7 @@ class RayEpisodeStatistics(EpisodeStatistics, Closeable):
             self._drained = self.actor.drain.remote()
         if not ray.wait([self._drained], timeout=0)[0]:
             return
+        # The next call is on its way while these episodes are unpacked.
         reference, self._drained = self._drained, self.actor.drain.remote()
         try:
             for packed in answer(reference, "RayEpisodeStatistics", "drain"):
@@ -103,6 +105,7 @@ class EpisodeReporter:
 
     def send(self) -> None:
         """Send the collected episodes, and wait for the acknowledgement, so that only one call is pending."""
+        # One message at a time: new episodes stay where they are until it is acknowledged.
         if self._unsent is None:
             by_task: dict[str, list[TrajInfo]] = {}
             for task, traj in self._statistics.drain_tasks():
@@ -111,6 +114,7 @@ class EpisodeReporter:
             self._unsent = cloudpickle.dumps(by_task) if by_task else None
         if self._unsent is not None:
             # A dead actor is being restarted, so the same episodes are sent again next time.
+            # A time-out is not suppressed, and ends the worker.
             with suppress(WorkerDiedError):
                 answer(self._actor.report.remote(self._unsent), "EpisodeStatistics", "report")
                 self._unsent = None

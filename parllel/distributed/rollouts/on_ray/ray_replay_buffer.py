@@ -68,8 +68,10 @@ class RayReplayBuffer(ReplayBufferInterface):
 
     def _begin(self, *, owner: bool) -> None:
         self._owner, self._closed, self._full = owner, False, False
+        # Not pickled, as each process has its own connection.
         self._tie = RayConnection()
         # A `fetch` call whose wait was cut short, and fragments from it that were not returned yet.
+        # Both are used only by the trainer's thread, and `_full` by the sender's.
         self._unanswered: Any = None
         self._left: list[SampleFragment] = []
 
@@ -95,6 +97,7 @@ class RayReplayBuffer(ReplayBufferInterface):
             if size >= _MAX_BYTES:
                 break
         done: int = self._ask("add", packed, timeout_s, wait_s=timeout_s)
+        # Reset after a complete addition: asking for room first costs a message.
         self._full = done < len(packed)
         return done
 
@@ -106,6 +109,7 @@ class RayReplayBuffer(ReplayBufferInterface):
         if self._unanswered is not None:
             self._left += self._fetched(timeout_s)
         missing = n - len(self._left)
+        # With nothing left, also for an `n` below 1, which the actor refuses.
         if missing > 0 or not self._left:
             self._check(f"fetch: {n}")
             # Kept until it is answered, because these fragments have already left the buffer.
@@ -119,6 +123,7 @@ class RayReplayBuffer(ReplayBufferInterface):
     def _fetched(self, timeout_s: float) -> list[SampleFragment]:
         self._check("fetch")
         try:
+            # Ctrl-C leaves the call pending as well, because it is no Exception.
             packed = answer(self._unanswered, "RayReplayBuffer", "fetch", timeout_s + LATE_S)
         except WorkerTimeoutError:
             raise  # the call stays pending, and its fragments are returned later
@@ -154,6 +159,7 @@ class RayReplayBuffer(ReplayBufferInterface):
         if self._owner and not self._closed:
             self._closed = True
             if self._tie.holds:
+                # Calls that wait in the actor end with WorkerDiedError, at once.
                 ray.kill(self.actor)
 
     def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:

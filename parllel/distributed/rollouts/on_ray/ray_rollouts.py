@@ -74,6 +74,7 @@ class RayRollouts(Rollouts):
         self._asked: Any = None
         self._statuses: list[WorkerStatus] = []
         self._n_news, self._closed = 0, False
+        # Before the actor, because it remembers the connection to which the actor belongs.
         self._tie = RayConnection()
         self._manager: Any = start_actor(
             RolloutManager,
@@ -99,13 +100,18 @@ class RayRollouts(Rollouts):
     def load_weights(self, weights: State, version: int) -> bool:
         """Publish weights. Each worker fetches them with its next report."""
         self._check_open("load_weights")
+        # First, so that the error of a worker is not hidden by one about the weights.
         self.check()
         if self._layout is None:
             self._layout = self._first_layout()
+        # Here rather than in the workers: weights that do not fit must reach none of them.
         self._layout.check(weights)
         if self._version is not None and version <= self._version:
             return False
+        # Ray copies the arguments within the call, so the caller may change its arrays afterwards.
         loaded: bool = self._ask("publish", weights, version, fingerprint_of(weights))
+        # After the answer: if that is lost, the version may be published again. The manager ignores
+        # it if it has it already.
         self._version = version
         return loaded
 
@@ -115,6 +121,7 @@ class RayRollouts(Rollouts):
         timeout_s = self._options.start_timeout_s + LATE_S
         left_s = timeout_s
         while left_s > 0:
+            # In slices, so that a worker that cannot be built raises its error at once.
             layout: PublishedLayout | None = self._ask("layout", min(1.0, left_s), wait_s=1.0)
             if layout is not None:
                 return layout
@@ -137,6 +144,7 @@ class RayRollouts(Rollouts):
         if self._news is None:
             self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
         while ray.wait([self._news], timeout=0)[0]:
+            # If the manager has died, this raises, and so does every later call, as `_news` stays.
             notice = answer(self._news, "RolloutManager", "notice")
             # Counted before it is raised, so that the next check reports the next one.
             self._n_news += notice is not None
@@ -153,6 +161,7 @@ class RayRollouts(Rollouts):
             if self._asked is None:
                 self._asked = self._manager.statuses.remote(fresh=False)
             elif ray.wait([self._asked], timeout=0)[0]:
+                # Taken out first, so that the next call asks again if this answer is an error.
                 asked, self._asked = self._asked, None
                 # `check` raises the death of the manager.
                 with suppress(WorkerError):
@@ -176,6 +185,7 @@ class RayRollouts(Rollouts):
         """Stop all workers, kill those that do not end in time, and end the manager. Idempotent."""
         if self._closed:
             return
+        # Before asking: the manager is killed in any case, so a second call has nothing to do.
         self._closed = True
         try:
             # If the manager is dead, so are its workers.
@@ -186,6 +196,7 @@ class RayRollouts(Rollouts):
             self._end_manager()
 
     def _end_manager(self) -> None:
+        # Otherwise the actor ended with its Ray, and this process may be in another one.
         if self._tie.holds:
             ray.kill(self._manager)
 
@@ -217,6 +228,7 @@ def _check_room(n_workers: int, options: WorkerOptions) -> None:
     """Raise ValueError if the cluster can never run so many workers. Ray would let them wait silently."""
     nodes: list[Any] = ray.nodes()  # type: ignore[no-untyped-call]
     resources = [node["Resources"] for node in nodes if node["Alive"]]
+    # Of all resources, not only free ones: others may release theirs while workers wait.
     room = sum(_room(node, options) for node in resources)
     if room < n_workers:
         have = "; ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in resources)

@@ -1,5 +1,9 @@
 """The connection of this process with Ray."""
 
+# no address, connected       the Ray of whoever connected: `close` does nothing
+# no address, not connected   a Ray started here: `close` disconnects and ends it
+# an address                  a cluster: `close` disconnects
+
 from __future__ import annotations
 
 import os
@@ -17,6 +21,7 @@ from parllel.errors import InsufficientMemoryError
 from parllel.types import Closeable
 
 _SHARED_MEMORY = "/dev/shm"
+# Time-out of the test connection to a head node.
 _CONNECT_S = 5.0
 _ATTEMPTS = 2
 
@@ -58,6 +63,7 @@ class RaySession(Closeable):
         # Output of other processes would disturb the progress bar; it is in Ray's log folder anyway.
         arguments: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
+            # Only a look: other programs may take the memory before Ray does.
             _check_shared_memory(object_store_bytes)
             arguments |= {"num_cpus": num_cpus, "object_store_memory": object_store_bytes}
             _start(**arguments, include_dashboard=False)
@@ -84,6 +90,7 @@ class RaySession(Closeable):
     def close(self) -> None:
         """Disconnect, and shut down a Ray that was started here. Idempotent."""
         if self._connected and not self._closed:
+            # First: a second call must not end a Ray that somebody started after this one.
             self._closed = True
             ray.shutdown()
             _print_for_workers(self._printed)
@@ -139,6 +146,7 @@ def _check_address(address: str) -> None:
             f"RaySession: address: expected 'host:port' of a cluster's head node, or 'auto', got {shown}"
         )
     try:
+        # Closed at once, as it only shows that somebody listens. Ray connects by itself.
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise ConnectionError(

@@ -99,6 +99,7 @@ class RolloutManager:
         if self._publication is not None and version <= self._publication.version:
             return False
         # The old reference is dropped here; Ray frees its object once no worker holds it.
+        # Holds up this loop for one copy only, because the workers fetch it by themselves.
         self._publication = Publication.of(weights, version, fingerprint)
         self._wake()  # answers all pending reports
         return True
@@ -126,6 +127,7 @@ class RolloutManager:
         # None if the buffer is dead, which the trainer learns from the workers' errors.
         added: dict[str, int] | None = await _answered(self._buffer.actor.added.remote())
         self._added = self._added if added is None else added
+        # No `await` from here to the end, so two calls cannot sum up the same start twice.
         settled = [
             _settled(status, self._added.get(name, 0)) for name, status in self._statuses.items()
         ]
@@ -144,6 +146,7 @@ class RolloutManager:
         actors = list(self._actors.values())
         for number, actor in self._actors.items():
             if number in self._placed:
+                # Not awaited, because one may hang. Its supervisor sees its end.
                 actor.stop.remote()
             else:
                 ray.kill(actor)  # not placed yet, so it cannot answer
@@ -153,6 +156,7 @@ class RolloutManager:
         # Both lists: a worker may have been replaced while `stop` waited.
         for actor in [*actors, *self._actors.values()]:
             ray.kill(actor)
+        # Only values of existing keys change, which the loop allows.
         for name, status in self._statuses.items():
             if status.phase in ("starting", "running"):
                 self._end(name, "died", f"killed, as it did not end within {timeout_s:g} s of stop")
@@ -168,11 +172,13 @@ class RolloutManager:
         wait_s: minimum time-out; longer if there are many workers.
         """
         wait_s = max(wait_s, min(self._n_workers / _REPORTS_PER_S, _MAX_REPORT_S))
+        # Before the wait, so that the status is known while it is new.
         self._note(status)
         # Workers share one script, so the first layout holds for all.
         if layout is not None and self._layout is None:
             self._layout = layout
             self._wake()
+        # Also answered at `stop`, because the end of a worker's `run` waits for its follower.
         await self._wait(lambda: self._newer_than(known) or self._stopping, wait_s)
         return self._publication if self._newer_than(known) else None
 
@@ -251,6 +257,7 @@ class RolloutManager:
             max_concurrency=3,
             scheduling_strategy="SPREAD",
         )
+        # Before the first `await`, so that `stop` finds every actor that was started.
         self._actors[number] = wrapper
         self._placed.discard(number)
         try:
@@ -281,6 +288,7 @@ class RolloutManager:
             ray.kill(wrapper)
 
     def _end(self, name: str, phase: str, reason: str) -> None:
+        # Always there: only starts that died are summed up, and `_park` comes without an `await`.
         self._statuses[name] = replace(self._statuses[name], phase=phase, reason=reason)
 
     def _park(self, name: str, reason: str) -> None:
@@ -306,6 +314,7 @@ class RolloutManager:
         """Wait until a condition holds, or the time-out has passed."""
         deadline = monotonic() + timeout_s
         while not condition() and (left_s := deadline - monotonic()) > 0:
+            # No `await` since the condition was checked, so no change can be missed.
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left_s)
 

@@ -68,6 +68,8 @@ class RolloutWorkerWrapper:
                 self._worker = self._built(stack)
                 follower = threading.Thread(target=self._follow, name="follower", daemon=True)
                 follower.start()
+                # Before the worker is closed, because it refuses weights then. Bounded, because the
+                # follower may be waiting for a manager that hangs.
                 stack.callback(follower.join, LATE_S)
                 stack.callback(self._stopping.set)  # runs before the join
                 # Without the trainer's weights, its experience would be useless. The follower ends this wait
@@ -104,6 +106,7 @@ class RolloutWorkerWrapper:
 
     def status(self) -> WorkerStatus:
         """Return the worker's current status."""
+        # Read once, because `run` sets it in another thread.
         worker = self._worker
         status = WorkerStatus(self._name) if worker is None else worker.status()
         status.where = self._where
@@ -131,6 +134,7 @@ class RolloutWorkerWrapper:
                     known = publication.version
             self._reporter.send()  # episodes that ended since the last report
         except BaseException as error:
+            # Before `stop`, which wakes `run`: it must find the error.
             self._error = error
             self.stop()
 
@@ -138,6 +142,7 @@ class RolloutWorkerWrapper:
         assert self._worker is not None
         # `load_weights` copies, so the view of the object store is released when this returns.
         self._worker.load_weights(publication.fetch(), publication.version)
+        # After loading: the first turn of `run` takes these weights.
         self._weights_came.set()
 
 

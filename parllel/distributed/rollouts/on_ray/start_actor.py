@@ -19,4 +19,5 @@ def start_actor(kind: type, *arguments: Any, **options: Any) -> Any:
 
 def here() -> Any:
     """Return the scheduling strategy that places an actor on this process's node."""
+    # Not soft, because on another node it would survive this one.
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

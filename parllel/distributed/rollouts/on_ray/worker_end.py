@@ -1,5 +1,7 @@
 """The end of a worker on Ray that raised an error."""
 
+# Made by the wrapper in the worker's actor; `RolloutManager._supervise` acts on it.
+
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
@@ -28,6 +30,7 @@ class WorkerEnd(NamedTuple):
     def of(cls, error: BaseException, *, built: bool) -> WorkerEnd:
         """Classify an error that was raised before or after the worker was built."""
         kind: Literal["unbuilt", "parked", "raised"] = "raised"
+        # First, because it is a WorkerError as well.
         if isinstance(error, RestartsUsedUpError):
             kind = "parked"
         elif isinstance(error, WorkerError) and not built:

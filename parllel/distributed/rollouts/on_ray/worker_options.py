@@ -22,11 +22,13 @@ class WorkerOptions:
     start_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
+        # Checked in the trainer's process: the error of an actor would come late, and packed.
         for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= value < float("inf"):
                 raise ValueError(f"WorkerOptions: {name}: expected 0 or more, got {value}")
         if self.restarts < 0:
             raise ValueError(f"WorkerOptions: restarts: expected 0 or more, got {self.restarts}")
         for name, value in (("within_s", self.within_s), ("start_timeout_s", self.start_timeout_s)):
+            # Not `value <= 0`, which lets NaN pass.
             if not value > 0:
                 raise ValueError(f"WorkerOptions: {name}: expected more than 0, got {value}")
