@@ -64,6 +64,7 @@ class Link:
         self._connection = connection
         self._child = child
         # Keys are the same at both ends: a node gets its key when it is created, and keeps it.
+        # Not locked: one thread at a time uses a link, and the conversation that it belongs to.
         self._nodes: dict[int, Array | NamedArrayTuple] = {}
 
     # ------------------------------------------------------------------ sending
@@ -88,6 +89,7 @@ class Link:
         if plain:
             return b"p" + pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         try:
+            # Buffers introduced before an error stay introduced: by then both ends know them.
             return b"o" + self._dumped(value)
         except (ParllelError, OSError, MemoryError):
             raise
@@ -206,6 +208,7 @@ class Link:
                 fd = reduction.recv_handle(self._connection)
                 # Not inheritable: children of this process get their descriptors explicitly.
                 os.set_inheritable(fd, False)
+            # The arena owns the descriptor from here on, also if it cannot be mapped.
             arenas.append(Arena.attach(nbytes, storage, fd, tag))
         # After all descriptors, so that the tree is built over memory that is already mapped.
         self.adopt(_StructureUnpickler(io.BytesIO(content), arenas).load())
@@ -227,6 +230,7 @@ class Link:
         if ref[0] == 0:
             _, cls, refs = ref
             parts = {name: None if r is None else self.resolve(r) for name, r in refs.items()}
+            # Not registered: its new key means nothing to the peer.
             made: NamedArrayTuple = cls._make(parts)
             return made
         key, location = ref
@@ -293,6 +297,8 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
         # One arena, so one descriptor: their number is limited per process.
         arena = Arena(sum(aligned(array.block.nbytes) for array in local), "managed")
         for array in local:
+            # Arrays and views refer to the block, so all of them see the new
+            # memory, under the same key.
             array.block.move_to(arena)
 
 

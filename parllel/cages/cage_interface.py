@@ -54,6 +54,7 @@ class PendingRow:
         return ()
 
 
+# One object for all rows and cages, as it has no state.
 NOTHING = PendingRow()
 
 

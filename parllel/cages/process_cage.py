@@ -146,6 +146,7 @@ class ProcessCage(RemoteCage, StepMethods):
         """Bind the cage to its column, and introduce the buffer to the worker."""
         self._check_idle("set_samples_buffer")
         action, fields = self._part_of(samples, columns)
+        # If a field cannot be shared this raises, and worker and cage keep their earlier binding.
         number = self._conversation.ask("bind", None, action, fields, columns.start)
         self._rows = self._n_batches = 0  # if this fails, what the worker is bound to is unknown
         bound = self._conversation.answer(number, "during bind")
@@ -208,6 +209,7 @@ class ProcessCage(RemoteCage, StepMethods):
         check_group(group, 1, self._name)
         pending = self._pending
         pending.expect(_ROWS, "finish_row() without a start")
+        # In this order, as `take` clears the kind.
         kind, reply = pending.kind, pending.take()
         # Decorrelation reports no episodes, and never leaves an environment that needs a reset.
         if kind == "row":
@@ -223,6 +225,7 @@ class ProcessCage(RemoteCage, StepMethods):
         # Each row's reply tells whether there is anything, so most collections need no request.
         if not self._to_collect:
             return []
+        # Before the call: results that the worker took for an answer that failed are gone.
         self._to_collect = False
         # Filtered in the worker: final observations that are not wanted are not pickled.
         return [conversation.call("collect", truncated_only)]

@@ -199,6 +199,7 @@ class SynchronizedProcessCage(RemoteCage):
         # Before any row: a process bound to a wrong place would overwrite columns of others.
         check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
+        # Last, as it allows rows to start.
         self._rows.bind(
             fields["reward"], columns.start, batch_number(arrays), count_batches(arrays)
         )
@@ -299,6 +300,7 @@ class SynchronizedProcessCage(RemoteCage):
             self._check_idle(method)
         if not self._rows.to_collect:
             return []
+        # Before the request: results rescued after a failure, too, are returned only once.
         self._rows.to_collect = False
         return pool.collect(truncated_only) if pool.rescued is None else pool.rescued
 
@@ -339,6 +341,7 @@ class SynchronizedProcessCage(RemoteCage):
             if not busy and self._spaces is not None:
                 errors = pool.close_environments()
         finally:
+            # After Ctrl-C as well: no worker may outlive the cage.
             pool.end(None)
         if errors:
             raise first_of(errors)

@@ -71,6 +71,7 @@ class VectorizedCage(CageInterface):
     ) -> None:
         # Checked before the first environment is made, when there is nothing to close yet.
         self._env_factories, seeds = factories_by_column(env_factories, n, seeds, "VectorizedCage")
+        # If this raises it has closed what it made, and the cage owns nothing yet.
         self._envs = environments_for(
             env_factories,
             seeds,
@@ -85,6 +86,7 @@ class VectorizedCage(CageInterface):
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._rows: Rows | None = None
+        # Against mistakes of a single thread: nothing is locked, here or in the other cages.
         self._order = _CallOrder(self._name)
 
     # ------------------------------------------------------------------ rows
@@ -107,6 +109,7 @@ class VectorizedCage(CageInterface):
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether each environment has ended and waits for a reset, [n]."""
+        # Not a copy: every row updates this array in place.
         return self._envs.needs_reset
 
     @property
@@ -119,6 +122,7 @@ class VectorizedCage(CageInterface):
         self._order.check_idle("set_samples_buffer")
         # Only the fields that a cage reads or writes, which is also all that workers get.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
+        # If this raises, cage and environments keep their earlier binding.
         self._rows = self._envs.bind(action, NamedArrayTuple(**fields), columns)
 
     def use_batch(self, number: int) -> None:
@@ -140,6 +144,7 @@ class VectorizedCage(CageInterface):
     def start_row(self, t: int, group: int = 0) -> None:
         """Step immediately with the actions of row `t`; `finish_row` completes the call."""
         self._begin("start_row", group)
+        # An error of an environment is raised here; cages with workers raise it in `finish_row`.
         self._envs.step_row(t)
         self._order.in_progress = "step", t
 
@@ -157,6 +162,8 @@ class VectorizedCage(CageInterface):
 
     def awaited(self, group: int = 0) -> PendingRow:
         """Return a row that is already done."""
+        # Checked although there is nothing to wait for: a missing start would go unnoticed until
+        # the code runs with workers.
         self._order.check_started("row_done", group)
         return NOTHING
 

@@ -147,6 +147,7 @@ class AsynchronousSampler(PublishingSampler):
         # too old as soon as anything is published.
         if self.max_staleness:
             self._begin(elapsed_steps + batch.steps)
+        # Remembered for `load_state`, which receives a batch of the other side only to drop it.
         array: Any = buffer_arrays(batch.side.samples)[0]
         self._side = array.side
         self._steps = batch.steps
@@ -170,7 +171,8 @@ class AsynchronousSampler(PublishingSampler):
         self._conversation.check_open()
         if self._published is None or self._agent is None:
             raise WrongStateError(f"{self._name}: publish: there is no agent; pass agent=...")
-            # The weights must not change while the batch ahead reads them. Usually it has read them long ago.
+        # The weights must not change while the batch ahead reads them. Usually it has read them by
+        # now.
         if self._ahead and not self._begun:
             self._receive(f"to begin batch {self._number}", until_begun=True)
         # No batch is reading now: none is ahead, or the one ahead has sent BEGUN.
@@ -200,6 +202,7 @@ class AsynchronousSampler(PublishingSampler):
         # Cleared before the request is sent: the weights must stay unchanged until its BEGUN arrives.
         self._begun = False
         self._ask("batch", elapsed_steps, doing=f"before batch {self._number + 1}")
+        # After the request: if it could not be sent, no batch is ahead.
         self.ledger.add("begun", "ahead")
 
     def _next_batch(self, elapsed_steps: int) -> Batch:

@@ -125,6 +125,8 @@ class WeightsReader:
     def load(self) -> int:
         """Load the weights into the agent if they are new; return their version."""
         # Decided by the version: an agent's `load_state` is far more expensive than reading one number.
+        # If loading them into the agent fails, they count as seen all the same:
+        # the process ends then.
         seen, self._seen = self._seen, self._published.shared.load(self._arrays, self._seen)
         if self._seen != seen:
             weights = buffer_map(_in_original_type, self._weights, self._kinds)

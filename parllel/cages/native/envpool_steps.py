@@ -30,6 +30,7 @@ class EnvPoolSteps:
 
     def __init__(self, env: Any) -> None:
         self._send, self._reset, self._recv = env._send, env._reset, env._recv
+        # At most one request is under way: `_recv` returns the next answer, to whatever request.
         self._resetting = False  # whether a reset was sent and its answer not yet received
         self._dtype = env._spec._action_spec[-1][0]
         self._ids = env.all_env_ids
@@ -53,11 +54,13 @@ class EnvPoolSteps:
         done, truncated = values[self._done], values[self._trunc]
         info = {name: values[at] for name, at in self._infos}
         info["elapsed_step"] = values[self._elapsed]
+        # EnvPool's `done` includes truncations.
         return values[self._obs], values[self._reward], done & ~truncated, truncated, info
 
     def start_reset(self, which: NDArray[np.intp]) -> None:
         """Start resetting environments in EnvPool's threads; call `reset` with the same numbers next."""
         self._reset(which.astype(np.int32))
+        # After the call: if it raised there is no answer, and a wait for one would hang.
         self._resetting = True
 
     def reset(self, which: NDArray[np.intp]) -> Tree:
@@ -70,6 +73,8 @@ class EnvPoolSteps:
     def forget_reset(self) -> None:
         """Discard the answer of a reset that was started but, after an error, never received."""
         if self._resetting:
+            # Before the wait, which ends only with the answer: compiled code delays
+            # Ctrl-C until it returns.
             self._resetting = False
             self._recv()
 

@@ -81,6 +81,8 @@ class NativeEnv:
         given = None if None in seeds else [seed & BITS_31 for seed in seeds if seed is not None]
         self.env = self._factory.make(self.n, given)
         try:
+            # It exists from here on, perhaps with threads or processes, so a check that
+            # refuses it must close it.
             self._look_at(name, given is not None)
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
@@ -98,6 +100,7 @@ class NativeEnv:
         size = getattr(core, "batch_size", env.num_envs)
         if getattr(core, "is_async", False):  # EnvPool's attribute
             size = core.config["batch_size"]
+        # A pool that answers for some of its environments at a time cannot fill a row.
         if (env.num_envs, size) != (self.n, self.n):
             raise ValueError(
                 f"{name}: expected a vector environment of {self.n} that are stepped together, got "
@@ -135,12 +138,16 @@ class NativeEnv:
 
         seeds: None for an environment whose own generator continues.
         """
+        # After a row that failed, a reset may still be under way; its answer must not be
+        # taken for this one's.
         if self._pool is not None:
             self._pool.forget_reset()
         if not self._seeds_on_reset or all(seed is None for seed in seeds):
             return self.env.reset()
         forms = _forms_of(seeds)
         # Tried in turn: environments do not declare which form they accept.
+        # An environment's own error, not about the form, recurs with the last form
+        # and is raised there.
         for seed in forms[:-1]:
             with suppress(*_REFUSALS):
                 return self.env.reset(seed=seed)
@@ -170,6 +177,7 @@ class NativeEnv:
         known = self._trusted or observation is None
         others = None if known else pick(observation, ~mask)
         fresh = self._masked_reset(mask, which, seeds)
+        # Environments return all observations, or only those of the environments that were reset.
         rows = len(_first_leaf(fresh))
         if rows == len(which):
             return fresh
@@ -193,6 +201,8 @@ class NativeEnv:
             forms: list[Any] = [list(seeds)]
             if all(seeds[i] is not None for i in which.tolist()):
                 forms.append(np.array([_short(seeds[i]) for i in which.tolist()]))
+            # Never a single seed, unlike `reset_all`: it could reseed a generator
+            # that the others share.
             for seed in forms:
                 with suppress(*_REFUSALS):
                     return self.env.reset(seed=seed, options={"reset_mask": mask.copy()})[0]
@@ -210,6 +220,7 @@ class NativeEnv:
     def freeze(self, which: NDArray[np.intp]) -> None:
         """Freeze environments of a SyncVectorEnv until `wake_all`."""
         for i in which.tolist():
+            # Never twice, as `_awake` removes a single layer.
             if not isinstance(self.core.envs[i], FrozenEnv):
                 self.core.envs[i] = FrozenEnv(self.core.envs[i])
             # Otherwise the next step would reset it, or refuse to step.
@@ -290,6 +301,7 @@ class NativeEnv:
     def close(self) -> None:
         """Close the environment. Idempotent."""
         # All references are dropped too: a native environment's threads end with its object.
+        # Taken first, so that a second call does nothing even if `close` raises.
         env, self.env, self.core = self.env, None, None
         self.__dict__.pop("step", None)
         self._pool = None
@@ -309,6 +321,8 @@ class FrozenEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Return zeros without stepping the environment."""
+        # Not ended, or the vector environment would reset it. It copies the zeros,
+        # so they can be shared.
         return self._zeros, 0.0, False, False, {}
 
 

@@ -18,12 +18,14 @@ def pick(tree: Tree, index: Any) -> Tree:
         return {name: pick(part, index) for name, part in tree.items()}
     if isinstance(tree, tuple):
         return tuple(pick(part, index) for part in tree)
+    # Views follow the environment's memory: whoever keeps one beyond the next step must copy it.
     return np.asarray(tree)[index]
 
 
 def rows_of(tree: Tree, n: int) -> list[Tree]:
     """Split a tree into views for each of n environments."""
     if isinstance(tree, np.ndarray):
+        # Iterating over one dimension would give numpy scalars instead of 0-d arrays.
         return [*tree] if tree.ndim > 1 else [tree[k, ...] for k in range(n)]
     return [pick(tree, k) for k in range(n)]
 
@@ -43,6 +45,7 @@ def same_trees(one: Tree, other: Tree) -> bool:
         return all(same_trees(part, other[name]) for name, part in one.items())
     if isinstance(one, tuple):
         return all(map(same_trees, one, other))
+    # Only NaN differs from itself.
     return bool(np.all((one == other) | ((one != one) & (other != other))))
 
 
@@ -58,6 +61,7 @@ def stacked(space: gym.Space[Any], actions: Sequence[Any]) -> Tree:
             stacked(inner, [action[i] for action in actions])
             for i, inner in enumerate(space.spaces)
         )
+    # In the dtype of the space: numpy would choose one by the values, such as float64 for floats.
     return np.array(actions, space.dtype)
 
 
@@ -76,9 +80,11 @@ def put(tree: Tree, which: Any, one: Tree) -> None:
 def final_observation(infos: dict[str, Any], i: int) -> Tree | None:
     """Return the last observation of an episode that was reset in the same step, or None if missing."""
     final = infos.get("final_obs")
+    # The caller raises, as `VectorStepper.finals` knows the name of the environment.
     if final is None:
         return None
     # gymnasium's own environments use an object array of observations, others whole arrays.
     if isinstance(final, np.ndarray) and final.dtype == object:
         return None if final[i] is None else copied(final[i])
+    # Copied, as it is kept until the batch is collected, while the environment reuses the array.
     return copied(pick(final, i))

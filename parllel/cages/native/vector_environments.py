@@ -42,6 +42,7 @@ class VectorEnvironments(RowEnvironments):
             rows.write_observations(t, observation)
         elif len(which):
             rows.write_some(t, which, observation)
+        # Only after the writes: if a reset failed, no row may be stepped.
         self._started = True
 
     def step_row(self, t: int) -> None:
@@ -72,6 +73,8 @@ class VectorEnvironments(RowEnvironments):
         which = step.ended.nonzero()[0]
         if len(which):
             # First, so that an environment with threads resets while this process writes the row.
+            # `_end_episodes` reads the answer; if anything below raises first, the
+            # next step discards it.
             stepper.start_resets(which)
         rows.write_observations(t + 1, step.observation)
         rows.write_stack(t, step.reward, step.terminated, step.truncated, step.ended)

@@ -128,6 +128,7 @@ class VectorStepper(Stepper):
         self._just_seeded = False
         self._last: Tree = None  # the observation of the last step, unless some were reset since
         # The action for waiting environments, for which the buffer may hold anything.
+        # Drawn once from a copy of the space, so that waiting takes no number from `action_spaces`.
         self._idle_action = seeded_action_space(self.spaces.action, 0).sample()
 
     @property
@@ -138,12 +139,14 @@ class VectorStepper(Stepper):
     def reset(self, *, all_envs: bool) -> tuple[NDArray[np.intp], Tree]:
         """Reset all environments, or those that need it; return their numbers and observations."""
         which = np.flatnonzero(self.needs_reset | all_envs)
+        # A frozen environment passes on `reset`, but would return zeros from the next steps.
         if self.native.can_rest:
             self.native.wake_all()
         observation = self._reset_which(which) if len(which) else None
         for i in which.tolist():
             self.seeds[i] = None  # not earlier: a failed reset may be repeated
             self.trajs.begin(i)
+        # Nothing is lost here: every prepared reset was for one of `which`, and has been used.
         self.prepared.clear()
         self.needs_reset[which] = False
         self.n_waiting = 0
@@ -151,8 +154,12 @@ class VectorStepper(Stepper):
         return which, observation
 
     def _reset_which(self, which: NDArray[np.intp]) -> Tree:
+        # The whole list, as environments take seeds by position. The mask keeps those of the
+        # others from being used.
         seeds = None if all(self.seeds[i] is None for i in which.tolist()) else self.seeds
         if not self.prepared:
+            # Not a partial reset of all: only `reset_all` takes every form of seeds, and works
+            # before the first step.
             whole = len(which) == self.n
             return self._reset_all() if whole else self._reset_some(which, self._last, seeds)
         # A reset that was prepared ahead counts as the next one: another would draw a different episode.
@@ -173,6 +180,8 @@ class VectorStepper(Stepper):
                 raise old from error
             self._note(error, self.name, "reset")
             raise
+        # Compared, as `load_states` may have put salted seeds in place of the first ones, which
+        # `random_steps` would use to repeat this reset.
         self._just_seeded = None not in self.seeds and self.seeds == self.first_seeds
         return result[0]
 
@@ -198,7 +207,10 @@ class VectorStepper(Stepper):
     def step(self, actions: Tree) -> StackedStep:
         """Step all environments. `actions` is overwritten for those that wait."""
         if self.n_waiting:
+            # Into a copy: `Rows` reads stacked actions into new memory, so the batch keeps
+            # what the agent wrote.
             put(actions, self.needs_reset, self._idle_action)
+        # Before the step: one that raises may have moved some of the environments.
         self._just_seeded = False
         try:
             result = self.native.step(actions)
@@ -211,12 +223,15 @@ class VectorStepper(Stepper):
                 raise old from error
             self._note(error, self.name, "step")
             raise
+        # A reference: `NativeEnv.reset_some` copies what it compares, before the
+        # environment can overwrite it.
         self._last = observation
         return StackedStep(observation, reward, terminated, truncated, info, ended)
 
     def record(self, step: StackedStep, actions: Tree, going: NDArray[np.bool_]) -> None:
         """Pass the step of each environment selected by `going` to its TrajInfo."""
         which = np.flatnonzero(step.ended & going)
+        # Not `step.observation`, which in the mode SameStep already belongs to the next episode.
         final = dict(zip(which.tolist(), self.finals(step, which), strict=True))
         for i in np.flatnonzero(going).tolist():
             self.trajs.step(
@@ -263,6 +278,8 @@ class VectorStepper(Stepper):
 
         Returns the observations of partial resets, [len(which), ...]; None if there were none.
         """
+        # One call steps all, so the check goes on until the slowest of them has
+        # ended its first episode.
         if self._check is not None:
             self._in_first_episode[which] = False
             if not self._always_check and not self._in_first_episode.any():
@@ -276,19 +293,27 @@ class VectorStepper(Stepper):
         try:
             return self._reset_some(which, step.observation)
         except BaseException:
+            # They have ended and not begun again, so that the next `reset` must include them. After
+            # Ctrl-C too: the cage of this process may still be used.
             self._mark(which)
             raise
 
     def _mark(self, which: NDArray[np.intp]) -> None:
+        # None of `which` waits already, or it would be counted twice: `StackedStep.only` has
+        # cleared the flags of those that do.
         self.needs_reset[which] = True
         self.n_waiting += len(which)
 
     def _let_wait(
         self, which: NDArray[np.intp], step: StackedStep, ended: NDArray[np.bool_]
     ) -> None:
+        # Where environments cannot rest, those of SameStep and NextStep play on with the idle
+        # action, and their results are ignored until `reset`.
         if self.native.can_rest:
             self.native.freeze(which)
             if self.same_step:
+                # The next episode has begun in this step. `reset` hands out its first observation,
+                # which this copy preserves from the steps in between.
                 for i in which.tolist():
                     self.prepared[i] = copied(pick(step.observation, i)), {}
         elif self.native.mode == DISABLED:
@@ -307,6 +332,7 @@ class VectorStepper(Stepper):
         Raises:
             WrongStateError: if a waiting environment has a count above 0.
         """
+        # Before the first step, so that a refused call leaves all environments where they were.
         for i in np.flatnonzero(self.needs_reset).tolist():
             if counts[i]:
                 raise WrongStateError(f"{self.name_of(i)}: stepped before a reset")
@@ -321,10 +347,13 @@ class VectorStepper(Stepper):
         latest: Tree = None
         for k in range(most):
             if rests:
+                # Frozen after their own last step, and woken below: the others must
+                # not carry them further.
                 going = wanted > k
                 self.native.freeze(np.flatnonzero(wanted == k))
             else:
                 going = begins <= k
+                # Not before the first step: those that begin with it continue from where they are.
                 if k:
                     self._begin(np.flatnonzero(begins == k), now, seeds)
             now = self._random_step(going)
@@ -332,6 +361,7 @@ class VectorStepper(Stepper):
             put(latest, going, pick(now, going))
         which = np.flatnonzero(wanted if rests else ~self.needs_reset)
         if rests:
+            # Those that rested had reached their counts; those that wait for a reset stay frozen.
             self.native.wake_all()
             self.native.freeze(np.flatnonzero(self.needs_reset))
         else:
@@ -361,8 +391,10 @@ class VectorStepper(Stepper):
         self.record(step, actions, going)
         for i in np.flatnonzero(step.ended & going).tolist():
             self.trajs.end(i)
+        # Before the resets, which may write to the same array. The caller also writes to it.
         observation = copied(step.observation)
         which = np.flatnonzero(step.ended)
+        # Also those that are not going: they too must be ready for the next action.
         if len(which) and not self.same_step:
             put(observation, which, self._reset_some(which, step.observation))
         return observation
@@ -372,6 +404,7 @@ class VectorStepper(Stepper):
     def load_states(self, states: Sequence[State], salt: int) -> None:
         """Restore states returned by `states`, see `Stepper.load_states`."""
         if self.native.single_envs():
+            # None stays frozen from before: the loaded states decide which environments wait.
             self.native.wake_for_states()
         super().load_states(states, salt)
         if all(state["env"] is None for state in states):
@@ -400,6 +433,7 @@ class VectorStepper(Stepper):
         saved, envs = state["env"], self.native.single_envs()
         if not envs:
             _check_number(saved, i, self.n)
+            # The record of the first environment holds the state of all.
             if i == 0:
                 load_env_state(self.native.env, saved["all"])
             return
@@ -426,6 +460,7 @@ class VectorStepper(Stepper):
     def close(self) -> None:
         """Close the environment. Idempotent."""
         self._last = None
+        # First, so that the claim does not outlive the cage if `close` raises.
         release_envs(self)
         self.native.close()
 

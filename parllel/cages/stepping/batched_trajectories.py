@@ -111,6 +111,7 @@ class BatchedTrajectories(Trajectories):
             self._n_ended += len(ended)
         # A view of the kept row, so that rewards are converted once, for the statistics and for the batch.
         row: NDArray[np.float64] = self._rewards[k]
+        # `row` stays valid: the sums leave the rewards in place until the next row overwrites them.
         if self._n_kept == len(self._rewards):
             self._add_up()
         return row
@@ -199,6 +200,7 @@ class BatchedTrajectories(Trajectories):
             from parllel.cages.stepping import compiled
 
             add = compiled.add_up
+        # Nothing has changed so far: if loading the compiler fails, all rows are still kept.
         events = np.array(self._events, np.int64).reshape(-1, 3)
         ended = np.empty((len(events), 4))
         add(self._rewards, self._n_kept, events, self._start, self._discount, self._sums, ended)

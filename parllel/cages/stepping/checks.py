@@ -22,9 +22,11 @@ _FIVE = "Gymnasium's step returns five values: split done into terminated and tr
 def check_step(result: Any, name: str) -> None:
     """Check the result of `step` against Gymnasium's API. Raises TypeError or ValueError."""
     _, reward, terminated, truncated, info = _five_of(result, name)
+    # Numbers of numpy and 0-d arrays pass: rows and TrajInfos convert them.
     number = np.asarray(reward)
     if number.ndim or number.dtype.kind not in "biuf":
         raise no_number(reward, name)
+    # Separately, as comparisons with NaN are false: it is not above the limit below.
     if np.isnan(number):
         raise ValueError(f"{name}: reward: expected a number, got NaN")
     if abs(number) > LARGEST:
@@ -63,6 +65,7 @@ def old_reset(error: Exception, name: str) -> TypeError | None:
     """Build the error for a `reset` without Gymnasium's arguments; None for other errors."""
     # Recognised by the TypeError of the call: the signature of a wrapper says nothing about the environment.
     lacking = ("seed", "options")
+    # By its end, as the beginning is the qualified name of the environment's or wrapper's method.
     message = str(error)
     if isinstance(error, TypeError) and message.endswith(
         tuple(f"reset() got an unexpected keyword argument '{one}'" for one in lacking)
@@ -81,6 +84,8 @@ def no_number(reward: Any, name: str) -> TypeError:
 
 def old_step(error: Exception, name: str) -> TypeError | None:
     """Build the error for unpacking a `step` of four values; None for other errors."""
+    # By CPython's text: a wrapper raises this while unpacking an inner environment's result, before
+    # the checks here see anything.
     if str(error) == "not enough values to unpack (expected 5, got 4)":
         return TypeError(f"{name}: step: expected {_STEP}, got 4 values; {_FIVE}")
     return None

@@ -101,6 +101,8 @@ class EnvInfoRows:
             default = self._defaults.get(path)
             if value is None or (has is not None and not has.all()):
                 if default is None:
+                    # Fields that were already written do no harm: the caller writes all of
+                    # them again, one by one.
                     return False
                 rows[t][...] = default
             if value is None:
@@ -114,6 +116,7 @@ class EnvInfoRows:
             if has is None or has.all():
                 rows[t][...] = value
             else:
+                # Elsewhere the stack holds filler, which must not replace the default.
                 rows[t][has] = value[has]
         return True
 
@@ -172,6 +175,7 @@ def _stack_at(infos: Any, path: Path) -> tuple[Any, Any]:
             return None, has
         mask = infos.get(f"_{key}")
         if mask is not None:
+            # An environment has a nested value only if it has every dict around it.
             has = mask if has is None else has & mask
         infos = infos[key]
     return infos, has

@@ -137,6 +137,8 @@ class EnvStepper(Stepper):
         for i in range(len(self.envs)):
             if self.needs_reset[i] and i not in self.prepared:
                 # `needs_reset` stays set: samplers use it to see where an episode begins.
+                # Runs after the worker's reply to the row, so an error reaches the cage
+                # only with its next call.
                 observation, info = self._reset(i)
                 self.prepared[i] = self._copied(observation), info
 

@@ -30,6 +30,7 @@ def factories_by_column(
     if not isinstance(env_factories, VectorEnvFactory):
         return env_factories, check_factories(env_factories, seeds, cage, n)
     seeds = check_native(n, seeds, cage)
+    # By column, as `env_factories` of every cage; `environments_for` gets the factory itself.
     return [env_factories] * len(seeds), seeds
 
 
@@ -43,6 +44,9 @@ def environments_for(
     check: str = "first_episode",
 ) -> RowEnvironments:
     """Make the environments of a process, one per seed, from factories or a VectorEnvFactory."""
+    # Runs in the process that steps the environments, often a worker. A stepper that raises
+    # has closed what it had made; otherwise the result owns it, and its `close` must be
+    # called in this process.
     settings: Any = {"reset_automatically": reset_automatically, "index": index, "check": check}
     if isinstance(factories, VectorEnvFactory):
         return VectorEnvironments(VectorStepper(factories, seeds, traj_info, **settings))

@@ -100,6 +100,7 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
     return env
 
 
+# Of this process only: each worker makes its own environments, and claims them there.
 _STEPPED = Owners()
 
 

@@ -76,6 +76,8 @@ class PendingRows(Generic[KeyT]):
             raise WrongStateError("PendingRows.wait: there are no rows; add rows that were started")
         pause_s, left_s = 0.0, timeout_s
         while True:
+            # A single row without handles makes the whole wait a poll: nothing would
+            # interrupt a sleep for it.
             limit_s, began = pause_s if self._silent else SLICE_S, time.monotonic()
             slice_s = max(min(left_s, limit_s), 0.0)
             if self._silent and slice_s:
@@ -103,6 +105,7 @@ class PendingRows(Generic[KeyT]):
         return [key for key in self._rows if key in found] if len(found) > 1 else list(found)
 
     def _done(self, keys: Iterable[KeyT]) -> list[KeyT]:
+        # A ready handle proves nothing: it may be due to another group's row, or to an earlier one.
         rows = self._rows
         return [key for key in keys if rows[key][0].awaited(rows[key][1]).done()]
 

@@ -68,6 +68,7 @@ class RowEnvironments(ABC):
             raise ValueError(
                 f"{self.name}: columns: expected {n} of the {B} that there are, got {columns}"
             )
+        # If this raises, the earlier binding stays.
         self._rows = Rows(action, env, columns, self.spaces, stacked=self._stacked)
         return self._rows
 
@@ -205,6 +206,7 @@ class RowEnvironments(ABC):
 
     def close(self) -> None:
         """Close all environments even if some fail, then raise the first error."""
+        # Taken first: a second call, as workers make it, must not release the views again.
         rows, self._rows = self._rows, None
         if rows is not None:
             rows.release()

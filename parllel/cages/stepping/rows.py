@@ -114,6 +114,8 @@ class Rows:
         self._single = isinstance(env.observation, Array)
         self._results = [
             self._bind_one(getattr(env, field), self.T, f"env.{field}")
+            # `write_results`, `write_stack` and `write_part` unpack the views of
+            # a row in this order.
             for field in ("reward", "terminated", "truncated", "done")
         ]
         # Without the reward, which has a different dtype and is always written as a whole.
@@ -232,6 +234,7 @@ class Rows:
             if isinstance(row, np.ndarray):
                 row[which] = values
                 continue
+            # A writer of frame stacks, which takes one environment at a time.
             for i, value in zip(which.tolist(), values, strict=True):
                 row[i] = value
 

@@ -40,6 +40,8 @@ class StepMethods(ABC):
         receives the observation of this step before any reset. A ProcessCage takes Arrays and nodes in shared
         memory.
         """
+        # They belong to the cage until `await_step` returns: a worker may write
+        # them at any time before.
         outs = {
             "observation": out_obs,
             "next_observation": out_next_obs,
@@ -84,6 +86,8 @@ def take_plain(stepper: EnvStepper, op: str, outs: Mapping[str, Any], *args: Any
 
 def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return the out arguments that are not None, by part. Raises TypeError if one cannot be written to."""
+    # Checked before anything starts. A wrong shape is found only by `deliver`,
+    # after the step was made.
     given = {name: out for name, out in outs.items() if out is not None}
     for name, out in given.items():
         if not hasattr(out, "__setitem__"):
@@ -106,17 +110,23 @@ def _plain(space: Any, action: Tree) -> Any:
             return {name: _plain(inner, parts[name]) for name, inner in space.spaces.items()}
         values = parts.values() if isinstance(parts, dict) else parts
         return tuple(_plain(s, part) for s, part in zip(space.spaces, values, strict=True))
+    # Copied: it may be a view of a batch, which is overwritten while the
+    # environment keeps its action.
     array = np.array(action)
     if isinstance(space, spaces.Discrete):
+        # A Python int, as rows pass it: both interfaces must play the same episodes.
         return int(array)
+    # Otherwise the caster would broadcast it against the bounds.
     if array.shape != space.shape:
         raise ValueError(f"action: expected shape {space.shape}, got {array.shape}")
     row = array[np.newaxis]
+    # With the dots, a space of shape () gets a 0-d array, as it samples, and not a numpy scalar.
     return caster(space, row.shape)(row)[0, ...]
 
 
 def _by_part(outs: Mapping[str, Any]) -> dict[str, Any]:
     """Return out arguments by part, e.g. `out_obs` as `observation`. Raises TypeError for unknown ones."""
+    # `**outs` accepts any name, and a misspelled one would silently receive nothing.
     names = {argument: part for part, argument in STEP_OUTS.items()}
     unknown = [name for name in outs if name not in names]
     if unknown:

@@ -73,17 +73,21 @@ class StepResult:
         return f"StepResult({self._parts}, written elsewhere: {list(self._written)})"
 
     def __reduce__(self) -> Any:
+        # A ProcessCage's worker sends its results over the pipe.
         return StepResult, (self._parts, self._written)
 
 
 def deliver(parts: Mapping[str, Any], outs: Mapping[str, Any]) -> StepResult:
     """Write parts with an out argument, and return the others as a StepResult."""
     rest = {}
+    # In a worker these writes go to the caller's shared memory. The reply that carries the rest is
+    # sent afterwards, so the caller sees them once `await_step` returns.
     for name, value in parts.items():
         out = outs.get(name)
         if out is None:
             rest[name] = value
         elif name == "info":
+            # Only fields that the caller has allocated: infos may have any keys.
             out[...] = {field: value[field] for field in out._fields}
         else:
             out[...] = value

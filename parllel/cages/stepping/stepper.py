@@ -153,6 +153,8 @@ class Stepper(ABC):
         """
         # Prepared resets belong to the episodes given up here, not to the loaded ones.
         self.prepared.clear()
+        # If one is refused, those before it have been loaded, so the environments are at different
+        # points of the run.
         for i, state in enumerate(states):
             with self.named(i, "load_state"):
                 self._load_state(i, state, salt)

@@ -3,6 +3,11 @@
 `BatchedTrajectories` and `PerStepTrajectories` give the same numbers, bit for bit; `follow` chooses one.
 """
 
+# process of the environments   begin, step, end, add_row ...   in row loops, one call at a time
+#                               take_packed                     between rows, as answer to "collect"
+# process of the sampler        unpack                          makes the TrajInfos again
+# Without workers both are one process, and `take` does both steps.
+
 from __future__ import annotations
 
 import struct
@@ -92,6 +97,7 @@ class Trajectories(ABC):
 
         at_once: do not load the compiler, as this process is about to end.
         """
+        # The sort is stable: episodes of one environment stay in the order of time.
         completed, self._completed = self._completed, []
         return [traj for _, traj in sorted(completed, key=lambda pair: pair[0])]
 
@@ -101,6 +107,8 @@ class Trajectories(ABC):
 
     def forget_after(self, count: int) -> None:
         """Drop all but the first `count` episodes that `take` would return."""
+        # In the order of time, unlike `take`: `decorrelate` drops what has ended
+        # since its own `count`.
         del self._completed[count:]
 
     def prepare(self) -> None:
@@ -122,9 +130,12 @@ class Trajectories(ABC):
 
 def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
     """Return the TrajInfos of ended episodes from `take_packed`."""
+    # Objects of PerStepTrajectories, or the empty list of a group without
+    # environments in a process.
     if isinstance(packed, list):
         return packed
     trajs = []
+    # In the byte order of this process: both ends are on one machine.
     for numbers in np.frombuffer(packed).reshape(-1, 4).tolist():
         traj = make()
         length, traj.return_, traj.discounted_return, traj._weight = numbers
@@ -136,6 +147,7 @@ def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
 def is_number(reward: Any) -> bool:
     """Return whether a reward is a number that can be added."""
     try:
+        # The conversion of `BatchedTrajectories.add_row`: what it refuses must not pass here.
         struct.pack("d", reward)
     except Exception:
         return False

@@ -56,6 +56,7 @@ def check_places(
         more = int(field == "observation")  # row T, which follows the batch, is written too
         if tree is not None and field != "env_info_default":  # the defaults are copied, not bound
             leaves += [(path, leaf, more) for path, leaf in buffer_leaves(tree, f"env.{field}")]
+    # Strict: with an answer missing, the rows of a process would go unchecked.
     for groups, who, of_one in zip(bound, names, shares, strict=True):
         # A process binds nothing for a group in which it has no columns.
         expected = [share for share in of_one if share.start < share.stop]

@@ -160,6 +160,7 @@ class EnvironmentShare:
     def set_policy(self, make: MakePolicy) -> None:
         """Make a policy for each group; `bind` must follow."""
         # Made here by the function that was sent, as a policy may hold objects that cannot be pickled.
+        # If one of them raises, the old ones stay, but cannot act: main has unbound the buffer.
         self._policies = [None if envs is None else make_policy(make) for envs in self.groups]
 
     def bind(
@@ -256,6 +257,7 @@ class EnvironmentShare:
 
     def close(self) -> None:
         """Close all environments even if some fail, then raise the first error."""
+        # `run` of a worker calls this again after the call "close"; closed environments ignore it.
         errors = []
         # Continues after an error: an environment left open may hold a window or a program.
         for envs in self.groups:

@@ -188,6 +188,7 @@ class GroupRows:
         """Write NaN where workers ended without writing rewards: the old values are another row's."""
         operation, t = self._doing[group]
         if operation in (STEP, RANDOM) and self._reward is not None:
+            # Set for this row by `await_done` or `_fail`, immediately before they raised.
             for w in self._pool.unfinished:
                 share, first = self._pool.shares[w][group], self._column
                 disown(self._reward, t, slice(first + share.start, first + share.stop))

@@ -67,10 +67,12 @@ class PendingRequest(PendingRow):
         if self._outcome is None and not conversation.is_next(self._number):
             # The reply in the pipe may belong to an interrupted call, so it is read to find out.
             try:
+                # Empty if only replies to interrupted calls have arrived so far.
                 self._outcome = conversation.receive(self._number, self._doing, now=True) or None
             except Exception as error:
                 self._outcome = error
             return self._outcome is not None
+        # A readable pipe is enough: nothing but this reply, or the worker's exception, can be next.
         return self._outcome is not None or conversation.child.poll()
 
     def handles(self) -> Sequence[Handle]:

@@ -160,6 +160,7 @@ def start_pool(
     needs_reset: NDArray[np.bool_] = np.asarray(flags)
     needs_reset[:] = True  # before any worker starts, as workers write it from then on
     # Made before any worker, so that it can end the started ones if anything fails below.
+    # It owns lines and flags, and frees them after the last process has ended.
     pool = WorkerPool(
         Control(size, lines, kind, spin_us, sleep_slots, wakeup),
         settings.timeout_s,
@@ -185,7 +186,10 @@ def start_pool(
             of_worker = WorkerSettings(
                 w, size, kind, spin_us, shares[w], settings.reset_automatically, core, others
             )
+            # Unpacked by SynchronizedWorker. The buffers come last, where `_start`
+            # reads them for its end.
             inherited = (lines, flags, sleep_slots, wakeup, settings.buffers)
+            # Returns once the process has started, so all make their environments in parallel.
             pool.workers.append(_start(target, makes(w), of_worker, inherited, settings))
         # Main's own environments last, while the workers make theirs.
         if any(share.start < share.stop for share in shares[n_workers]):

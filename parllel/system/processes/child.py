@@ -134,6 +134,8 @@ class Child(WatchedProcess):
         try:
             self._channel.write(message, timeout_s)
         except TimeoutError:
+            # Part of it may be in the pipe, so the caller must not send again;
+            # Conversation ends the child.
             raise self._not_taken(timeout_s) from None
         except (BrokenPipeError, ConnectionResetError):
             raise self.death_error("before it took the next request") from None
@@ -168,6 +170,7 @@ class Child(WatchedProcess):
         try:
             message = self._channel.read(timeout_s)
         except TimeoutError:
+            # What has arrived stays in the channel, and the next read continues there.
             raise self.late_error(timeout_s, doing) from None
         # Raised only once the pipe is empty, after all messages sent before the death.
         except (EOFError, ConnectionResetError, BrokenPipeError):
@@ -262,6 +265,8 @@ def _start(
         environ = None
         if method == "forkserver":
             environ = unchanged_environment(timeout_s) if environment is None else dict(environment)
+        # `theirs` and `liveness` are copied into the child by the start, so this process may close
+        # its copies below, whether it succeeds or fails.
         process: StartedProcess = start_lean(
             method,
             run_child,

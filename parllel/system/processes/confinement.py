@@ -67,14 +67,20 @@ class Confinement:
         """
         import resource
 
+        # First, as Landlock refuses a process without it. Like the limit below, it survives every
+        # fork and `exec`.
         _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if self.namespaces:
             _enter_namespaces(kept)
+            # In the new mount namespace only, over the old /proc, which lists
+            # the processes outside.
             options = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
             _call("mount", b"proc", b"/proc", b"proc", options, None)
+        # After the mount, which needs the capabilities that a new user namespace gives.
         _drop_capabilities()
         if self.landlock:
+            # Last, as it forbids mounts.
             _enter_landlock(self.landlock, self.writable)
 
 
@@ -100,6 +106,7 @@ def hide_from_others() -> bool:
 
 @functools.cache
 def _libc() -> ctypes.CDLL:
+    # With a copy of errno per thread, which Python's own system calls do not overwrite.
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -121,6 +128,8 @@ def _enter_namespaces(kept: Sequence[int]) -> None:
     user, group = os.geteuid(), os.getegid()
     _call("unshare", _CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWNS)
     # Mapped to the same user inside, so that the user's files remain its own.
+    # In this order: the kernel refuses a gid_map of a user without privileges until
+    # setgroups is denied.
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -129,6 +138,7 @@ def _enter_namespaces(kept: Sequence[int]) -> None:
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
     # A separate process for init, as the kernel shields process 1 from signals, even its own.
+    # The first fork after `unshare` is process 1. The caller itself stays outside, as the stand-in.
     init = os.fork()
     if init == 0:
         _collect_orphans()
@@ -140,11 +150,15 @@ def _enter_namespaces(kept: Sequence[int]) -> None:
 def _collect_orphans() -> None:
     """Run as process 1 of the namespace; never returns."""
     try:
+        # If the stand-in dies first, however it does, the whole namespace must end with it.
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # This is a copy of the fork server's memory, which processes of the same user could read.
         _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
         _drop_capabilities()
         # Closed, so that pipes hang up when the inner process ends.
         os.closerange(0, os.sysconf("SC_OPEN_MAX"))
+        # Blocked before the first look, so that an end between `waitpid` and
+        # `sigwait` stays pending.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         while True:
             with contextlib.suppress(ChildProcessError):
@@ -152,6 +166,8 @@ def _collect_orphans() -> None:
                     pass
             signal.sigwait([signal.SIGCHLD])
     finally:
+        # Never back to the caller, whatever was raised: it would run the child's
+        # target as process 1.
         os._exit(1)
 
 
@@ -160,6 +176,8 @@ def _stand_in_for(inner: int, init: int, kept: Sequence[int]) -> None:
     code = 1
     try:
         last = 3
+        # Copies of the child's pipes here would keep them open after the child's end. `kept` is the
+        # descriptor by which the kernel kills this group with the parent.
         for fd in sorted(kept):
             os.closerange(last, fd)
             last = fd + 1
@@ -168,6 +186,7 @@ def _stand_in_for(inner: int, init: int, kept: Sequence[int]) -> None:
         os.kill(init, signal.SIGKILL)
         # It ends only after all other processes inside have ended.
         os.waitpid(init, 0)
+        # Repeated, as the parent reads the child's end from the exit of this process.
         if code < 0:
             with contextlib.suppress(OSError):  # SIGKILL's action cannot be set, and need not be
                 signal.signal(-code, signal.SIG_DFL)
@@ -185,6 +204,8 @@ def _drop_capabilities() -> None:
 
 
 def _enter_landlock(version: int, writable: Sequence[str]) -> None:
+    # Reading is not restricted. What a version does not know must not be asked of it: it would
+    # refuse the whole ruleset.
     handled = _WRITE_FILE | _CHANGE_FOLDER
     handled |= _REFER if version >= 2 else 0
     handled |= _TRUNCATE if version >= 3 else 0
@@ -204,6 +225,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not os.path.isdir(path):
+            # The kernel refuses a rule that gives a file the rights of folders.
             rights &= _WRITE_FILE | _TRUNCATE
         rule = struct.pack("=Qi", rights, fd)
         _call("syscall", _ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)

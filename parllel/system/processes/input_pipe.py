@@ -99,6 +99,7 @@ class InputPipe:
     def _await_room(self, left_s: float, output: LineReader | None) -> float:
         """Wait until a write would not block; return the remaining time."""
         while True:
+            # Made in every round: the output may have ended or be full since the last one.
             poller = select.poll()
             poller.register(self._fd, select.POLLOUT)
             if self._death >= 0:
@@ -112,8 +113,10 @@ class InputPipe:
             if self._death in ready:
                 raise BrokenPipeError
             if output is not None and written in ready:
+                # A program may take no more input before its output has been read.
                 output.read_ahead()
             left_s -= counted_s(began, slice_s)
+            # Another thread is closing: `write` sees that next, and raises ClosedError.
             if self._fd in ready or self._closing:
                 return left_s
             if left_s <= 0:

@@ -114,6 +114,8 @@ def _one_start(timeout_s: float) -> Iterator[None]:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
+    # Visible to all threads meanwhile. What we copy for a child goes through
+    # `unchanged_environment`.
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -98,6 +98,8 @@ class LineReader:
     @property
     def has_line(self) -> bool:
         """Whether `next` returns or raises immediately, without reading the pipe."""
+        # Without the lock, which a thread that waits for a line holds; at worst
+        # a moment out of date.
         return bool(self._lines) or self._ended
 
     @property
@@ -149,9 +151,12 @@ class LineReader:
     def close(self, timeout_s: float) -> None:
         """Close the pipe. The process has ended, so a thread that waits for a line returns."""
         self._closing = True
+        # A thread that could not be started has no id, and joining it would raise. One that runs
+        # sees `_closing` within a slice.
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join(timeout_s)
         # Under the lock: a reading thread must not use a descriptor number that was reused.
+        # If it is still held then, the descriptors stay open, which does less harm.
         if self._lock.acquire(timeout=timeout_s):
             try:
                 self.abandon()
@@ -231,6 +236,8 @@ class LineReader:
             if self._lock.acquire(timeout=SLICE_S):
                 try:
                     self._await_output(SLICE_S)
+                    # Dropped in each round: a program that writes for ever must not fill the
+                    # memory of this process.
                     self._lines.clear()
                     self._n_bytes, self._part = 0, bytearray()
                 finally:

@@ -71,8 +71,8 @@ def _search(names: Iterable[str]) -> tuple[list[ProcessEntry], set[int]]:
             variables = _read(pid, "environ")
             if variables and wanted.isdisjoint(variables.split(b"\0")):
                 continue  # nearly all processes of the machine are dismissed by this one file
-                # Entry first, then variables again: these belong to the entry's process, or to a later one
-                # with the same id, which `kill_all` spares.
+            # Entry first, then variables again: these belong to the entry's process, or to a later
+            # one with the same id, which `kill_all` spares.
             entry, variables = process_entry(pid), _read(pid, "environ")
             if entry is None or not entry.runs or variables is None:
                 ended.add(pid)

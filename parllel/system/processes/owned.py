@@ -34,10 +34,13 @@ def _disown_all() -> None:
     global _pid
     owner, _pid = _pid, os.getpid()
     why = f"belongs to process {owner}, of which this process, {_pid}, is a forked copy; make one here"
+    # A copy, as objects may be collected during the loop.
     for thing in list(_owned):
         thing.disown(why)
+    # A fork of this fork need not refuse them again.
     _owned.clear()
 
 
 if hasattr(os, "register_at_fork"):
+    # Runs for `os.fork`, and so for start_method="fork"; other new processes have no copies.
     os.register_at_fork(after_in_child=_disown_all)

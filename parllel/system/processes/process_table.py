@@ -110,6 +110,7 @@ def _listed_children(pid: int) -> list[int]:
 
 def _read_children(pid: int) -> list[int]:
     found: list[int] = []
+    # The process, or one of its threads, may end at any point in here.
     with suppress(OSError):
         # By thread, as the kernel lists the children that each thread has started.
         for thread in os.listdir(PROC / str(pid) / "task"):

@@ -114,6 +114,7 @@ class Program(WatchedProcess, Closeable):
             except BaseException:
                 self._errors.close()
                 raise
+        # `_clean_up` reads these, and may run as soon as the base class knows this object.
         self._swept: list[ProcessEntry] | None = None  # killed processes with its mark
         self._last_lines: list[str] | None = None  # set when the file is closed
         self._output: LineReader | None = None
@@ -157,6 +158,7 @@ class Program(WatchedProcess, Closeable):
         except BrokenPipeError:
             raise self.death_error("before it took its input") from None
         except ClosedError as error:
+            # Part of an earlier message was taken. If the program is dead, that explains more.
             if not self._input.closed and self.died():
                 raise self.death_error("before it took its input") from None
             raise ClosedError(f"{self.name}: {error}") from None
@@ -237,6 +239,7 @@ class Program(WatchedProcess, Closeable):
         Up to 16 MiB of its output are kept meanwhile; then the program blocks until they are read.
         """
         if self._output is not None and not self._ended:
+            # Reading meanwhile, as a program that blocks on a full pipe does not exit.
             timeout_s = self._output.read_until_end(timeout_s)
         return self._await_exit(timeout_s)
 
@@ -328,6 +331,7 @@ class _ErrorFile:
         if not self.readable:
             return []
         size = os.fstat(self.fd).st_size
+        # A file smaller than at the start was truncated, by the program or a script that it runs.
         begin = max(size - _MAX_QUOTED_BYTES, self._start if size >= self._start else 0)
         # With pread, as the descriptor's position is shared with the program.
         text = os.pread(self.fd, size - begin, begin)

@@ -75,6 +75,7 @@ def start_program(
             mine_out, stdout = -1, output
         start = _by_fork_server if _has_guards() else _by_subprocess
         process = start(command, environment, folder, (stdin, stdout, errors), timeout_s)
+        # From here on our ends belong to the caller: no error may close them any more.
         ours.pop_all()
     return ProgramStart(process, mine_in, mine_out)
 
@@ -173,6 +174,7 @@ def _check_report(heard: int, program: str, folder: str, timeout_s: float) -> No
             part = os.read(heard, 4096)
             if not part:
                 break
+            # A part of a message, perhaps: the pipe delivers bytes.
             report += part
         left_s -= counted_s(began, slice_s)
         if left_s <= 0:
@@ -224,11 +226,14 @@ class _Popen:
     def join(self, timeout: float | None = None) -> None:
         try:
             self._popen.wait(timeout)
+        # `multiprocessing.Process.join` returns without an error, and callers
+        # read the exit code next.
         except subprocess.TimeoutExpired:
             return
 
     def close(self) -> None:
         if self._popen.poll() is None:
+            # As `multiprocessing.Process` does; WatchedProcess suppresses it.
             raise ValueError("the program still runs")
         if self._sentinel >= 0:
             os.close(self._sentinel)
@@ -245,7 +250,9 @@ def _by_subprocess(
     # Popen waits for `exec` itself, without a time limit.
     stdin, stdout, stderr = files
     with ExitStack() as theirs, ExitStack() as ours:
-        # A pipe that the program inherits and never writes to; it hangs up when the program ends.
+        # A pipe that the program inherits and never writes to; it hangs up when the program ends,
+        # and with it every process that has inherited the pipe in turn. Where the system has
+        # process descriptors, WatchedProcess waits for these instead.
         sentinel, held = (-1, -1) if os.name == "nt" else _pipe(ours, theirs)
         try:
             popen = subprocess.Popen(

@@ -47,6 +47,7 @@ class RestartBudget:
         self.most, self.within_s = most, within_s
         self._first_pause_s, self._longest_pause_s = first_pause_s, longest_pause_s
         self._clock = clock
+        # Not locked: the thread that restarts the process is the only one to use its budget.
         self._times: deque[float] = deque()  # of restarts that count, the oldest first
         self._reasons: deque[str] = deque(maxlen=_REASONS)
 
@@ -73,6 +74,7 @@ class RestartBudget:
                 f"{self.most} restarts within {self.within_s:g} s are used up; raise the budget, or remove "
                 f"the cause. The last reasons:\n  {reasons}"
             )
+        # Counted from the decision, before the pause, so that pauses count towards `within_s`.
         self._times.append(now)
         # The exponent is limited, as a power of some thousands overflows a float.
         return min(self._first_pause_s * 2.0 ** min(count, 64), self._longest_pause_s)

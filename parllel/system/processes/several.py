@@ -102,6 +102,7 @@ class ExitPoller:
     def __init__(self, processes: Sequence[WatchedProcess]) -> None:
         self._handles = WaitSet()
         for process in processes:
+            # Owned for as long as this object exists, so an end stays visible in every later call.
             self._handles.add(process.sentinel, process)
 
     def any(self) -> bool:
@@ -202,6 +203,8 @@ def _finish_all(ending: Sequence[WatchedProcess]) -> None:
 def _await_deaths(processes: Sequence[WatchedProcess], timeout_s: float) -> list[WatchedProcess]:
     """Wait until all have ended; return those still running after the time-out."""
     left = [process for process in processes if not process.died()]
+    # Not in counted slices: a pause of the machine may cut the grace period short,
+    # but cannot extend it.
     deadline = time.monotonic() + timeout_s
     while left and time.monotonic() < deadline:
         wait([process.sentinel for process in left], max(deadline - time.monotonic(), 0.0))
