@@ -21,6 +21,7 @@ class DelayedTransport(Transport):
         self.inner = inner
         self.delay_s = delay_s
         self.max_bytes = inner.max_bytes
+        # The sending thread appends, and the receiving thread pops; there is one of each at a time.
         self._held: deque[tuple[float, list[Record], float]] = deque()
 
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
@@ -41,6 +42,7 @@ class DelayedTransport(Transport):
 
     def _send_due(self) -> None:
         while self._held and self._held[0][0] <= time.monotonic():
+            # Called by the thread that receives, so the inner `send_hop` runs once at a time, too.
             _, records, deadline = self._held.popleft()
             # The caller's deadline allows for sending only, so the delay is added to it.
             self.inner.send_hop(records, deadline + self.delay_s)

@@ -201,6 +201,8 @@ class Delivery:
         if head.session != exchange.session or head.run != exchange.run:
             self.foreign += 1
             return
+        # The exchange's lock is held from here to the end: the epoch that is compared below must
+        # still be that of the channels when the messages reach them.
         namespace = self._namespaces.get(head.environment)
         # Sent before a reset or under an earlier lease of the id; nobody waits for it any more.
         if namespace is None or head[4:6] != (namespace.lease.number, namespace.lease.epoch):

@@ -36,6 +36,8 @@ class Subscription:
 
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
+        # Cleared under the lock, and read without it just before the callback is called: one call
+        # may still be running when the function that cancels the subscription returns.
         self.active = True
         self.reported = False
 
@@ -115,6 +117,8 @@ class Exchange:
 
     def add(self, outbox: Outbox, way: tuple[Any, ...], payload: Any, nbytes: int) -> None:
         """Append a message to an outbox. A full outbox becomes a record first."""
+        # Called by `Channel.put`, which holds the lock: the order of messages in an outbox is that
+        # of their numbers.
         if not outbox.payloads:
             self.outgoing.append(outbox)
         elif outbox.nbytes + nbytes > outbox.most:

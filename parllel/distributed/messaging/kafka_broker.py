@@ -1,5 +1,12 @@
 """The broker for the agents of many environments."""
 
+# Which lock a call holds:
+#
+#   exchange.lock         every look at channels, leases, topics and outboxes; held briefly
+#   Delivery._sending     while a hop is passed to the transport; taken before exchange.lock
+#   Delivery._receiving   while one thread waits for records, 50 ms at a time; taken before it, too
+#   none                  the callbacks at the end of a call, which may use the broker
+
 from __future__ import annotations
 
 import importlib
@@ -76,6 +83,7 @@ class KafkaBroker(Closeable):
         **kafka: Any,
     ) -> None:
         run = uuid.uuid4().hex if run is None else run
+        # First: a transport may connect and start threads, which an error below would not end.
         _check_settings(run, capacity, timeout_s)
         self.mode = mode
         self.run = run
@@ -93,12 +101,16 @@ class KafkaBroker(Closeable):
         self._exchange = Exchange(
             run, encoded=encoded, capacity=capacity, max_bytes=transport.max_bytes
         )
+        # Deliveries look up environments in `by_id` under the exchange's lock, so the dict is
+        # changed under the same lock and never replaced.
         self._namespaces = Namespaces(self._exchange)
         self._delivery = Delivery(self._exchange, transport, self._namespaces.by_id, timeout_s)
 
     @property
     def _open(self) -> threading.RLock:
         """The exchange's lock, once the broker is known to be open."""
+        # Before the lock: `close` may still come between the two. Such a call then changes memory
+        # that nobody looks at any more, and its flush raises.
         self._delivery.check_open()
         return self._exchange.lock
 
@@ -113,6 +125,7 @@ class KafkaBroker(Closeable):
                 return
             _check_custom_topic("create_topic", topic)
             if latest:
+                # Read when a channel is created: it changes none that exists.
                 self._exchange.latest_topics.add(topic)
 
     def publish(self, topic: str, message: KafkaMessage) -> None:
@@ -130,11 +143,15 @@ class KafkaBroker(Closeable):
             ClosedError: if the broker was closed.
         Also raises as `Channel.put`.
         """
+        # Before anything is created: a refused message leaves no topic and no environment.
         _check_message(topic, message)
         with self._open:
             namespace = self._namespaces.get(message.env_id)
             namespace.create_topic(topic)
             channels = namespace.channels_from(topic, message)
+            # Under one lock, so that all copies of a broadcast leave in the same hop and `stamp`
+            # finds the numbers of this `put`. If one listener's queue is full, those before it have
+            # the message.
             for channel in channels:
                 channel.put(message.payload, message.timestamp)
                 channel.stamp(message)
@@ -168,6 +185,8 @@ class KafkaBroker(Closeable):
                 "subscribe: expected a callback, or agent_id for a broadcast, got neither"
             )
         with self._open:
+            # Lists of subscriptions are replaced, never changed: `publish` looks at them without
+            # the lock.
             return self._namespaces.subscribe(topic, callback, agent_id)
 
     def consume(
@@ -189,13 +208,17 @@ class KafkaBroker(Closeable):
         with self._open:
             channels = self._namespaces.channels_to(topic, agent_id, env_id)
         self._await_sent(channels)
+        # Another thread may have consumed or reset meanwhile. Then there is less to return, which
+        # is no error.
         with self._exchange.lock:
             messages = [message for channel in channels for message in channel.consume(clear)]
+        # A stable sort: messages of one sender with equal timestamps stay in their order.
         if len(channels) > 1:
             messages.sort(key=lambda message: message.timestamp)
         return messages
 
     def _await_sent(self, channels: list[Channel]) -> None:
+        # The numbers of now: what other threads send during the wait must not prolong it.
         with self._exchange.lock:
             sent = [(channel, channel.sent, channel.lease.epoch) for channel in channels]
 
@@ -223,6 +246,8 @@ class KafkaBroker(Closeable):
             namespace = self._namespaces.by_id.get(env_id)
             if namespace is None:
                 return
+            # The epoch begins here, before the transport is told: what arrives in between is
+            # dropped by its old number.
             namespace.clear()
             lease = namespace.lease
         # Outside the exchange's lock, as this may wait for a thread that is sending.
@@ -250,6 +275,7 @@ class KafkaBroker(Closeable):
     def leave(self, env_id: str) -> None:
         """Release an id, with its topics, messages, subscriptions and channels. Idempotent."""
         with self._open:
+            # From here on the channels refuse further use, although agents may still hold them.
             namespace = self._namespaces.leave(check_id("leave: env_id", env_id))
         if namespace is not None:
             lease = namespace.lease
@@ -264,9 +290,13 @@ class KafkaBroker(Closeable):
             ValueError: if a number is below the previous one of the epoch, or the lengths differ.
         """
         # A record has one step number, so the messages of the step before leave first.
+        # Read without the lock, as in `Delivery.flush`. What another thread adds after this flush
+        # travels with the new step.
         if self._exchange.outgoing:
             self.flush()
         with self._open:
+            # A number that is too small stops the loop: the environments before it have begun their
+            # step, those after it have not.
             for env_id, step in zip(env_ids, steps, strict=True):
                 lease = self._namespaces.get(env_id).lease
                 if lease.step is not None and step < lease.step:
@@ -307,6 +337,7 @@ class KafkaBroker(Closeable):
             SequenceGapError: if a message was lost.
             BrokerUnavailableError: if the transport fails, or holds up the message.
         """
+        # May have delivered messages of any environment, whose callbacks this thread then runs.
         self._delivery.await_messages(channels, deadline)
         self._exchange.watchers.run(self.timeout_s)
 
@@ -315,6 +346,9 @@ class KafkaBroker(Closeable):
     ) -> list[dict[str, Any]]:
         """Await and consume one message of each channel. Raises as `await_messages`."""
         self.await_messages(channels, deadline)
+        # Held for the whole loop, so that no reset comes between the payloads of one level. If one
+        # is missing, those taken before it are lost: `step_environments` then requires a reset of
+        # all.
         with self._exchange.lock:
             payloads = []
             for channel in channels:
@@ -334,6 +368,7 @@ class KafkaBroker(Closeable):
         Raises:
             BrokerUnavailableError: if the hop cannot be sent by the deadline; the next flush tries again.
         """
+        # `Delivery.flush` checks it only if there is something to send.
         self._delivery.check_open()
         self._delivery.flush(deadline)
         # Last, and without any lock, because callbacks may use the broker.
@@ -352,6 +387,8 @@ class KafkaBroker(Closeable):
     def statistics(self) -> dict[str, int]:
         """Return counts of messages, records, environments and faults since the broker was created."""
         with self._exchange.lock:
+            # The channels' counts belong together. Those of the traffic are written under other
+            # locks and may be a hop apart.
             return {**self._namespaces.statistics(), **self._delivery.statistics()}
 
     @property
@@ -371,6 +408,8 @@ class KafkaBroker(Closeable):
             namespace = self._namespaces.existing(env_id)
             channels = list(namespace.channels.values())
         # Messages in transit cannot be saved, so they are brought into the queues first.
+        # No other thread may publish to the environment from here to the end. A message sent after
+        # the wait would count as sent, but be in no queue, and be missing once the state is loaded.
         self._await_sent(channels)
         with self._exchange.lock:
             return namespace.state()
@@ -382,10 +421,13 @@ class KafkaBroker(Closeable):
             WrongStateError: if no environment has the id.
         """
         with self._open:
+            # The transport is not told: what is in transit carries another lease or epoch, and is
+            # dropped on arrival.
             self._namespaces.load_state(env_id, state)
 
     def state(self) -> State:
         """Return the states of all environments, by id."""
+        # Over a copy, one environment after the other, as each waits without the lock.
         return {env_id: self.environment_state(env_id) for env_id in list(self._namespaces.by_id)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -397,6 +439,8 @@ class KafkaBroker(Closeable):
 
     def close(self) -> None:
         """Close the broker and its transport. Waiting threads raise ClosedError. Idempotent."""
+        # Without the exchange's lock, which is never held while something waits: closing a Kafka
+        # client may take seconds.
         self._delivery.close()
 
 

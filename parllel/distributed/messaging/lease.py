@@ -27,6 +27,8 @@ class Lease:
         self.key = environment.encode("utf-8", "surrogatepass")
         self.number = number
         self.joined = False
+        # `left` and `epoch` are also read without the exchange's lock, by `Watchers._call`. A
+        # callback may thus see the last message of an epoch that ends at the same moment.
         self.left = False
         self.epoch = 0
         self.step: int | None = None

@@ -19,6 +19,7 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self._arrived = threading.Condition()
+        # By id, so that the log keeps no transport alive that was dropped without `close`.
         self._readers: dict[int, deque[Record]] = {}
 
     def attach(self, reader: object) -> None:
@@ -29,6 +30,7 @@ class MemoryLog:
     def detach(self, reader: object) -> None:
         """Drop a reader with its queue."""
         with self._arrived:
+            # A thread that waits in `read` is not woken: brokers wait in slices of 50 ms.
             self._readers.pop(id(reader), None)
 
     def append(self, records: Sequence[Record]) -> None:

@@ -36,6 +36,8 @@ class MessageTap(Closeable):
         """Keep a message of a watched environment."""
         if self._environments is not None and message.env_id not in self._environments:
             return
+        # The broker's lock is held here, but `take` does without it: a message that it pops between
+        # the last two lines counts as dropped, too.
         self.seen += 1
         self.dropped += len(self._messages) == self._messages.maxlen
         self._messages.append(message)

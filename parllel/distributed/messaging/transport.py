@@ -41,6 +41,8 @@ class Transport(ABC, Closeable):
         blocked_s: seconds that calls spent on a failing connection, beyond their time-outs.
     """
 
+    # Defaults of the class, as a user's transport need not call a constructor. `blocked_s` only
+    # grows: `Delivery` subtracts two readings, without a lock.
     max_bytes: int = 1 << 26
     blocked_s: float = 0.0
 
@@ -69,6 +71,7 @@ class Transport(ABC, Closeable):
 
     def trouble(self) -> str:
         """Return why records may be missing, for error messages; "" if nothing is known."""
+        # Called after a time-out, when the caller has no time left: nothing here may wait.
         return ""
 
     def statistics(self) -> dict[str, int]:

@@ -95,6 +95,7 @@ def listening_socket(settings: ServerSettings) -> socket.socket:
         OSError: if the address cannot be resolved or bound; the message says what to do.
     """
     host, port = settings.host, settings.port
+    # Blocks for as long as the resolver takes, so it must not move into the server's loop.
     family, address = _resolve(host, port)
     # The resolved address decides, not the name: a name may resolve to anything.
     if settings.token is None and not is_loopback(address[0]):
@@ -114,6 +115,8 @@ def _bound_socket(
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         # Without it the port stays taken (TIME_WAIT) for a minute after a server has closed.
+        # In exchange, Linux lets several sockets bind the port until one of them listens: a second
+        # server then fails when it is started, not when it is created.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
@@ -165,6 +168,7 @@ class HostNames:
         if self._loopback:
             names.add("localhost")
         if self._any_address:
+            # Only the name, without asking a resolver, which the network may control.
             names.add(socket.gethostname())
         self._names = {_plain(name) for name in names}
 

@@ -39,9 +39,12 @@ Handler = Callable[[Request], Any]
 ReadBody = Callable[[], Awaitable[bytes | None]]
 _LOGGER = logging.getLogger("parllel.distributed.web")
 _ACCESS_LOGGER = logging.getLogger("parllel.distributed.web.access")
+# Explicit, since the root logger's default, WARNING, would drop its lines. Whether there are any is
+# decided by `access_log`.
 _ACCESS_LOGGER.setLevel(logging.INFO)
 _LONGEST = 200  # characters of a path in the access log
 _SHOWN = 80  # characters of a type that a reply repeats
+# Answered in any state and without a token: the probes of an orchestrator have none.
 _OPEN_PATHS = ("/health", "/ready")
 _CLOSE = (b"connection", b"close")
 
@@ -98,6 +101,8 @@ def build_app(
     duplicates = {path for path in paths if paths.count(path) > 1}
     if duplicates:
         raise ValueError(f"expected one route for each path, got several for {sorted(duplicates)}")
+    # Now rather than at the first handshake, which imports the library
+    # (`HttpConnection._open_socket`).
     if sockets and find_spec("websockets") is None:
         raise ImportError(f"WebSockets need websockets: {install_command('operators')}")
     return App(
@@ -127,6 +132,9 @@ class App:
         socket_handlers: Mapping[str, SocketHandler],
     ) -> None:
         self.settings = settings
+        # Flags that the loop's thread reads at each request; any thread may set `ready`, and only
+        # `WebServer` sets `ending`. Everything else here belongs to the loop's thread, except the
+        # pool, which `close` stops from the thread of the owner.
         self.ready = ready
         self.ending = False
         self.running = 0
@@ -148,6 +156,8 @@ class App:
         # thread.
         self.running += 1
         try:
+            # While this waits for a handler's thread, the client may have left: `running` still
+            # counts the request, since the handler goes on.
             reply = await self._answer(request, read_body)
         finally:
             self.running -= 1
@@ -158,6 +168,7 @@ class App:
     async def _answer(self, request: Request, read_body: ReadBody) -> Response | None:
         try:
             return await self._checked(request, read_body)
+        # Of `Request.json`, called by a handler: the client's mistake.
         except WireError as error:
             refused = WebError(400, str(error))
         except WebError as error:
@@ -180,6 +191,8 @@ class App:
         self._guard.check(
             request.headers, request.client, needs_token=request.path not in _OPEN_PATHS
         )
+        # Handlers only know GET. The connection has seen the verb itself and drops the body of the
+        # reply.
         if request.method == "HEAD":
             request.method = "GET"
         if request.path in _OPEN_PATHS:
@@ -202,10 +215,14 @@ class App:
         self._check_length(int(request.headers.get(b"content-length", b"0")))
         request.content_type = _media_type(request.headers, route.content_types)
         body = await read_body()
+        # The client has left: no handler runs for a reply that nobody reads.
         if body is None:
             return None
         self._check_length(len(body))
         request.body = body
+        # A coroutine function shares the loop with all connections and deadlines, so only these run
+        # here; other functions may block. Refused by a full pool, the request has been read to its
+        # end, so the connection can be used again.
         if request.method in route.on_loop:
             return _reply_of(await handler(request))
         reply: Response = await self._pool.submit(_handle, handler, request)
@@ -254,6 +271,7 @@ class App:
         handler = self._socket_handlers.get(request.path)
         if handler is None:
             raise WebError(404, "no WebSocket is served at this path")
+        # Counts handlers, not connections: one whose client has left may still be cleaning up.
         if len(self.sockets) >= self.settings.max_sockets:
             raise WebError(503, "too many WebSockets; try again later", ((b"retry-after", b"1"),))
         return handler
@@ -266,6 +284,8 @@ class App:
             _log_access(request, request.method, 101, time.perf_counter())
         task = asyncio.get_running_loop().create_task(serving)
         self.sockets[socket] = task
+        # Not at the end of `serve`, which is never entered if the task is cancelled before its
+        # first step.
         task.add_done_callback(lambda _: self.sockets.pop(socket))
 
     def close_sockets(self) -> None:
@@ -278,6 +298,8 @@ class App:
 
         Returns: False if a handler did not return in time.
         """
+        # The loop has usually ended. If it did not stop in time, its next call would start threads
+        # again; these are daemons and end with the process.
         return self._pool.close(timeout_s)
 
 

@@ -169,6 +169,7 @@ class HttpConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.client = str(peer[0]) if peer else ""
         self._enter("header")
+        # After the phase has begun, which `make_room` reads: it may evict this very connection.
         self._connections.add(self)
         self._connections.make_room()
 
@@ -289,12 +290,15 @@ class HttpConnection(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         try:
             reply = await self._app.answer(request, self._read_body)
+            # After `_refuse` the connection has its last reply, and the handler's comes too late.
             if reply is None or self._gone:
                 return
             if reply.parts is None:
                 self._reply(reply)
             else:
                 await self._reply_in_parts(reply, reply.parts)
+        # Not CancelledError: `shutdown` may cancel a reply in parts, of which the head has been
+        # sent. `Connections.close` then aborts the connection.
         except Exception:
             # For example an invalid header of a handler. Part of the reply may be out: only a reset is
             # honest.
@@ -438,6 +442,8 @@ class HttpConnection(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Close the connection because the server shuts down; a running request gets a 503."""
+        # Also for a reply that is written just now: the connection must not wait for another
+        # request.
         self._ends = True
         if self._task is None:
             self._transport.close()

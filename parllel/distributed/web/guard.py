@@ -38,6 +38,8 @@ class Guard:
         self._token = None if settings.token is None else settings.token.encode()
         self._cookie = settings.cookie
         self._rate = None if settings.requests_per_s is None else RateLimit(settings.requests_per_s)
+        # Accepted Host headers by their exact bytes, so that a client's further requests need no
+        # parsing.
         self._known: set[bytes] = set()
 
     def check(self, headers: dict[bytes, bytes], client: str, needs_token: bool) -> None:
@@ -65,6 +67,8 @@ class Guard:
             raise WebError(403, "requests from pages of other sites are refused")
         if needs_token and self._token is not None:
             given = headers.get(b"authorization", b"")
+            # A header wins over a cookie, so that a program with a wrong token is told so, whatever
+            # cookie the browser on its machine holds.
             if self._cookie and not given:
                 self._check_cookie(self._token, cookie_of(headers))
             else:
@@ -138,9 +142,13 @@ class RateLimit:
         key = network_of(client)
         left, since = self._buckets.pop(key, (self._size, now))
         left = min(self._size, left + (now - since) * self._per_s)
+        # A refused request costs nothing. Otherwise a client that repeats it at once would never be
+        # let in.
         wait_s = 0.0 if left >= 1.0 else (1.0 - left) / self._per_s
         # Inserted anew, at the end: the first entry is always the least recently used.
         self._buckets[key] = (left if wait_s else left - 1.0, now)
+        # The dropped client begins anew with a full bucket: some requests too many are better than
+        # memory that grows with the number of addresses.
         if len(self._buckets) > _MAX_CLIENTS:
             self._buckets.popitem(last=False)
         return wait_s
@@ -158,6 +166,7 @@ def _check_origin(origin: bytes, host: bytes) -> None:
 
     Compares host and port only: the scheme is unknown here, because a proxy may add TLS.
     """
+    # `null`, the origin of sandboxed frames and local files, has no such form and is refused.
     found = _ORIGIN.match(origin.decode("latin-1").lower())
     page = None if found is None else parse_host(found[2])
     own = parse_host(host.decode("latin-1"))

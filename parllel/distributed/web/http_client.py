@@ -350,6 +350,7 @@ def _addresses(host: str, port: int, seconds: float, cancelled: Future[None]) ->
                 target=_look_up, args=(host, port, looking), name="look-up", daemon=True
             ).start()
     ends: list[Future[Any]] = [looking, cancelled]
+    # Outside of the lock, which guards only the dict: a look-up may take half a minute.
     done, _ = futures.wait(ends, seconds, futures.FIRST_COMPLETED)
     if looking in done:
         return looking.result()

@@ -55,6 +55,7 @@ def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettin
     # two the next bytes are cannot be told, so the connection closes.
     if b"expect" in headers and _CLOSE not in added:
         added = (*added, _CLOSE)
+    # A message may repeat what a client sent, lone surrogates included, which UTF-8 cannot encode.
     message = str(error).encode("utf-8", "replace").decode()
     if _wants_page(headers.get(b"accept", b"")):
         body = _page(error.status, message, headers, settings).encode()

@@ -16,6 +16,7 @@ JSON = "application/json"
 _MAX_FIELDS = 100  # of a query
 
 
+# Frozen: it is made in a handler's thread and written by the loop's.
 @dataclass(frozen=True)
 class Response:
     """Reply to a request: status, body and media type.
@@ -30,6 +31,7 @@ class Response:
     status: int = 200
     content_type: str = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    # Iterated by the loop's thread, so it must not block.
     parts: AsyncIterator[bytes] | None = None
 
     @classmethod
@@ -64,6 +66,8 @@ class Request:
     query_string: bytes
     headers: dict[bytes, bytes]
     raw_path: bytes
+    # Set by `App` before the request is handed to a handler. From then on the loop only reads the
+    # request, for the log and for a refusal.
     content_type: str = JSON
     body: bytes = b""
 
@@ -89,6 +93,7 @@ class Request:
         except ValueError as error:
             raise WebError(400, f"expected at most {_MAX_FIELDS} query fields in UTF-8") from error
         fields = dict(pairs)
+        # A proxy or a check could have used the other value.
         if len(fields) < len(pairs):
             raise WebError(400, "a query field occurs twice")
         return fields
@@ -99,4 +104,5 @@ class Request:
         Raises:
             WireError: for invalid JSON, or beyond a limit. The server answers it with a 400.
         """
+        # Parsed by the handler: on the loop, a large body would delay every connection.
         return parse_json(self.body, self.limits)

@@ -19,6 +19,7 @@ _COUNTS = (
 )
 
 
+# Frozen: the loop's thread, the handlers' threads and the owner read it without a lock.
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
     """Limits and time-outs of a web server. Times are in seconds.
@@ -53,6 +54,7 @@ class ServerSettings:
 
     host: str = "127.0.0.1"
     port: int = 0
+    # `repr=False` marks what must not be shown: `public` leaves out the same fields.
     token: str | None = field(default=None, repr=False)
     cookie: bool = False
     allowed_hosts: tuple[str, ...] = ()
@@ -61,6 +63,8 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     header_s: float = 10.0
     body_s: float = 10.0
+    # Above the 60 s after which many proxies and clients close. If the server closes first, a
+    # request that is on its way is lost.
     idle_s: float = 75.0
     write_s: float = 60.0
     end_s: float = 10.0
@@ -83,6 +87,8 @@ class ServerSettings:
             raise TypeError(f"allowed_hosts: expected several names, got {self.allowed_hosts!r}")
         for name in _TIMES:
             value = getattr(self, name)
+            # Finite: `WebServer.close` passes `end_s` to `Thread.join`, which raises OverflowError
+            # for infinity.
             if not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected seconds above 0, got {value!r}")
         for name in _COUNTS:

@@ -23,9 +23,13 @@ def read_token(path: str | os.PathLike[str] | None = None, variable: str = VARIA
             contain the token.
     """
     if path is None:
+        # Children that were started earlier keep it, and /proc/PID/environ shows the variables of
+        # this process's start to its own user.
         token = os.environ.pop(variable, None)
         return None if token is None else check_token(token.strip(), f"${variable}")
     # Checked through the open descriptor: the path could point to another file a moment later.
+    # Opening a pipe blocks until its writer has opened it too, and reading until it has written a
+    # line.
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)):

@@ -49,6 +49,7 @@ class WebServer(Closeable):
     def __init__(self, app: App, settings: ServerSettings | None = None) -> None:
         self.app = app
         self.settings = settings or app.settings
+        # Bound now, so that `url` is known before the start. Clients are refused until it listens.
         self._socket = listening_socket(self.settings)
         self._address = self._socket.getsockname()[:2]
         self._thread: threading.Thread | None = None

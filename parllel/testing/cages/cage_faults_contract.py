@@ -7,6 +7,14 @@ Each test makes one environment fail in one way, in one phase of its life. In ev
 promptly, names the environment, and no process is left.
 """
 
+# Who does what in a test of one fault:
+#
+#   FaultyEnv, in a worker     raises, ends its process, or never answers
+#   the worker                 sends an exception before it closes anything; of an end, nothing
+#   the cage, in this process  learns it by the pipe, by the death or only by its time-out,
+#                              ends all workers, and raises
+#   the test                   looks for the processes in the system table: a cage may be wrong
+
 from __future__ import annotations
 
 import os
@@ -38,6 +46,8 @@ from parllel.testing.faulty_envs import PHASES, DummyFaultError, FaultyEnv
 WITHIN_S = 10.0  # for the error to arrive: well before the time-out, even on a busy machine
 GONE_S = 30.0  # for the processes to end
 FIRST_INDEX = 4  # number of the first environment
+# The faults differ in who reports them. An exception is sent by the worker, which then leaves by
+# itself; only one of an attribute leaves the worker in use.
 # fault -> exception type, message
 RAISED: dict[str, tuple[type[Exception], str]] = {
     "raise": (DummyFaultError, "number 1 failed as it was told to"),
@@ -45,16 +55,21 @@ RAISED: dict[str, tuple[type[Exception], str]] = {
     "attribute_error": (AttributeError, "no simulator here"),
     "broken_pipe": (BrokenPipeError, "the simulator hung up"),
 }
+# Here no worker is left to report anything, and the exit code tells what happened. `system_exit` is
+# sent like an exception, but no handler in the worker survives it, not even that of an attribute.
 ENDED: dict[str, tuple[type[Exception], str]] = {
     "system_exit": (WorkerError, "SystemExit: 3"),
     "exit": (WorkerDiedError, "exited with code 3"),
     "segfault": (WorkerDiedError, "was killed by SIGSEGV"),
     "kill": (WorkerDiedError, "was killed by SIGKILL"),
 }
+# Nothing ever arrives, and the process lives by every sign: only the time-out ends the wait, and
+# only SIGKILL is sure to end the process, as a stopped one does not take SIGTERM.
 SILENT: dict[str, tuple[type[Exception], str]] = dict.fromkeys(
     ("hang", "hang_in_c", "stop"), (WorkerTimeoutError, r"did not answer within [0-9.]+ s")
 )
 FAULTS = {**RAISED, **ENDED, **SILENT}
+# What the error must say of the phase: a time-out and a death have no traceback that shows it.
 DOING = {
     "constructor": r"while (it was|its environments were) made",
     "reset": "during reset at row 0",
@@ -109,6 +124,8 @@ class CageFaultsContract(CageHooks):
         silent_start_s: the same for a constructor, which includes the start of the processes.
     """
 
+    # With two workers, the failing environment has one neighbour in its own worker and two in the
+    # other, whose processes must end as well.
     n = 4
     storage = "managed"
     silent_s = 0.3
@@ -125,6 +142,7 @@ class CageFaultsContract(CageHooks):
         """
         if self.n == 1:
             return rf"cage 4{f' [(]{kind[1:]}[)]' if kind else ''}.* process {pids[0]}"
+        # A main process that takes part steps number 7, and worker 1 then has only number 6.
         return (
             rf"worker 1 \(environments 6(-7)?{' of' + kind if kind else ''}\).* process {pids[1]}"
         )
@@ -135,6 +153,8 @@ class CageFaultsContract(CageHooks):
 
     def faulty(self, phase: str, fault: str = "raise", *, lengths: int = 9, **options: Any) -> Any:
         """Return a cage in which one environment fails."""
+        # All of one class, which never fails elsewhere: `fragile` is read from every environment,
+        # and errors name the cage after the first.
         factories: list[Any] = [partial(FaultyEnv, "step", number=10**9, lengths=lengths)] * self.n
         factories[self.n // 2] = partial(FaultyEnv, phase, fault, lengths=lengths, **options)
         return self.made(factories, index=FIRST_INDEX)
@@ -149,6 +169,8 @@ class CageFaultsContract(CageHooks):
         """Bring a cage to the beginning of a phase."""
         if phase == "constructor":
             return
+        # Waits until all workers have made their environments, so that a fault of the next phase
+        # cannot be taken for one of the constructor.
         _ = cage.spaces
         if phase in ("reset", "step"):
             self.bind(cage)
@@ -157,6 +179,7 @@ class CageFaultsContract(CageHooks):
 
     def assert_all_gone(self, cage: Any, pids: list[int]) -> None:
         """Check that the processes have ended and that the cage reports it."""
+        # Before the cage is closed: the failure itself must end the processes.
         assert all(wait_until_gone(pid) for pid in pids)
         for method in ("start_reset", "finish_row", "environment_states"):
             with pytest.raises(ClosedError, match=r"cage .*4.*(ended after|used after close)"):
@@ -175,6 +198,9 @@ class CageFaultsContract(CageHooks):
         )
         with cage:
             self.prepare(cage, phase)
+            # Only now, as a short time-out could end the phases before. For faults that end by
+            # themselves it is above WITHIN_S, so that an error found by the time-out comes too late
+            # and fails the test.
             self.set_timeout(cage, silent_s or 20.0)
             began = time.monotonic()
             with pytest.raises(expected, match=text) as caught:
@@ -185,6 +211,7 @@ class CageFaultsContract(CageHooks):
             kind = "" if phase == "constructor" else f" {self.env_name('FaultyEnv')}"
             assert re.search(self.whose(pids, kind), said)
             assert re.search(DOING[phase], said)
+            # The worker's traceback, as text: the other one shows only the lines of the cage.
             if fault in RAISED:
                 assert isinstance(caught.value.__cause__, WorkerTracebackError)
                 assert "faulty_envs.py" in said
@@ -202,6 +229,8 @@ class CageFaultsContract(CageHooks):
         with self.made(factories, index=FIRST_INDEX, reset_automatically=False) as cage:
             samples = self.bind(cage)
             run_groups(cage, "start_reset", 0)
+            # The episodes end in row 1. The worker reports that row first and resets afterwards, so
+            # the failure belongs to no command, and main may not be waiting for anything.
             run_groups(cage, "start_row", 0)
             # At the end of the row in which it comes, or at the next call: it happens in between.
             with pytest.raises(expected, match=text.replace("1", "2")) as caught:
@@ -217,6 +246,8 @@ class CageFaultsContract(CageHooks):
         "name", ["start", "bind", "idle", "reset", "step", "attribute", "close"]
     )
     def test_kill_from_outside(self, name: str) -> None:
+        # In "start", "reset" and "step" the environment hangs, so the worker is sure to be in that
+        # phase when it is killed. In the others it is idle, and its death races with the request.
         cage = self.made([partial(SlowEnv, name)] * self.n, index=FIRST_INDEX)
         pids = self.pids(cage)
         with cage:
@@ -238,7 +269,11 @@ class CageFaultsContract(CageHooks):
                 "reset": cage.finish_row,
                 "step": cage.finish_row,
             }
+            # The other workers are healthy, and must end with the cage all the same.
             os.kill(pids[0], signal.SIGKILL)
+            # Binding introduces the buffers first. Here the pipe is certainly closed by then; in
+            # the other phases the death may come before or after the request, and must be reported
+            # as one.
             assert name != "bind" or wait_until_gone(pids[0])
             with (
                 within(),
@@ -251,6 +286,9 @@ class CageFaultsContract(CageHooks):
 
     @pytest.mark.parametrize("ending", ["hangs", "raises"])
     def test_the_first_error_wins_over_that_of_closing(self, ending: str) -> None:
+        # The worker sends the error of the step and then closes its environments, which takes for
+        # ever or raises. The parent gives it a short time to leave and kills it; neither may
+        # replace the error.
         with self.made([partial(FailsToCloseEnv, ending)] * self.n) as cage:
             self.prepare(cage, "step")
             with within(), pytest.raises(DummyFaultError, match="step number 1"):
@@ -260,6 +298,8 @@ class CageFaultsContract(CageHooks):
     def test_a_cage_that_was_never_asked_can_be_closed(self, phase: str) -> None:
         cage = self.faulty(phase, "hang")
         pids = self.pids(cage)
+        # The worker may still be in the constructor and read no request, so the cage kills it
+        # without one. Asking would cost the time-out of a close.
         cage.close()
         assert all(wait_until_gone(pid) for pid in pids)
 
@@ -286,6 +326,8 @@ def enter(cage: Any, phase: str) -> None:
 @contextmanager
 def within(limit_s: float = WITHIN_S) -> Iterator[None]:
     """Fail if a block takes longer, as a wait for a time-out would."""
+    # Enter it outside of `pytest.raises`, which ends the expected exception. An exception that
+    # passes through here skips the check.
     began = time.monotonic()
     yield
     assert time.monotonic() - began < limit_s
@@ -294,6 +336,7 @@ def within(limit_s: float = WITHIN_S) -> Iterator[None]:
 def wait_until_gone(pid: int) -> bool:
     """Return whether a process ends in time."""
     deadline = time.monotonic() + GONE_S
+    # A zombie counts as gone: children of the fork server are collected by that server, later.
     while process_runs(pid):
         if time.monotonic() > deadline:
             return False
@@ -303,6 +346,8 @@ def wait_until_gone(pid: int) -> bool:
 
 def set_timeout(cage: Any, timeout_s: float) -> None:
     """Change the reply time-out of the workers of parllel's cages."""
+    # Two limits in a SynchronizedProcessCage: the pool waits for words with its own, and each
+    # conversation for messages over its pipe.
     conversations = [cage._conversation] if isinstance(cage, ProcessCage) else cage._pool.workers
     for conversation in conversations:
         conversation.timeout_s = timeout_s

@@ -25,8 +25,11 @@ from parllel.testing.dummy_envs import CountingEnv
 FIRST = 1  # columns before and after those of the cage belong to others
 T, BATCHES = 5, 4
 # Of five environments, so that neither two workers nor two groups share them evenly.
+# 20 is T * BATCHES, an episode that spans all batches and ends with the very last row; 1 is an end
+# in every row, also in the first and the last of a batch.
 LENGTHS = ((3, 1, 4, 7), (1,), (20,), (2, 6), (5, 5, 1))
 N = len(LENGTHS)
+# Two are equal: `test_seeds_decide` compares their columns.
 SEEDS = (7, 1, 8, 2, 8)
 
 EnvFactories = Sequence[Callable[[], Any]]
@@ -71,6 +74,7 @@ class CageHooks:
     ) -> tuple[Any, Samples]:
         """Return a cage, and samples with a foreign column on either side of those that it writes."""
         n = len(env_factories)
+        # Before the cage: memory in "shared" storage reaches a worker only when its process starts.
         samples = make_samples(env_factories[0](), T, n + 2, storage=self.storage, info=info)
         cage = self.made(env_factories, samples=samples, **options)
         try:
@@ -113,6 +117,8 @@ def run(cage: CageInterface, method: str, *args: Any, **options: Any) -> None:
 def run_groups(cage: CageInterface, method: str, *args: Any, **options: Any) -> None:
     """Start a call for all groups, so that they overlap, and finish it, the last group first."""
     groups = range(len(cage.groups))
+    # All are started before any is finished, so that workers really step several groups at a time,
+    # and a process that writes beyond its own columns meets the rows of another group.
     for group in groups:
         getattr(cage, method)(*args, group=group, **options)
     # Against the order of the start: no group may depend on another having been finished.
@@ -144,10 +150,13 @@ def record_columns(
     columns: list[list[BatchRecord]] = [[] for _ in range(n)]
     step = 0
     for k in range(batches):
+        # Later batches continue without a reset, from the row T that `buffer_rotate` has brought to
+        # row 0. Without automatic resets, only the environments that wait begin anew there.
         if k == 0 or not automatic:
             run_groups(cage, "start_reset", 0, all_envs=k == 0)
         needs, T = [cage.needs_reset.tolist()], len(actions[0][k])
         for t in range(T):
+            # Before the start: until the row is finished, its memory belongs to the workers.
             for i in range(n):
                 samples.agent.action[t, first + i] = actions[i][k][t]
             at_row(step)
@@ -155,6 +164,7 @@ def record_columns(
             run_groups(cage, "start_row", t)
             # As a list, since the cage changes its flags in place.
             needs.append(cage.needs_reset.tolist())
+        # Before the rotation, which overwrites the first rows of the batch.
         _record_batch(cage, samples, needs, T, columns, first)
         buffer_rotate(samples.env)
     return columns
@@ -171,10 +181,14 @@ def _record_batch(
     final, trajs = cage.collect_final_observations(), cage.collect_completed_trajs()
     # Episodes come by column and then in time; final observations say where they belong.
     order = sorted(found.column - first for found in final)
+    # Each episode must be in both lists: nothing else ties one to its column, as a TrajInfo does
+    # not know its own.
     assert len(order) == len(trajs)
     for i, column in enumerate(columns):
         made = read_batch(samples, first + i, T)
         made.needs_reset = [row[i] for row in needs]
+        # Each process reports its own columns, and the cage joins the reports: an episode of
+        # another column here means that they were joined in the wrong order.
         mine = [found for found in final if found.column == first + i]
         made.final = [(found.row, found.observation) for found in mine]
         made.trajs = [
@@ -187,6 +201,8 @@ def _record_batch(
 
 def await_done(cage: CageInterface, group: int = 0) -> None:
     """Poll a cage until a row is done."""
+    # `row_done` never waits, so the cage's time-out does not apply. It is also True for a row that
+    # failed: only a worker that hangs reaches this limit.
     deadline = time.monotonic() + 20.0
     while not cage.row_done(group):
         assert time.monotonic() < deadline, f"row_done({group}): still False after 20 s"
@@ -196,6 +212,7 @@ def await_done(cage: CageInterface, group: int = 0) -> None:
 def notes_of(error: BaseException) -> str:
     """Return the text, notes and cause of an exception."""
     said = [str(error), *getattr(error, "__notes__", ())]
+    # The worker's traceback. For an exception that cannot be pickled, its notes are only there.
     if error.__cause__ is not None:
         said.append(str(error.__cause__))
     return "\n".join(said)

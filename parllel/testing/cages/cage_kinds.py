@@ -32,12 +32,15 @@ class MakesCage(SingleCageHooks):
         **options: Any,
     ) -> Cage:
         """Return a cage."""
+        # `samples` is dropped: any storage can be bound in this process, at any time.
         return Cage(env_factories[0], seed=seeds[0], **options)
 
 
 class MakesProcessCage(SingleCageHooks):
     """Make a `ProcessCage` with a start method."""
 
+    # The quickest start, as each test starts its own processes. Only what depends on the start
+    # method is repeated with the others.
     start_method = "fork"
 
     def make(
@@ -53,7 +56,12 @@ class MakesProcessCage(SingleCageHooks):
             env_factories[0],
             seed=seeds[0],
             start_method=self.start_method,
+            # Above the time in which the contract of faults expects every error (WITHIN_S), so that
+            # a death which only the time-out notices fails its test. Below the limit of pytest for
+            # a hanging test.
             timeout_s=20,
+            # Shared memory can only be inherited. Managed memory is introduced over the pipe when
+            # the buffer is bound, and local memory moves to managed memory then.
             buffers=samples if self.storage == "shared" else None,
             **options,
         )
@@ -85,6 +93,8 @@ class MakesSyncVectorCage(CageHooks):
         """Return a cage."""
         mode = self.mode
 
+        # Without an argument `seed`: the cage then seeds in the first reset, like the reference of
+        # the tests. `n` is the number of the factories, as one process steps all of them.
         def make(n: int) -> Any:
             return SyncVectorEnv(list(env_factories), autoreset_mode=mode)
 
@@ -101,8 +111,12 @@ class MakesSyncVectorCage(CageHooks):
 class MakesSynchronizedCage(CageHooks):
     """Make a `SynchronizedProcessCage` with settings, a start method and a way to wait."""
 
+    # Shared by all subclasses: replace the dict, never change it. Five environments and two
+    # workers, so that the workers' shares differ.
     settings: dict[str, Any] = {"n_workers": 2}
     start_method = "fork"
+    # None is the fastest available here. "semaphore", which serves everywhere, runs the same tests
+    # over the other kind of wait.
     wait: str | None = None
 
     def make(

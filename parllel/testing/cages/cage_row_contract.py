@@ -85,6 +85,8 @@ class CageRowContract(CageHooks):
         with cage:
             leaves = [leaf for _, leaf in buffer_leaves(samples.env)]
             for leaf in leaves:
+                # Not zeros, with which the memory begins: a worker that clears cells of others
+                # would go unnoticed.
                 leaf[...] = 1
             run_rows(cage, T)
             for leaf in leaves:
@@ -147,6 +149,8 @@ class CageRowContract(CageHooks):
         with cage:
             run_groups(cage, "start_reset", 0)
             run_groups(cage, "start_row", 0)
+            # Nobody waits, so no process has anything to do. It must report the command all the
+            # same: main waits for the word or the reply of each.
             run_groups(cage, "start_reset", 1, all_envs=False)
             assert self.clocks(samples, 1) == [[0, 1]] * self.n
 
@@ -155,6 +159,8 @@ class CageRowContract(CageHooks):
         with cage:
             run_groups(cage, "start_reset", 0)
             # Through two ends, not at all, into an episode, to its end: the next row begins at all places.
+            # One call for all groups, whose workers take different numbers of steps: `finish_row`
+            # must wait for the slowest, and every process must take its own part of the counts.
             run(cage, "start_decorrelation", [10, 0, 3, 4, 1][: self.n], 0)
             assert cage.needs_reset.tolist() == [False] * self.n
             assert cage.collect_completed_trajs() == []
@@ -191,6 +197,8 @@ class CageRowContract(CageHooks):
                     run_groups(cage, "start_row", t)
                     # What a transform makes of the buffer does not reach the records.
                     samples.env.reward[t] = -100.0
+                # In every batch, as sums of an episode are kept where it is stepped: an episode
+                # that spans batches must survive the collections in between.
                 completed.append(cage.collect_completed_trajs())
         expected = [
             simulate(factory(), seed, each, discount=0.5)
@@ -198,6 +206,8 @@ class CageRowContract(CageHooks):
         ]
         for k in range(BATCHES):
             found = [(t.length, t.return_, t.discounted_return) for t in completed[k]]
+            # By column and not by the time of each worker's report, or a seed would not give the
+            # same order for every division among processes.
             assert found == [traj for column in expected for traj in column[k].trajs]
             assert {type(traj).__name__ for traj in completed[k]} <= {kind.__name__}
             for traj in completed[k] if kind is LongestStep else ():
@@ -232,11 +242,15 @@ class CageRowContract(CageHooks):
             steps = [0] * self.n
             last = len(groups) - 1
             for method in ("start_reset", "finish_row"):
+                # A group in between is not even reset. Its rows must stay as they were allocated,
+                # although every worker reads every command.
                 for group in {0, last}:
                     getattr(cage, method)(group=group)
             # One group alone, both in either order, and finished in the order of their start or against it.
             for t, order in enumerate(([0], [0, last], [last, 0], [last], [0])):
                 order = list(dict.fromkeys(order))
+                # Two rows in progress at a time. A worker handles the commands in the order of
+                # their start, whichever group is finished first.
                 for group in order:
                     cage.start_row(t, group)
                 for group in reversed(order) if t == 1 else order:
@@ -255,6 +269,8 @@ class CageRowContract(CageHooks):
         samples = make_samples(CountingEnv(), T, 2 * n, storage=self.storage)
         factories = [partial(CountingEnv, 9)] * n
         with (
+            # Each with its own workers, over one memory. Only the columns keep them apart: a batch
+            # has no lock.
             self.made(factories, samples=samples) as one,
             self.made(factories, samples=samples, index=n) as other,
         ):
@@ -283,9 +299,12 @@ class CageRowContract(CageHooks):
             cage.set_samples_buffer(other, slice(FIRST, FIRST + n))
             run_groups(cage, "start_row", 2)
             assert self.clocks(other, 3) == [[0, 2]] * n
+            # A worker that still held the first buffer would have written its row 3.
             assert self.clocks(samples, 3) == [[0, 0]] * n
             with pytest.raises(IndexError, match="row 3: expected 0 to 2"):
                 run_groups(cage, "start_row", 3)
+            # After an error of the row, which must leave the cage open: it was refused before any
+            # process was asked.
             cage.set_samples_buffer(samples, slice(0, n))  # other columns too
             run_groups(cage, "start_row", 4)
             assert plain(samples.env.observation, 5, 0)[2] == 3

@@ -24,6 +24,8 @@ class CageRulesContract(CageHooks):
 
     def test_a_buffer_that_does_not_fit_is_refused(self) -> None:
         n = self.n
+        # Main refuses wrong columns, and the workers refuse fields that do not suit the spaces. By
+        # then some may have bound their share, so the next buffer must reach all of them anew.
         with self.made([CountingEnv] * n, index=4) as cage:
             for env, message in (
                 (CountingEnv(layout="scalar"), r"env\.observation: .* Array \[T, B, \*\[3\]"),
@@ -59,6 +61,7 @@ class CageRulesContract(CageHooks):
             with pytest.raises(WrongStateError, match=r"finish_row\(\) without a start"):
                 cage.finish_row()
             run_groups(cage, "start_reset", 0)
+            # Only group 0: with several groups, calls that concern all of them are refused too.
             cage.start_row(0)
             # In processes, all of these would read or write what a worker is writing.
             for method, args in self.calls_at_rest(samples):
@@ -69,6 +72,7 @@ class CageRulesContract(CageHooks):
                 cage.start_row(0, group)
                 cage.finish_row(group)
             assert self.clocks(samples, 1) == [[0, 1]] * n
+            # It writes columns of every group, so no group may be started until it is finished.
             cage.start_decorrelation([1] * n, 2)
             with pytest.raises(WrongStateError, match="decorrelation is not finished"):
                 cage.start_row(1)
@@ -107,6 +111,8 @@ class CageRulesContract(CageHooks):
                 for group in reversed(groups):
                     await_done(cage, group)
                     assert cage.row_done(group)
+                    # The reply that `row_done` may have read from a pipe must still be there for
+                    # `finish_row`.
                     cage.finish_row(group)
             cage.start_row(1)
             for group in (-1, len(groups)):
@@ -124,6 +130,9 @@ class CageRulesContract(CageHooks):
             assert self.clocks(samples, 2) == [[0, 3]] * n
 
     def test_a_failed_row_is_done(self) -> None:
+        # A loop over `row_done` learns of a failure only from `finish_row`, so a row that failed
+        # must count as done, or that loop never ends. A cage in this process raises in `start_row`,
+        # hence the context around all of it.
         cage, _ = self.bound([partial(FaultyEnv, "step", lengths=9)] * self.n)
         with pytest.raises(DummyFaultError, match="step number 1"), cage:
             self._fail_done(cage)
@@ -177,6 +186,8 @@ class CageRulesContract(CageHooks):
                 with pytest.raises(ValueError, match=f"counts: expected {n} of at least 0"):
                     run(cage, "start_decorrelation", counts, 0)
             run_groups(cage, "start_row", 0)
+            # In the first process and the last: the refusal must come before any process steps, or
+            # the columns of one worker would be ahead of the others.
             for column in (0, n - 1):  # these have ended and wait
                 counts = [int(i == column) for i in range(n)]
                 with pytest.raises(WrongStateError, match="before a reset"):
@@ -209,6 +220,7 @@ class CageRulesContract(CageHooks):
             samples = make_samples(CountingEnv(), T, self.n, storage=self.storage)
             with pytest.raises(DummyFaultError, match=f"{phase} number {number}") as caught:
                 self.fail_in_phase(factories, samples, column)
+            # An attribute of the exception, which must survive the way through a pipe.
             assert caught.value.number == number
             said = notes_of(caught.value)
             # The number is that of the whole sampler, as users count: the cage has those from 4 on.
@@ -222,6 +234,8 @@ class CageRulesContract(CageHooks):
             run_groups(cage, "start_reset", 0)
             run_groups(cage, "start_row", 0)
             before = read_batch(samples, column, T)
+            # The second call of a phase is the one that fails. What a column held before must not
+            # be half overwritten, although its worker ended in the middle of a row.
             try:
                 run_groups(cage, "start_row", 1)
                 before = read_batch(samples, column, T)
@@ -232,6 +246,8 @@ class CageRulesContract(CageHooks):
     def test_environments_have_the_same_spaces(self) -> None:
         if self.n == 1:
             pytest.skip("one environment has none to differ from")
+        # The odd one is in the last process, which compares its own environments with one another.
+        # Where it has only this one, main finds the difference when it compares the processes.
         factories: list[Any] = [CountingEnv] * (self.n - 1)
         with (
             pytest.raises(ValueError, match="its spaces differ from those of"),
@@ -250,6 +266,7 @@ class CageRulesContract(CageHooks):
             assert cage.spaces.name == self.env_name("CountingEnv")
             assert cage.spaces.action == spaces.Discrete(4)
             assert cage.spaces.observation == CountingEnv().observation_space
+            # One value per environment, in the order of the columns, whichever process holds it.
             lengths = [make().lengths for make in self.factories()]
             assert self.each(cage.lengths) == lengths
             assert self.each(cage.env_method("add", 1, right=2)) == [3] * n
@@ -279,6 +296,8 @@ class CageRulesContract(CageHooks):
                 # Setting a misspelt name would make a new attribute, and leave the old value in use.
                 cage.gravitiy = 3.0
             assert not hasattr(cage, "gravitiy")
+            # A call that raises is answered like any other: each worker goes on, and every answer
+            # is read, or the next call would be given one of these.
             with pytest.raises(ValueError, match="sunshine"):
                 cage.env_method("fail", "sunshine")
             with pytest.raises(AttributeError, match="weather"):
@@ -296,6 +315,7 @@ class CageRulesContract(CageHooks):
     def test_closing_is_final(self) -> None:
         cage, samples = self.bound([CountingEnv] * self.n)
         run_groups(cage, "start_reset", 0)
+        # The second call must neither wait for ended processes nor close an environment again.
         cage.close()
         cage.close()
         for method, args in [*self.calls_at_rest(samples), ("finish_row", ()), ("row_done", ())]:
@@ -305,6 +325,7 @@ class CageRulesContract(CageHooks):
             _ = cage.gravity
         with pytest.raises(ClosedError, match=r"used after close\(\)"):
             cage.gravity = 1.0
+        # What the cage knows by itself needs no process.
         assert (cage.n, cage.groups[-1].stop) == (self.n, self.n)
         # Samples may still be read: closing a cage takes no memory from its buffer.
         assert self.clocks(samples, 0) == [[0, 0]] * self.n
@@ -315,6 +336,8 @@ class CageRulesContract(CageHooks):
             cage, _ = self.bound([CountingEnv] * self.n)
             run_groups(cage, "start_reset", 0)
             getattr(cage, method)(*args)
+            # It must not wait for the row: the results are not needed, and a worker that steps
+            # reads no request.
             cage.close()
             with pytest.raises(ClosedError, match=r"used after close\(\)"):
                 cage.finish_row()

@@ -44,14 +44,19 @@ class NativeCageContract(NativeCageHooks):
         actions = [draw_actions(space, i, BATCHES, self.T) for i in range(N)]
         with cage:
             for leaf in (samples.env.reward, samples.env.observation):
+                # A cell that the cage does not write shows as 1, not as the 0 of new memory.
                 leaf[...] = 1
             found = record_columns(cage, samples, actions, automatic=automatic)
             # Other cages write there at the same time.
             assert np.all(np.asarray(samples.env.reward)[:, [0, N + 1]] == 1)
+        # The reference makes a second environment, with the same seeds, and steps it with the same
+        # actions: nothing of the cage can make the two agree by chance.
         env, observation = self.directly()
         rows = [
             [[actions[i][k][t] for i in range(N)] for t in range(self.T)] for k in range(BATCHES)
         ]
+        # The action that the cage gives to waiting environments (`VectorStepper._idle_action`).
+        # Their steps are ignored, but may draw from generators that the environments share.
         idle = copy.deepcopy(space)
         idle.seed(0)
         expected = simulate_together(
@@ -71,6 +76,8 @@ class NativeCageContract(NativeCageHooks):
 
     def test_random_rows_and_seeds(self) -> None:
         found = []
+        # Twice the same, then other seeds for all: some native environments draw one seed from all
+        # of them, so a single seed that differs may change every column.
         for seeds in (SEEDS, SEEDS, (3, 4, 5, 9)):
             cage, samples = self.bound(seeds=seeds)
             with cage:
@@ -94,9 +101,11 @@ class NativeCageContract(NativeCageHooks):
             assert cage.collect_final_observations() == []
             lengths: list[list[int]] = [[] for _ in range(N)]
             ends: list[list[int]] = [[] for _ in range(N)]
+            # Long enough that each environment ends an episode, which the comparison below needs.
             for k in range(4 * BATCHES):
                 for t in range(self.T):
                     run_groups(cage, "start_random_row", t)
+                # A stable sort: the ends of a column stay in the order of time, like the episodes.
                 order = sorted(cage.collect_final_observations(), key=lambda one: one.column)
                 trajs = cage.collect_completed_trajs()
                 for one, traj in zip(order, trajs, strict=True):
@@ -113,19 +122,26 @@ class NativeCageContract(NativeCageHooks):
         with cage:
             run_groups(cage, "start_reset", 0)
             first = self.random_batch(cage, samples)
+            # A checkpoint is made after the collection: ended episodes are not part of a state.
             cage.collect_completed_trajs()
             states = cage.environment_states()
             assert all((state["missing"] is None) == self.has_state for state in states)
+            # The first cage goes on after its states were taken. States that share memory with the
+            # environment would then hold the end of this batch.
             expected = self.fill_batch(cage, samples)
         cage, samples = self.bound()
         with cage:
             cage.load_environment_states(states, salt=5)
             if self.has_state:
                 assert self.fill_batch(cage, samples) == expected
+                # Refused before any environment has loaded its own, or some would be in the
+                # restored episode and others not.
                 with pytest.raises(ValueError, match="states: expected 4, one per environment"):
                     cage.load_environment_states(states[:1], salt=5)
             else:
                 assert cage.needs_reset.all()
+                # From a seed and the salt: the first seed would repeat the episodes of the run that
+                # was saved.
                 run_groups(cage, "start_reset", 0, all_envs=False)
                 assert not cage.needs_reset.any()
                 # Of a whole batch: many seeds begin with the same picture.
@@ -143,6 +159,7 @@ class NativeCageContract(NativeCageHooks):
             run_groups(cage, "start_random_row", t)
         rows = [read_batch(samples, FIRST + i, self.T) for i in range(N)]
         trajs = [(traj.length, traj.return_) for traj in cage.collect_completed_trajs()]
+        # Without row 0, which a cage that loaded its states has never written.
         observations = [[*map(np.ndarray.tolist, row.observations[1:])] for row in rows]
         return observations, [(row.rewards, row.done) for row in rows], trajs
 
@@ -164,6 +181,7 @@ class NativeCageContract(NativeCageHooks):
 
     def test_closing_is_final(self) -> None:
         cage, _ = self.bound()
+        # Twice: a native environment may hold threads or a pool that fails if it is closed again.
         cage.close()
         cage.close()
         for method in ("start_reset", "finish_row", "environment_states"):
@@ -176,5 +194,6 @@ class NativeCageContract(NativeCageHooks):
 
         factory = VectorEnvFactory(self.make_env)
         given = VectorEnvFactory(make if factory.takes_seed else lambda n: make(n))
+        # It has been made by then and is closed by the cage: nobody else has a reference.
         with pytest.raises(ValueError, match=f"expected a vector environment of {N} that are"):
             VectorizedCage(given, n=N, seeds=SEEDS)

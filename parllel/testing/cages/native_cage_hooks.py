@@ -42,6 +42,7 @@ class NativeCageHooks:
 
     def begin(self, env: Any, seeds: Sequence[int]) -> Any:
         """Reset an environment as a cage with these seeds does, and return its observations."""
+        # The form that the cage tries first (`NativeEnv.reset_all`): a list with a seed for each.
         return env.reset(seed=list(seeds))[0]
 
     def reset_some(self, env: Any, mask: Any) -> Any:
@@ -50,20 +51,25 @@ class NativeCageHooks:
 
     def made(self, **options: Any) -> VectorizedCage:
         """Return a cage."""
+        # In this process: workers run the same `VectorEnvironments`, one for each group.
         return VectorizedCage(
             VectorEnvFactory(self.make_env), **{"n": N, "seeds": SEEDS, **options}
         )
 
     def directly(self) -> tuple[Any, Any]:
         """Return an environment without a cage, and its first observations."""
+        # Whole words for a reset, and 31 bits of them for environments that are seeded when made,
+        # as `NativeEnv` passes them.
         words = [seeds_of(seed)[0] for seed in SEEDS]
         factory = VectorEnvFactory(self.make_env)
         env = factory.make(N, [word & (2**31 - 1) for word in words])
+        # Copied, as environments may return the same array each time.
         return env, copy.deepcopy(self.begin(env, words))
 
     def bound(self, **options: Any) -> tuple[VectorizedCage, Samples]:
         """Return a cage, and samples with a foreign column on either side of its own."""
         cage = self.made(**options)
+        # Local memory suffices in this process. Infos differ between libraries: none are stored.
         samples = make_samples(_OneSpace(cage.spaces), self.T, N + 2, info=False)
         cage.set_samples_buffer(samples, slice(FIRST, FIRST + N))
         return cage, samples

@@ -72,13 +72,17 @@ def simulate(
     With `automatic` an ended environment is reset within the step; otherwise rows hold zeros until the next
     batch, whose first row is then the reset observation.
     """
+    # Seeded once: later resets continue the environment's generator, here as in a cage.
     observation, _ = env.reset(seed=seeds_of(seed)[0])
     # Environments may return one array each time, with new numbers in it.
     observation = copy.deepcopy(observation)
+    # What a row holds of an environment that waits. Its cells still have an earlier batch in them,
+    # so a cage has to write these.
     zeros = example_of(env.observation_space)
     records, rewards, ended = [], [], False
     for actions in batches:
         if ended:
+            # Where `record_columns` calls `start_reset` between batches.
             observation, ended = copy.deepcopy(env.reset()[0]), False
         record = BatchRecord([observation], needs_reset=[False])
         for t, action in enumerate(actions):
@@ -88,6 +92,7 @@ def simulate(
             observation, reward, terminated, truncated, found = copy.deepcopy(env.step(action))
             rewards.append(float(reward))
             if terminated or truncated:
+                # Before the reset, after which a cage has this observation nowhere else.
                 record.final.append((t, observation))
                 # By the definition, where cages add it up step by step.
                 discounted = sum(r * discount**k for k, r in enumerate(rewards))
@@ -124,6 +129,9 @@ def _append(
 def read_batch(samples: Samples, column: int, T: int) -> BatchRecord:
     """Return a copy of a column's content."""
     env = samples.env
+    # A batch may lie in memory that workers map, but no row is in progress: between `finish_row`
+    # and the next start only this process reads or writes it. `final` and `trajs` come from the
+    # cage's methods.
     made = BatchRecord()
     made.observations = [plain(env.observation, t, column) for t in range(T + 1)]
     for name in ("terminated", "truncated", "done"):
@@ -195,6 +203,7 @@ def make_samples(
         # Actions in the dtype of their space: rounded ones would not be those that `simulate` plays.
         return Field(leaf, dtype=np.asarray(leaf).dtype)
 
+    # One with a shape and one without, of two dtypes. The string `note` fits no buffer.
     infos = NamedTuple(half=np.zeros(1, np.float32), step=np.int64(0))
     return allocate_numbers(
         BatchSpec(T, B),

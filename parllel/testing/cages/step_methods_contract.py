@@ -1,5 +1,11 @@
 """Contract of stepping a cage of one environment without rows, and of its attributes and methods."""
 
+# Who writes what, if the cage is a ProcessCage:
+#
+#   this process   step_async: the action and the places of the out arguments, in one request
+#   worker         steps; writes the out arguments to memory that both map; then replies
+#   this process   await_step: reads the other parts from the reply; the memory may be read now
+
 from __future__ import annotations
 
 from functools import partial
@@ -36,6 +42,8 @@ class StepMethodsContract(SingleCageHooks):
 
     def with_outs(self, env_factory: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Return a cage, and an output array for each part of a result."""
+        # A buffer only for its memory, which a worker can write: the tests pick a cell of each
+        # field. No field holds the observation before a reset, so `env.observation` is halved.
         samples = make_samples(env_factory(), 4, 3, storage=self.storage)
         cage = self.made([env_factory], samples=samples, **options)
         env = samples.env
@@ -60,6 +68,7 @@ class StepMethodsContract(SingleCageHooks):
             first = cage.await_step()
             observation, info = env.reset(seed=seeds_of(SEEDS[0])[0])
             assert_same_tree(first.observation, observation, "observation")
+            # Infos are returned whole, strings included; an `out_info` gets only its own keys.
             assert first.info["note"] == info["note"]
             for k in range(12):
                 cage.step_async(k % 4)
@@ -69,6 +78,8 @@ class StepMethodsContract(SingleCageHooks):
                 assert_same_tree(found.next_observation, after, "next_observation")
                 if terminated or truncated:
                     after, _ = env.reset()
+                # The cage has made this reset within the step, in the process of the environment:
+                # this one makes its own reset, with the same generator, to compare.
                 assert_same_tree(found.observation, after, "observation")
                 assert (found.reward, found.terminated) == (reward, terminated)
                 assert found.truncated is truncated
@@ -96,6 +107,7 @@ class StepMethodsContract(SingleCageHooks):
             # A result that held it too would be a second copy, which is what writing in place saves.
             with pytest.raises(WrongStateError, match=f"'{part}' was written to {out}"):
                 getattr(result, part)
+            # Read after `await_step`: before that, the worker may still be writing.
             written = plain(places[out], 1, FIRST)
             if part == "info":
                 expected["info"] = {name: expected["info"][name] for name in written}
@@ -113,6 +125,8 @@ class StepMethodsContract(SingleCageHooks):
             cage.await_step()
             assert plain(places["out_obs"], 0, FIRST)[1:].tolist() == [0, 0]
             assert plain(places["out_info"], 0, FIRST)["step"] == 0
+            # All in one request, in storage of the class under test: a place that the worker could
+            # not map would be written in a copy, and stay zero here.
             outs = {name: place[1, FIRST] for name, place in places.items()}
             cage.random_step_async(**outs)
             result = cage.await_step()
@@ -135,6 +149,8 @@ class StepMethodsContract(SingleCageHooks):
             cage.await_step()
             cage.random_step_async()
             # The action space has a seed of its own, so that random steps can be repeated.
+            # The cage draws from a copy that it made at its start, so seeding this object changes
+            # nothing there.
             space.seed(seeds_of(SEEDS[0])[1])
             assert_same_tree(cage.await_step().action, space.sample(), "action")
 
@@ -174,6 +190,8 @@ class StepMethodsContract(SingleCageHooks):
         with self.made([partial(CountingEnv, 9, action_space=space)]) as cage:
             cage.reset_async()
             cage.await_step()
+            # The action is converted by the process that steps, before it steps. A ProcessCage thus
+            # raises in `await_step`, a Cage in `step_async`.
             with pytest.raises(KeyError, match="b"):
                 _step(cage, {"a": 1})
             # The cage is as it was: the call that was refused has started nothing.
@@ -188,6 +206,8 @@ class StepMethodsContract(SingleCageHooks):
             for step in (partial(cage.step_async, 0), cage.random_step_async):
                 with pytest.raises(WrongStateError, match="before a reset"):
                     step()
+            # From here on the reset is in progress in a ProcessCage, and done but not awaited in a
+            # Cage. Both refuse the same calls, so that a loop written with one runs with the other.
             cage.reset_async()
             for method, args in (
                 *PLAIN_CALLS,
@@ -198,9 +218,11 @@ class StepMethodsContract(SingleCageHooks):
             ):
                 with pytest.raises(WrongStateError, match=r"is not finished|was not awaited"):
                     getattr(cage, method)(*args)
+            # The two interfaces do not take each other's results.
             with pytest.raises(WrongStateError, match=r"finish_row\(\) without"):
                 cage.finish_row()
             cage.await_step()
+            # The same with a row in progress, which the worker may be writing.
             cage.start_reset(0)
             for method, args in PLAIN_CALLS:
                 with pytest.raises(WrongStateError, match="is not finished"):
@@ -212,6 +234,8 @@ class StepMethodsContract(SingleCageHooks):
                 cage.step_async(1)
                 cage.await_step()
             assert cage.needs_reset.tolist() == [True]
+            # Known in this process from the flag in the last reply: the worker would refuse it too,
+            # but only `await_step` would report that.
             with pytest.raises(WrongStateError, match="before a reset"):
                 cage.step_async(1)
             # Not one call that was refused has reached the environment.
@@ -221,6 +245,7 @@ class StepMethodsContract(SingleCageHooks):
         with self.made([CountingEnv]) as cage:
             cage.reset_async()
             cage.await_step()
+            # All arguments are checked before anything is sent, as a step cannot be taken back.
             with pytest.raises(TypeError, match="out_reward: expected an Array or node, got 3"):
                 cage.step_async(0, out_reward=3)
             # A misspelt `out_` would leave its place in the buffer as it was, unnoticed.
@@ -234,6 +259,8 @@ class StepMethodsContract(SingleCageHooks):
         with cage:
             seen = []
             for _ in range(3):
+                # Both interfaces share one flag. A reset of one that the other did not see would
+                # begin a second episode here, or be refused as a step before a reset.
                 run(cage, "start_reset", 0, all_envs=False)
                 seen.append(plain(samples.env.observation, 0, FIRST)[1:].tolist())
                 for t in range(2):
@@ -251,6 +278,8 @@ class StepMethodsContract(SingleCageHooks):
 
     def test_methods_are_called_as_if_they_were_the_cages(self) -> None:
         with self.made([CountingEnv]) as cage:
+            # Over a process these are two requests: a method cannot be sent, so the answer to the
+            # first is only that it is one, and the second makes the call.
             assert cage.add(2, right=3) == 5
             assert cage.env_method("add", left=2, right=-2) == 0
             with pytest.raises(ValueError, match="sunshine"):
@@ -264,6 +293,7 @@ class StepMethodsContract(SingleCageHooks):
             np.testing.assert_array_equal(cage.render(), np.ones((2, 2, 3), np.uint8))
 
     def test_closing_ends_plain_steps(self) -> None:
+        # Closed while the process may still be starting: the cage has never asked for its spaces.
         cage = self.made([CountingEnv])
         cage.close()
         for method, args in (*PLAIN_CALLS, ("await_step", ())):
@@ -272,5 +302,6 @@ class StepMethodsContract(SingleCageHooks):
 
 
 def _step(cage: Any, action: Any) -> Any:
+    # Both halves, as an error is raised by either, according to where the environment is.
     cage.step_async(action)
     return cage.await_step()

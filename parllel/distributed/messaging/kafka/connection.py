@@ -67,6 +67,8 @@ class KafkaConnection:
         partitions: Sequence[int],
         session: bytes,
     ) -> None:
+        # Set by callbacks, in the thread that sends or in the one that receives. Each is a single
+        # store, which the other thread may read without a lock.
         self.broken = ""
         self.refused = ""
         self.too_large: list[int] = []

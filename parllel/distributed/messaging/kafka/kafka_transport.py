@@ -111,6 +111,9 @@ class KafkaTransport(Transport):
         self._process = os.getpid()
         # Counters of connections that were replaced; the current one has its own.
         self._replaced = self._foreign = 0
+        # Only the thread in `receive` changes these, and the counters. `_deadline` is written by
+        # the sending thread and read here without a lock: an old value only changes how long one
+        # attempt may take.
         self._waited_s, self._answers, self._last_error = 0.0, 0, ""
         self._patience_s = self._first_patience()
         self._deadline = time.monotonic() + timeout_s
@@ -123,6 +126,7 @@ class KafkaTransport(Transport):
             MessageTooLargeError: if a record is too large; none is sent then.
             BrokerUnavailableError: if the client's queue is full at the deadline.
         """
+        # A close may still follow: the connection is then marked as broken, and takes no records.
         self._check_usable()
         # All records are checked before the first is sent.
         partitions = [self._partition_of(record) for record in records]
@@ -190,6 +194,7 @@ class KafkaTransport(Transport):
 
     def trouble(self) -> str:
         """Return why records may be missing, "" if all came back."""
+        # Without the lock, which `send_hop` may hold until its deadline: this only explains errors.
         if not len(self._window):
             return ""
         reason = self._last_error or self._connection.last_error() or "it answers other requests"
@@ -213,6 +218,7 @@ class KafkaTransport(Transport):
         if self._closed:
             return
         self._closed = True
+        # Before the locks: a thread that the fork lacks may hold them for ever.
         if os.getpid() != self._process:
             return  # a forked child: the client's threads exist in the parent only
         deadline = time.monotonic() + min(self._settings.timeout_s, _CLOSE_S)

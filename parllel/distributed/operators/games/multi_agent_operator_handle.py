@@ -161,6 +161,7 @@ class MultiAgentOperatorHandle(Closeable):
             # Not raised: other players have been asked already, and their replies are still to be read.
             self._failed[player] = {**_failure(player, error), "latency_s": monotonic() - began}
         else:
+            # Only once it was sent: a question that never arrived would be awaited in vain.
             self._asked[player] = began
 
     def _read(self, player: str, handle: OperatorProcessHandle) -> dict[str, Any] | None:

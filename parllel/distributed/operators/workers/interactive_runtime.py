@@ -143,6 +143,8 @@ class InteractiveRuntime:
             replies.id = message_id
             return write_reply(replies)
         except (KeyboardInterrupt, TerminationSignal):
+            # Raised wherever the handler was, also between a step and its reply. The driver learns
+            # of it by the closing of the pipe.
             raise  # the worker ends; no reply is due
         # BaseException: an environment or agent that calls `exit` must not end the worker, and extensions
         # written in Rust raise their own BaseException.
@@ -243,6 +245,7 @@ class InteractiveRuntime:
         show_decision(decision, step)
         self._caption(env, step)
         if command.frame:
+            # If drawing fails, the environment has moved all the same, and the reply is lost.
             step.render_payload = self._frame(env, str(command.frame))
         self._decided = None
         if not (terminated or truncated):

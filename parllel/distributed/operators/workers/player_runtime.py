@@ -103,6 +103,7 @@ class PlayerRuntime:
             value = getattr(command, name)
             if value:
                 info[name] = value
+        # Only the agent's time. The driver measures the round trip, as `latency_s`.
         begun = time.perf_counter()
         decision = checked_decision(self._agent.decide(observation, info))
         took = time.perf_counter() - begun
