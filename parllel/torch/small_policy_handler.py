@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from parllel.agents.agent import EnvIndices
 from parllel.agents.handler import Handler
@@ -22,22 +21,13 @@ from parllel.agents.small_policy import Layers, SmallPolicy
 from parllel.agents.small_worker_policy import SmallWorkerPolicy
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.samples import Samples
-from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
-from parllel.torch.distributions.categorical import Categorical
-from parllel.torch.distributions.gaussian import Gaussian
-from parllel.torch.distributions.multi_discrete import MultiDiscrete
+from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.handler import TorchHandler
-from parllel.torch.models.heads import CategoricalHead, GaussianHead
-from parllel.torch.models.mlp_model import MlpModel
-from parllel.torch.models.pg_model import PgModel
+from parllel.torch.known_models import check_known, choices_of, layers_of, sizes_of
 from parllel.types import State, Tree
 
 _NAME = "SmallPolicyHandler"
 _INSTEAD = "TorchHandler takes any agent"
-_PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
-    CategoricalHead: (Categorical, MultiDiscrete),
-    GaussianHead: (Gaussian,),
-}
 
 
 class SmallPolicyHandler(TorchHandler):
@@ -67,9 +57,7 @@ class SmallPolicyHandler(TorchHandler):
     agent: PgAgent
 
     def __init__(self, agent: PgAgent) -> None:
-        # First, because the code below relies on attributes that other agents and models may lack.
-        _check_classes(agent)
-        _check_modules(agent.model)
+        check_known(agent, _NAME, _INSTEAD)
         if type(self).agent_inputs is not Handler.agent_inputs:
             raise TypeError(
                 f"{type(self).__name__}: agent_inputs is overridden, but compiled steps read only "
@@ -81,7 +69,7 @@ class SmallPolicyHandler(TorchHandler):
         self._policy = self._make_policy()
         self._shared: SharedParameters | None = None
         # Cached, because looking parameters up in their modules takes as long as copying them.
-        self._parameters = [_parameters(network) for network in (model.policy, model.critic)]
+        self._parameters = [layers_of(network) for network in (model.policy, model.critic)]
         self._log_std: Tensor | None = getattr(model.head, "log_std", None)
         self.update_parameters()
 
@@ -181,34 +169,16 @@ class SmallPolicyHandler(TorchHandler):
 def _settings(agent: PgAgent) -> dict[str, Any]:
     """Return the arguments of a SmallPolicy with the agent's sizes."""
     model: Any = agent.model
-    distribution = agent.distribution
-    nvec: tuple[int, ...] | None = None
-    start: tuple[int, ...] | None = None
-    action_shape: tuple[int, ...] = ()
-    if isinstance(distribution, Categorical):
-        nvec, start = (distribution.n,), (distribution.start,)
-    elif isinstance(distribution, MultiDiscrete):
-        nvec, start = distribution.nvec, distribution.start
-        action_shape = (len(nvec),)
-    elif isinstance(distribution, Gaussian):
-        action_shape = distribution.action_shape
+    distribution: Any = agent.distribution
+    choices = choices_of(distribution)
+    nvec, start = choices or (None, None)
     return {
-        "policy_sizes": _sizes(model.policy),
-        "critic_sizes": _sizes(model.critic),
+        "policy_sizes": sizes_of(model.policy),
+        "critic_sizes": sizes_of(model.critic),
         "nvec": nvec,
         "start": start,
-        "action_shape": action_shape,
+        "action_shape": distribution.action_space.shape,
     }
-
-
-def _sizes(network: MlpModel) -> list[int]:
-    layers: Any = list(network.layers)
-    return [layers[0].in_features, *(layer.out_features for layer in layers)]
-
-
-def _parameters(network: MlpModel) -> list[tuple[Tensor, Tensor]]:
-    layers: Any = network.layers
-    return [(layer.weight, layer.bias) for layer in layers]
 
 
 def _arrays(layers: list[tuple[Tensor, Tensor]]) -> Layers:
@@ -218,45 +188,3 @@ def _arrays(layers: list[tuple[Tensor, Tensor]]) -> Layers:
 def _array(parameter: Tensor) -> NDArray[np.float32]:
     array: NDArray[np.float32] = parameter.detach().numpy()
     return array
-
-
-def _check_classes(agent: PgAgent) -> None:
-    _check_class("agent", agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
-    model: Any = agent.model
-    _check_class("agent.model", model, (PgModel,))
-    _check_class("agent.model.head", model.head, tuple(_PAIRS))
-    _check_class("agent.distribution", agent.distribution, _PAIRS[type(model.head)])
-    if model.encoder is not None:
-        raise TypeError(
-            f"{_NAME}: agent.model.encoder: expected a model without one, got a "
-            f"{type(model.encoder).__name__}; {_INSTEAD}"
-        )
-
-
-def _check_class(name: str, value: object, classes: tuple[type[Any], ...]) -> None:
-    # Not isinstance: overrides in a subclass would be silently ignored.
-    if type(value) not in classes:
-        names = " or ".join(kind.__name__ for kind in classes)
-        raise TypeError(
-            f"{_NAME}: {name}: expected {names} itself, got {type(value).__name__}; {_INSTEAD}"
-        )
-
-
-def _check_modules(model: nn.Module) -> None:
-    """Reject modules that do not compute what their classes define."""
-    for name, module in model.named_modules(prefix="agent.model"):
-        hooks = (module._forward_hooks, module._forward_pre_hooks)
-        # `module.forward = ...` replaces the method of this object only, and its class still looks right.
-        if any(hooks) or "forward" in vars(module):
-            raise ValueError(
-                f"{_NAME}: {name}: expected a module without hooks and with its class's forward; "
-                f"compiled steps would not call them; {_INSTEAD}"
-            )
-        # Every module, because one that wraps a layer (dropout, say) would not be computed either.
-        _check_class(name, module, (PgModel, *_PAIRS, MlpModel, nn.ModuleList, nn.Linear))
-    for name, parameter in model.named_parameters(prefix="agent.model"):
-        if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
-            raise ValueError(
-                f"{_NAME}: {name}: expected float32 on the CPU, got {parameter.dtype} on "
-                f"{parameter.device}; {_INSTEAD}"
-            )

@@ -15,9 +15,9 @@ from parllel.types import BatchSpec
 torch.set_num_threads(1)
 
 
-def allocate_samples(handler, T, B, dtype, valid):
+def allocate_samples(handler, T, B, dtype, valid, n_inputs):
     """Allocate from examples, in the order of a build script."""
-    observation = np.zeros(4, dtype)
+    observation = np.zeros(n_inputs, dtype)
     action, agent_info = agent_examples(handler, observation)
     real = Field(dtype(0), dtype=dtype)
     samples = allocate(
@@ -67,9 +67,9 @@ def fill_samples(handler, samples, seed):
 def make_batch():
     """Return a function that gives `(samples, handler)` for an agent, filled."""
 
-    def make(agent, T=8, B=6, *, dtype=np.float32, valid=False, seed=0):
+    def make(agent, T=8, B=6, *, dtype=np.float32, valid=False, seed=0, n_inputs=4):
         handler = TorchHandler(agent)
-        samples = allocate_samples(handler, T, B, dtype, valid)
+        samples = allocate_samples(handler, T, B, dtype, valid, n_inputs)
         handler.bind(samples)
         fill_samples(handler, samples, seed)
         return samples, handler

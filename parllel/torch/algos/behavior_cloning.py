@@ -15,8 +15,8 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
-from parllel.torch.algos.lazy_adam import LazyAdam
 from parllel.torch.algos.ppo_inputs import flat_tensors
 from parllel.types import BatchSpec, State
 
@@ -72,7 +72,7 @@ class BehaviorCloning(Algorithm):
         self.labels = labels
         self._generator = np.random.default_rng(seed)
         self._parameters = list(agent.model.parameters())
-        self._adam = LazyAdam(self._parameters, lr=learning_rate, fused=True)
+        self._adam = Adam(self._parameters, lr=learning_rate)
 
     # The labels are the target, whichever policy sampled.
     on_policy = False
@@ -89,7 +89,7 @@ class BehaviorCloning(Algorithm):
 
     @property
     def optimizer(self) -> torch.optim.Adam:
-        """The optimiser, created on first use."""
+        """PyTorch's optimiser. Whoever asks for it keeps it: it takes all steps from then on."""
         return self._adam.optimizer
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
@@ -118,6 +118,7 @@ class BehaviorCloning(Algorithm):
         observation = flat_tensors(samples, "agent.observation", device, who)
         labels = flat_tensors(samples, self.labels, device, who)
         steps = self._steps(samples)
+        self._adam.prepare()
         history: dict[str, list[float]] = defaultdict(list)
         self.agent.train_mode()
         try:
@@ -154,14 +155,18 @@ class BehaviorCloning(Algorithm):
         """Take an optimiser step and return its diagnostics."""
         log_prob, entropy, _ = self.agent.evaluate(observation, labels)
         loss = -log_prob.mean()
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.clip_grad_norm).item()
-        if not math.isfinite(loss.item()) or not math.isfinite(norm):
+        for parameter in self._parameters:
+            parameter.grad = None
+        if not math.isfinite(loss.item()):
             raise FloatingPointError(
-                f"BehaviorCloning: expected finite numbers, got loss {loss.item()}, gradient norm {norm}"
+                f"BehaviorCloning: the loss is not finite: it is {loss.item()}"
             )
-        self.optimizer.step()
+        loss.backward()  # type: ignore[no-untyped-call]
+        (norm,) = self._adam.step(self.clip_grad_norm)
+        if not math.isfinite(norm):
+            raise FloatingPointError(
+                f"BehaviorCloning: the gradient is not finite: its norm is {norm}"
+            )
         return {"loss": loss.item(), "entropy": entropy.mean().item(), "gradient_norm": norm}
 
     def state(self) -> State:

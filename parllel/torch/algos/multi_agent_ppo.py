@@ -9,14 +9,16 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
 from parllel.torch.agents.learning_group import MultiAgent
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.algos.ppo import PPO, mean
+from parllel.torch.algos.ppo import PPO, TERMS, mean
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
+from parllel.torch.algos.ppo_loss import compiled_loss
 from parllel.types import Tree
 
 ALIVE = "env.env_info.alive"
@@ -75,9 +77,10 @@ class MultiAgentPPO(PPO):
                 "MultiAgentPPO: agent: expected IndependentAgents or an EnsembleAgent, got "
                 f"{type(agent).__name__}. Use PPO for a single agent"
             )
+        # First, because the optimiser needs the groups.
+        self._groups = agent.learning_groups()
         super().__init__(cast(PgAgent, agent), **settings)
         self._multi_agent = agent
-        self._groups = agent.learning_groups()
         places = {name: place for place, name in enumerate(agent.names)}
         self._columns = [[places[name] for name in group.names] for group in self._groups]
 
@@ -129,6 +132,17 @@ class MultiAgentPPO(PPO):
         outputs = self._multi_agent.evaluate(action=inputs.action, **inputs.agent)
         names = ("log_prob", "entropy", "value")
         log_prob, entropy, value = map(self._stacked, outputs, names)
+        mask = inputs.mask()
+        if self._adam.is_flat:
+            found = compiled_loss(
+                (log_prob, entropy, value),
+                inputs,
+                mask,
+                coefficients=self._coefficients(),
+                groups=self._columns,
+            )
+            if found is not None:
+                return found[0], self._diagnostics_of(found[1])
         log_ratio = log_prob - inputs.log_prob
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - self.ratio_clip, 1 + self.ratio_clip)
@@ -138,7 +152,6 @@ class MultiAgentPPO(PPO):
         cost = self.value_loss_coeff * half_error - surrogate
         if self.entropy_loss_coeff:
             cost = cost - self.entropy_loss_coeff * entropy
-        mask = inputs.mask()
         # Means per group, so a group of one agent has the loss of its own PPO, however large the others are.
         losses = [
             mean(cost[:, columns], None if mask is None else mask[:, columns])
@@ -156,29 +169,19 @@ class MultiAgentPPO(PPO):
             }
             return loss, self._diagnostics(terms, mask)
 
-    def apply_gradients(self) -> float:
-        """Clip the gradients of each learning group, take a step, and return the norm of all.
+    def _parameter_groups(self) -> list[list[Any]]:
+        """Return the parameters by learning group, so that one agent's gradients do not shrink another's."""
+        return [group.parameters for group in self._groups]
 
-        Raises:
-            FloatingPointError: if a norm is not finite; the parameters are unharmed.
-        """
-        squares = 0.0
-        for group in self._groups:
-            # Per group, so that one agent's large gradient does not shrink the steps of the others.
-            gradients = [p.grad for p in group.parameters if p.grad is not None]
-            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
+    def _norm_of_all(self, norms: list[float]) -> float:
+        """Return the norm of all gradients. Raises FloatingPointError if one of a group is not finite."""
+        for group, norm in zip(self._groups, norms, strict=True):
             if not math.isfinite(norm):
                 raise FloatingPointError(
                     f"MultiAgentPPO: the gradient of {list(group.names)} is not finite: its norm "
                     f"is {norm}"
                 )
-            if norm > self.clip_grad_norm:
-                # The 1e-6 is from `clip_grad_norm_`, for comparable runs.
-                torch._foreach_mul_(gradients, self.clip_grad_norm / (norm + 1e-6))
-            squares += norm * norm
-        # Only after checking all norms: a bad one leaves the parameters of every group unharmed.
-        self.optimizer.step()
-        return math.sqrt(squares)
+        return super()._norm_of_all(norms)
 
     def _stacked(self, tree: Tree, what: str) -> Tensor:
         """Stack the leaves [N] of a tree by agent to [N, K]."""
@@ -193,6 +196,22 @@ class MultiAgentPPO(PPO):
             found[term] = mean(x, mask)
             for k, name in enumerate(self._multi_agent.names):
                 found[f"{term}/{name}"] = mean(x[:, k], None if mask is None else mask[:, k])
+        return found
+
+    def _diagnostics_of(self, sums: NDArray[np.float64]) -> dict[str, Tensor]:
+        """As `_diagnostics`, from the sums of a compiled loss, [K, N_SUMS]."""
+        found: dict[str, Tensor] = {}
+        # All agents together first.
+        for suffix, row in zip(
+            ("", *(f"/{name}" for name in self._multi_agent.names)),
+            (sums.sum(axis=0), *sums),
+            strict=True,
+        ):
+            means = torch.from_numpy(row / max(row[-1], 1)).unbind()
+            found.update(
+                (f"{term}{suffix}", mean)
+                for term, mean in zip(TERMS, (-means[0], *means[1:]), strict=False)
+            )
         return found
 
     def _explained_variances(self, inputs: MultiAgentPpoInputs) -> dict[str, float]:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from parllel.algos.algorithm import Algorithm
 from parllel.buffers.samples import Samples
 from parllel.runs.names import suggest_names
 from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
-from parllel.torch.algos.lazy_adam import LazyAdam
+from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
+from parllel.torch.algos.ppo_loss import compiled_loss
+from parllel.torch.known_models import check_known
 from parllel.types import BatchSpec, State
+
+# Methods that a flat update replaces.
+_OVERRIDES = ("loss", "update", "apply_gradients", "minibatches", "construct_agent_inputs")
+# Diagnostics in the order of the sums of a compiled loss.
+TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+_Loss: TypeAlias = tuple[float, dict[str, float], Callable[[], float]]
 
 
 class PPO(Algorithm):
@@ -50,10 +60,18 @@ class PPO(Algorithm):
         kl_limit: estimated divergence from the sampling policy above which the rest of the batch is
             skipped, checked before each update; None disables the limit.
         seed: of the shuffling.
+        update: how updates are computed. With "auto", the fastest of three ways that suits agent, class and
+            batch, see `update_method`; "flat" requires the first of them, and "autograd" uses the last.
 
     Raises:
         ValueError: if an argument is out of range.
-        TypeError: if an argument is not a number, or `epochs` or `minibatches` is not an integer.
+        TypeError: if an argument is not a number, or `epochs` or `minibatches` is not an integer; with
+            `update="flat"`, if agent, class or batch do not allow it.
+
+    Attributes:
+        update_method: how the last batch was learned: "flat" with gradients that are written out, for the
+            networks of this library; "flat parameters" with gradients by autograd, but loss and optimiser
+            compiled; "autograd" with PyTorch only.
     """
 
     @suggest_names()
@@ -72,6 +90,7 @@ class PPO(Algorithm):
         clip_grad_norm: float | None,
         kl_limit: float | None,
         seed: int,
+        update: Literal["auto", "autograd", "flat"] = "auto",
     ) -> None:
         if not hasattr(agent, "model"):
             raise TypeError(
@@ -90,6 +109,8 @@ class PPO(Algorithm):
             kl_limit=kl_limit,
         )
         check_seed("PPO", seed)
+        if update not in ("auto", "autograd", "flat"):
+            raise ValueError(f"PPO: update: expected 'auto', 'autograd' or 'flat', got {update!r}")
         self.agent = agent
         self.learning_rate = learning_rate
         self.learning_rate_anneal_steps = learning_rate_anneal_steps
@@ -104,10 +125,21 @@ class PPO(Algorithm):
         # A numpy generator on the CPU, so that minibatches are the same on every device.
         self._generator = np.random.default_rng(seed)
         self._parameters = list(agent.model.parameters())
-        # Fused takes a quarter of the default's time for small networks on a CPU.
+        self._update_option = update
         # Epsilon 1e-5 instead of torch's 1e-8, as in common implementations of PPO (Huang et al. 2022,
         # detail 3).
-        self._adam = LazyAdam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
+        self._adam = Adam(
+            self._parameters,
+            groups=self._parameter_groups(),
+            lr=learning_rate,
+            eps=1e-5,
+            # A subclass that takes its own steps uses `optimizer`.
+            flat=update != "autograd" and not self._overrides("apply_gradients"),
+        )
+        self._flat: FlatUpdate | None = None
+        self.update_method = "not decided"
+        if update == "flat":
+            self._check_flat()
 
     def _check_kind(self, agent: Any) -> None:
         """Raise TypeError for an agent that needs another class of PPO."""
@@ -135,7 +167,7 @@ class PPO(Algorithm):
 
     @property
     def optimizer(self) -> torch.optim.Adam:
-        """What takes the steps."""
+        """PyTorch's optimiser. Whoever asks for it keeps it: it takes all steps from then on."""
         return self._adam.optimizer
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
@@ -147,7 +179,7 @@ class PPO(Algorithm):
             )
 
     def prepare(self) -> None:
-        """Make the optimiser."""
+        """Make the optimiser, and compile what updates need."""
         self._adam.prepare()
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
@@ -169,15 +201,19 @@ class PPO(Algorithm):
         # The runner has already counted this batch, but the first batch gets the full learning rate.
         learning_rate = self.anneal_learning_rate(elapsed_steps - inputs.n_steps)
         history: dict[str, list[float]] = defaultdict(list)
+        flat = self._choose_way(inputs)
         self.agent.train_mode()
         epochs, stopped = 0, False
         try:
             while epochs < self.epochs and not stopped:
-                stopped = self._run_epoch(inputs, history)
+                stopped = self._run_epoch(inputs, history, flat)
                 epochs += not stopped
-        # Also after an error: what is sampled later must not be sampled with dropout.
+        # Also after an error: what is sampled later must not be sampled with dropout, and the parameters of
+        # the last good update are kept.
         finally:
             self.agent.sample_mode()
+            if flat is not None:
+                self._adam.scatter()
         return {
             **{name: math.fsum(values) / len(values) for name, values in history.items()},
             "explained_variance": explained_variance(inputs),
@@ -198,6 +234,14 @@ class PPO(Algorithm):
 
     def minibatches(self, inputs: PpoInputs) -> Iterator[PpoInputs]:
         """Yield the minibatches of one epoch; every valid step is in exactly one of them."""
+        shuffled = self._shuffled(inputs)
+        chosen = replace(inputs, valid=None)  # invalid steps have been dropped
+        # Not `chunk`, which may return fewer parts than requested: 5 for 10 steps in 6 minibatches.
+        for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
+            yield chosen.select(indices)
+
+    def _shuffled(self, inputs: PpoInputs) -> Tensor:
+        """Return the indices of all valid steps in the order of an epoch, int64."""
         if inputs.valid is None:
             steps = np.arange(len(inputs.return_))
         else:
@@ -209,11 +253,7 @@ class PPO(Algorithm):
                 f"PPO: expected at least one step for each of {self.n_minibatches} minibatches, "
                 f"got {len(steps)} valid steps"
             )
-        shuffled = torch.from_numpy(self._generator.permutation(steps))
-        chosen = replace(inputs, valid=None)  # invalid steps have been dropped
-        # Not `chunk`, which may return fewer parts than requested: 5 for 10 steps in 6 minibatches.
-        for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
-            yield chosen.select(indices)
+        return torch.from_numpy(self._generator.permutation(steps))
 
     def loss(self, inputs: PpoInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a minibatch and diagnostics, each a mean over its valid steps.
@@ -225,6 +265,18 @@ class PPO(Algorithm):
         divergence", estimator k3), `clip_fraction` the share of ratios outside of the clip range.
         """
         log_prob, entropy, value = self.agent.evaluate(action=inputs.action, **inputs.agent)
+        if self._adam.is_flat:
+            found = compiled_loss(
+                (log_prob, entropy, value),
+                inputs,
+                inputs.valid,
+                coefficients=self._coefficients(),
+                groups=[[0]],
+            )
+            if found is not None:
+                loss, sums = found
+                terms = torch.from_numpy(sums[0] / max(sums[0, -1], 1)).unbind()
+                return loss, dict(zip(TERMS, (-terms[0], *terms[1:]), strict=False))
         log_ratio = log_prob - inputs.log_prob
         # A log ratio above 88 overflows float32. The loss or its gradient is then infinite or NaN, and the
         # update is refused.
@@ -273,17 +325,7 @@ class PPO(Algorithm):
         Raises:
             FloatingPointError: if the norm is not finite; the parameters are unharmed.
         """
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        # clip_grad_norm_ takes nearly three times as long, because it sorts by device first.
-        # One norm for all gradients, so that clipping keeps their direction.
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
-        if not math.isfinite(norm):
-            raise FloatingPointError(f"PPO: the gradient is not finite: its norm is {norm}")
-        if norm > self.clip_grad_norm:
-            # The 1e-6 is that of `clip_grad_norm_`, for runs that can be compared.
-            torch._foreach_mul_(gradients, self.clip_grad_norm / (norm + 1e-6))
-        self.optimizer.step()
-        return float(norm)
+        return self._norm_of_all(self._adam.step(self.clip_grad_norm))
 
     def anneal_learning_rate(self, elapsed_steps: int) -> float:
         """Set and return the learning rate of a batch that began after `elapsed_steps`."""
@@ -291,8 +333,7 @@ class PPO(Algorithm):
         if self.learning_rate_anneal_steps is not None:
             left = 1 - elapsed_steps / self.learning_rate_anneal_steps
             learning_rate *= min(max(left, 0.0), 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+        self._adam.learning_rate = learning_rate
         return learning_rate
 
     def state(self) -> State:
@@ -308,23 +349,104 @@ class PPO(Algorithm):
         self._adam.load_state(state["optimizer"])
         self._generator.bit_generator.state = state["generator"]
 
-    def _run_epoch(self, inputs: PpoInputs, history: dict[str, list[float]]) -> bool:
+    def _choose_way(self, inputs: PpoInputs) -> FlatUpdate | None:
+        """Decide how to learn from a batch. Returns what learns, or None for `loss` and `update`."""
+        adam = self._adam.prepare()
+        self.update_method = "autograd" if adam is None else "flat parameters"
+        try:
+            self._check_flat()
+            assert adam is not None
+            if self._flat is None or self._flat.adam is not adam:
+                self._flat = FlatUpdate(self.agent, adam)
+            self._flat.check(inputs)
+        except (TypeError, ValueError) as error:
+            if self._update_option == "flat":
+                raise TypeError(str(error)) from None
+            return None
+        self.update_method = "flat"
+        self._flat.load(inputs)
+        self._adam.gather()
+        return self._flat
+
+    def _check_flat(self) -> None:
+        """Raise TypeError or ValueError unless updates of this agent by this class can be flat."""
+        who, instead = f"{type(self).__name__}: update='flat'", "give update='auto'"
+        for name in _OVERRIDES:
+            if self._overrides(name):
+                raise TypeError(f"{who}: {name} is overridden, but would not be called; {instead}")
+        check_known(self.agent, who, instead)
+        if [id(p) for p in self.agent.model.parameters()] != [id(p) for p in self._parameters]:
+            raise ValueError(f"{who}: the agent's model has been replaced; {instead}")
+        why = self._adam.why_not_flat()
+        if why is not None:
+            raise TypeError(f"{who}: {why}; {instead}")
+
+    def _overrides(self, name: str) -> bool:
+        # Also `algorithm.loss = ...`, which replaces the method of this object only.
+        return name in vars(self) or getattr(type(self), name) is not getattr(PPO, name)
+
+    def _parameter_groups(self) -> list[list[Any]]:
+        """Return the parameters by group; the gradients of a group are clipped together."""
+        return [self._parameters]
+
+    def _coefficients(self) -> NDArray[np.float64]:
+        """Return the settings of the compiled loss, in its order."""
+        value_clip = math.inf if self.value_clip is None else self.value_clip
+        settings = (self.ratio_clip, value_clip, self.value_loss_coeff, self.entropy_loss_coeff)
+        return np.array(settings, np.float64)
+
+    def _norm_of_all(self, norms: list[float]) -> float:
+        """Return the norm of the gradients of all groups. Raises FloatingPointError if it is not finite."""
+        norm = math.sqrt(math.fsum(norm * norm for norm in norms))
+        if not math.isfinite(norm):
+            raise FloatingPointError(f"PPO: the gradient is not finite: its norm is {norm}")
+        return norm
+
+    def _run_epoch(
+        self, inputs: PpoInputs, history: dict[str, list[float]], flat: FlatUpdate | None
+    ) -> bool:
         """Return whether the epoch was cut short."""
-        for minibatch in self.minibatches(inputs):
-            loss, tensors = self.loss(minibatch)
-            diagnostics = {name: float(value) for name, value in tensors.items()}
+        losses = self._autograd_losses(inputs) if flat is None else self._flat_losses(inputs, flat)
+        for loss, diagnostics, update in losses:
             for name, value in diagnostics.items():
                 history[name].append(value)
             # Before the update, so that the parameters are still from the last good one.
-            if not math.isfinite(loss.item()):
+            if not math.isfinite(loss):
                 raise FloatingPointError(
-                    f"PPO: the loss is not finite ({loss.item()}); diagnostics: {diagnostics}"
+                    f"PPO: the loss is not finite ({loss}); diagnostics: {diagnostics}"
                 )
             # Checked before each update, not after each epoch: a few updates may go much too far.
             if self.should_stop(diagnostics):
                 return True
-            history["gradient_norm"].append(self.update(loss))
+            history["gradient_norm"].append(update())
         return False
+
+    def _autograd_losses(self, inputs: PpoInputs) -> Iterator[_Loss]:
+        """Yield the loss of each minibatch, its diagnostics, and what makes the update."""
+        for minibatch in self.minibatches(inputs):
+            loss, tensors = self.loss(minibatch)
+            diagnostics = {name: float(value) for name, value in tensors.items()}
+            yield loss.item(), diagnostics, partial(self.update, loss)
+
+    def _flat_losses(self, inputs: PpoInputs, flat: FlatUpdate) -> Iterator[_Loss]:
+        """As `_autograd_losses`, with the same minibatches."""
+        steps = self._shuffled(inputs)
+        flat.shuffle(steps)
+        coefficients, stop = self._coefficients(), 0
+        # As `tensor_split` cuts: the first parts have one step more.
+        size, n_larger = divmod(len(steps), self.n_minibatches)
+        for number in range(self.n_minibatches):
+            start, stop = stop, stop + size + (number < n_larger)
+            terms = flat.loss(start, stop, coefficients)
+            yield terms.pop("loss"), terms, self._flat_step
+
+    def _flat_step(self) -> float:
+        assert self._flat is not None
+        self._flat.backward()
+        adam = self._flat.adam
+        norm = self._norm_of_all(adam.norms().tolist())
+        adam.step(self.clip_grad_norm)
+        return norm
 
     def _squared_error(self, value: Tensor, inputs: PpoInputs) -> Tensor:
         error = (value - inputs.return_).square()

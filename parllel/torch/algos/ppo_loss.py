@@ -1,0 +1,104 @@
+"""The loss of PPO as one operation, with its gradients from the same compiled pass."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from parllel.torch.algos.ppo_inputs import PpoInputs
+
+
+def compiled_loss(
+    outputs: tuple[Tensor, Tensor, Tensor],
+    inputs: PpoInputs,
+    mask: Tensor | None,
+    *,
+    coefficients: NDArray[np.float64],
+    groups: list[list[int]],
+) -> tuple[Tensor, NDArray[np.float64]] | None:
+    """Return the loss and the sums of its terms by agent, [K, N_SUMS]; None unless all is float32 on the CPU.
+
+    The loss is the sum over groups of agents of the mean over their valid entries. It can be differentiated
+    once.
+
+    Args:
+        outputs: log probability, entropy and value, each [..., K], or [...] for K = 1.
+        inputs: of the same shape.
+        mask: bool, valid entries, or None if all are.
+        coefficients: ratio_clip, value_clip (inf for none), value_loss_coeff, entropy_loss_coeff.
+        groups: places of the agents of each group; K in total.
+    """
+    fields = (inputs.log_prob, inputs.value, inputs.advantage, inputs.return_)
+    weight = torch.empty(0) if inputs.weight is None else inputs.weight
+    if not all(_is_plain(tensor) for tensor in (*outputs, *fields, weight)):
+        return None
+    K = sum(map(len, groups))
+    arrays = [tensor.reshape(-1, K).numpy() for tensor in (*fields, weight)]
+    valid = np.empty((0, K), np.bool_) if mask is None else mask.reshape(-1, K).numpy()
+    N = len(arrays[0])
+    scale = np.empty(K)
+    for group in groups:
+        count = N * len(group) if mask is None else int(valid[:, group].sum())
+        # The mean of a minibatch without valid entries is 0 instead of 0 / 0.
+        scale[group] = 1 / max(count, 1)
+    sums = np.zeros((K, 6))  # compiled_updates.N_SUMS, which would import numba
+    loss: Tensor = _PpoLoss.apply(  # type: ignore[no-untyped-call]
+        *(tensor.reshape(-1, K) for tensor in outputs), arrays, valid, coefficients, scale, sums
+    )
+    return loss, sums
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+
+
+class _PpoLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        log_prob: Tensor,
+        entropy: Tensor,
+        value: Tensor,
+        arrays: list[Any],
+        valid: NDArray[np.bool_],
+        coefficients: NDArray[np.float64],
+        scale: NDArray[np.float64],
+        sums: NDArray[np.float64],
+    ) -> Tensor:
+        # numba takes a third of a second to import.
+        from parllel.algos import compiled_updates
+
+        compiled: Any = compiled_updates
+        gradients = torch.empty(2, *log_prob.shape)
+        compiled.ppo_loss(
+            log_prob.numpy(),
+            entropy.numpy(),
+            value.numpy(),
+            *arrays,
+            valid,
+            coefficients,
+            scale,
+            gradients[0].numpy(),
+            gradients[1].numpy(),
+            sums,
+        )
+        of_entropy = None
+        if coefficients[3]:
+            of_entropy = torch.from_numpy((-coefficients[3] * scale).astype(np.float32))
+            of_entropy = of_entropy.expand_as(entropy)
+            if valid.size:
+                of_entropy = of_entropy * torch.from_numpy(valid)
+        ctx.gradients = (gradients[0], of_entropy, gradients[1])
+        terms = (-sums[:, 0] + coefficients[2] * sums[:, 1] - coefficients[3] * sums[:, 2]) * scale
+        return log_prob.new_tensor(math.fsum(terms))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *slope: Any) -> Any:
+        by_loss = [None if part is None else slope[0] * part for part in ctx.gradients]
+        return (*by_loss, None, None, None, None, None)

@@ -1,0 +1,114 @@
+"""Recognition of agents whose networks can be computed without calling their modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.gaussian import Gaussian
+from parllel.torch.distributions.multi_discrete import MultiDiscrete
+from parllel.torch.models.heads import CategoricalHead, GaussianHead
+from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.pg_model import PgModel
+
+_PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
+    CategoricalHead: (Categorical, MultiDiscrete),
+    GaussianHead: (Gaussian,),
+}
+
+
+def check_known(agent: Any, who: str, instead: str) -> None:
+    """Check that an agent computes what the classes of this library define, and nothing else.
+
+    It is a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a PgModel in float32
+    without an encoder, with a CategoricalHead or GaussianHead.
+
+    who, instead: the caller, and what to use instead, for errors.
+
+    Raises:
+        TypeError: for other classes. Subclasses are rejected, because they may compute something else.
+        ValueError: for a model on another device, with another dtype, or with hooks.
+    """
+    check = _Check(who, instead)
+    # First, because the checks below rely on attributes that other agents and models may lack.
+    check.classes(agent)
+    check.modules(agent.model)
+
+
+class _Check:
+    def __init__(self, who: str, instead: str) -> None:
+        self._who, self._instead = who, instead
+
+    def classes(self, agent: Any) -> None:
+        self._class("agent", agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
+        model: Any = agent.model
+        self._class("agent.model", model, (PgModel,))
+        self._class("agent.model.head", model.head, tuple(_PAIRS))
+        self._class("agent.distribution", agent.distribution, _PAIRS[type(model.head)])
+        if model.encoder is not None:
+            raise TypeError(
+                f"{self._who}: agent.model.encoder: expected a model without one, got a "
+                f"{type(model.encoder).__name__}; {self._instead}"
+            )
+
+    def modules(self, model: nn.Module) -> None:
+        """Reject modules that do not compute what their classes define."""
+        for name, module in model.named_modules(prefix="agent.model"):
+            hooks = (
+                module._forward_hooks,
+                module._forward_pre_hooks,
+                module._backward_hooks,
+                module._backward_pre_hooks,
+            )
+            # `module.forward = ...` replaces the method of this object only, and its class still looks right.
+            if any(hooks) or "forward" in vars(module):
+                raise ValueError(
+                    f"{self._who}: {name}: expected a module without hooks and with its class's forward; "
+                    f"compiled steps would not call them; {self._instead}"
+                )
+            # Every module, because one that wraps a layer (dropout, say) would not be computed either.
+            self._class(name, module, (PgModel, *_PAIRS, MlpModel, nn.ModuleList, nn.Linear))
+        for name, parameter in model.named_parameters(prefix="agent.model"):
+            if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
+                raise ValueError(
+                    f"{self._who}: {name}: expected float32 on the CPU, got {parameter.dtype} on "
+                    f"{parameter.device}; {self._instead}"
+                )
+            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+                raise ValueError(
+                    f"{self._who}: {name}: expected a parameter without hooks, which would not be called; "
+                    f"{self._instead}"
+                )
+
+    def _class(self, name: str, value: object, classes: tuple[type[Any], ...]) -> None:
+        # Not isinstance: overrides in a subclass would be silently ignored.
+        if type(value) not in classes:
+            names = " or ".join(kind.__name__ for kind in classes)
+            raise TypeError(
+                f"{self._who}: {name}: expected {names} itself, got {type(value).__name__}; {self._instead}"
+            )
+
+
+def choices_of(distribution: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the numbers of actions of all choices, and the first action of each; None for a Gaussian."""
+    if isinstance(distribution, Categorical):
+        return (distribution.n,), (distribution.start,)
+    if isinstance(distribution, MultiDiscrete):
+        return distribution.nvec, distribution.start
+    return None
+
+
+def sizes_of(network: MlpModel) -> list[int]:
+    """Return the size of the input and of the outputs of each layer."""
+    layers: Any = list(network.layers)
+    return [layers[0].in_features, *(layer.out_features for layer in layers)]
+
+
+def layers_of(network: MlpModel) -> list[tuple[Tensor, Tensor]]:
+    """Return weight and bias of each layer."""
+    layers: Any = network.layers
+    return [(layer.weight, layer.bias) for layer in layers]
