@@ -17,9 +17,11 @@ class Algorithm(ABC):
         agent: the trained agent, if a subclass sets it. Runners reject samplers of another agent.
         on_policy: whether the samples must come from `agent`. False for algorithms that learn from
             the actions of any policy.
+        update_method: how updates are computed, if a subclass has several ways; runners name it in the log.
     """
 
     on_policy: bool = True
+    update_method: str | None = None
 
     def reads(self, samples: Samples) -> Sequence[str] | None:
         """Return the paths of the fields that `optimize_agent` reads.

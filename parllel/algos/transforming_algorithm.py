@@ -78,6 +78,11 @@ class TransformingAlgorithm(Algorithm):
         """Whether the algorithm needs samples of its own agent."""
         return self.algorithm.on_policy
 
+    @property
+    def update_method(self) -> str | None:  # type: ignore[override]
+        """How the algorithm computes updates."""
+        return self.algorithm.update_method
+
     def reads(self, samples: Samples) -> Sequence[str] | None:
         """Return the paths that transforms and algorithm read, except fields that the transforms write.
 

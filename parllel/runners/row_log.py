@@ -13,6 +13,7 @@ import numpy as np
 from parllel.cages.traj_info import TrajInfo
 from parllel.logging.logger import Logger
 from parllel.runs.run_result import RunResult
+from parllel.system.compilation import seconds_compiling
 from parllel.types import State
 
 
@@ -96,13 +97,14 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 # Parts of sampling, measured in one batch of each row; all others are stages of their own.
 PARTS = ("inference", "environments", "transforms")
-STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints", "imports")
+STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints", "imports", "compiling")
 
 
 class TimeAccount:
     """Seconds by stage, since the last row and in all.
 
-    `imports` is what algorithms import only once training begins, torch's compiler above all.
+    `imports` is what algorithms import only once training begins. `compiling` is taken out of all stages: a
+    first run compiles for seconds what later runs load from a cache.
 
     `sampling` has three parts: inference (the agent and the step transforms), environments (stepping them, or
     waiting for those that step in other processes), and transforms of finished batches. They are measured in
@@ -117,11 +119,13 @@ class TimeAccount:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the time within for a stage."""
-        begin = time.perf_counter()
+        begin, compiled = time.perf_counter(), seconds_compiling()
         try:
             yield
         finally:
-            self._row[name] += time.perf_counter() - begin
+            compiling = seconds_compiling() - compiled
+            self._row["compiling"] += compiling
+            self._row[name] += time.perf_counter() - begin - compiling
 
     def see_parts(self, seconds: Mapping[str, float]) -> None:
         """Take in how long the parts of one batch took."""

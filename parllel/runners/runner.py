@@ -170,6 +170,7 @@ class Runner:
         self.seeds = seeds
         self.callbacks = list(callbacks)
         self.account = TimeAccount()
+        self._update_method: str | None = None
         self.result = RunResult()
         self._parts = SavedParts(
             state_parts or {}, sampler, algorithm, eval_sampler, self.callbacks
@@ -269,12 +270,20 @@ class Runner:
             callback.before_optimization(result.elapsed_steps)
         with account.stage("optimising"):
             diagnostics = cycle.learn(result.elapsed_steps, samples)
+        self._name_update_method()
         for callback in self.callbacks:
             callback.after_optimization(result.elapsed_steps, diagnostics)
         cycle.finish()
         # An optimiser has no state before its first step, so it is checked now.
         self._checkpoints.check_once(self)
         return diagnostics
+
+    def _name_update_method(self) -> None:
+        """Log how updates are computed, with the first batch and after each change."""
+        method = self.algorithm.update_method
+        if method != self._update_method:
+            self.logger.notice(f"updates are computed by the method {method!r}")
+            self._update_method = method
 
     def _see_first_batch(self, samples: Samples) -> None:
         """Do the deferred checks and writes for samples that another process allocates."""

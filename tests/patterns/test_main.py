@@ -489,7 +489,7 @@ def test_exit_statuses_are_those_of_shells(stopped_by, status):
 
 
 def test_parameters_are_what_ppo_takes():
-    taken = set(inspect.signature(PPO.__init__).parameters) - {"self", "agent", "seed"}
+    taken = set(inspect.signature(PPO.__init__).parameters) - {"self", "agent", "seed", "update"}
     assert set(PPO_DEFAULTS.keys()) == taken
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from listed_runs import CountingAlgorithm, ListSampler, traj
 
+from parllel.algos import TransformingAlgorithm
 from parllel.runners import row_log
 from parllel.runners.row_log import STAGES
 from parllel.runs import RunFolder
@@ -116,6 +117,22 @@ def test_the_account_of_time_is_logged_and_said(make_runner, writer):
     last = writer.messages[-1]
     assert last[0] == "notice"
     assert last[1].startswith("time went to\nsampling ")
+
+
+class SeveralWays(CountingAlgorithm):
+    """An algorithm that learns from its first batches in other ways than from the rest."""
+
+    def optimize_agent(self, elapsed_steps, samples):
+        self.update_method = {20: "slow", 40: "fast"}.get(elapsed_steps, self.update_method)
+        return super().optimize_agent(elapsed_steps, samples)
+
+
+def test_the_way_of_updates_is_logged_when_it_changes(make_runner, writer):
+    algorithm = SeveralWays()
+    make_runner(ListSampler([]), algorithm).run()
+    assert TransformingAlgorithm(algorithm, []).update_method == "fast"
+    said = [text for level, text in writer.messages if "method" in text]
+    assert said == [f"updates are computed by the method {name!r}" for name in ("slow", "fast")]
 
 
 class LateImports(CountingAlgorithm):

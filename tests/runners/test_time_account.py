@@ -40,6 +40,18 @@ def test_seconds_are_counted_by_stage_and_row(clock):
     ]
 
 
+def test_compilation_is_counted_apart_in_every_stage(clock, monkeypatch):
+    compiled = [50.0]
+    monkeypatch.setattr(row_log, "seconds_compiling", lambda: compiled[0])
+    account = TimeAccount()
+    for stage in ("imports", "sampling"):
+        with account.stage(stage):
+            clock[0] += 5.0
+            compiled[0] += 3.0
+    row = account.take_row()
+    assert (row["imports"], row["sampling"], row["compiling"]) == (2, 2, 6)
+
+
 def test_an_exception_does_not_lose_time(clock):
     account = TimeAccount()
 

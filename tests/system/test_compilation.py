@@ -43,6 +43,23 @@ def test_code_is_compiled_also_where_no_cache_can_be_written(monkeypatch, error,
     assert successor.targetoptions["nogil"]
 
 
+def test_only_compilation_is_timed_not_the_cache(tmp_path, monkeypatch):
+    (tmp_path / "some.py").write_text(
+        "from parllel.system.compilation import compiled\n"
+        "@compiled('i8(i8)')\n"
+        "def successor(n):\n    return n + 1\n"
+    )
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = (
+        "import some\n"
+        "from parllel.system.compilation import seconds_compiling\n"
+        "print(some.successor(41), seconds_compiling() > 0)"
+    )
+    assert output_of(code).split() == ["42", "True"]
+    assert output_of(code).split() == ["42", "False"]
+
+
 def test_one_decorator_serves_several_functions():
     decorate = compiled(error_model="numpy")
 

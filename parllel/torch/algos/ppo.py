@@ -137,7 +137,7 @@ class PPO(Algorithm):
             flat=update != "autograd" and not self._overrides("apply_gradients"),
         )
         self._flat: FlatUpdate | None = None
-        self.update_method = "not decided"
+        self.update_method = None
         if update == "flat":
             self._check_flat()
 
