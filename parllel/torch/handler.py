@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from parllel.agents.agent import Agent
 from parllel.agents.handler import Handler
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.torch.known_models import Act, act_of, known_agent
 
 # PyTorch's default of one thread per core makes training of small networks two to six times as slow as
 # a single thread: operations take less time than their threads need to synchronise, and on a busy machine
@@ -47,11 +49,47 @@ class TorchHandler(Handler):
         modules = [m for m in self._models() if isinstance(m, nn.Module)]
         on_cpu = [m for m in modules if all(p.device.type == "cpu" for p in m.parameters())]
         set_threads(on_cpu, threads)
+        self._act: Act | None = None
+        self._act_is_known = False
 
     def convert(self, array: NDArray[Any]) -> Tensor:
         """Return a tensor that shares the memory of `array`, or a copy if it is read-only."""
         # `from_numpy` warns about read-only memory, because tensors cannot be read-only.
         return torch.from_numpy(array if array.flags.writeable else np.array(array))
+
+    def start_batch(self) -> None:
+        """As `Handler.start_batch`."""
+        super().start_batch()
+        # Looked up anew with the first step, since modules may be hooked or replaced between batches.
+        self._act, self._act_is_known = None, False
+
+    def step(self, t: int, columns: slice) -> None:
+        """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+        if not self._act_is_known:
+            self._act, self._act_is_known = self._known_act(), True
+        act, noise = self._act, self._noise
+        if act is None or noise is None:
+            super().step(t, columns)
+            return
+        prepared = self._prepared.get((columns.start, columns.stop))
+        if prepared is None:
+            prepared = self._in_use().prepare(columns)
+        if prepared.noise is None:
+            prepared.noise = self._in_use().rows_of_noise(noise, columns)
+        # As in `PgAgent.step`: results without version counters are cheaper.
+        with torch.inference_mode():
+            action, value, log_prob = act(prepared.observation[t], prepared.noise[t])
+            prepared.action.write(t, action)
+            prepared.info.write(t, NamedTuple(value=value, log_prob=log_prob))
+
+    def _known_act(self) -> Act | None:
+        """Return what computes the steps of a known agent without calling its modules, or None."""
+        if not self._only_observation:
+            return None
+        try:
+            return act_of(known_agent(self.agent, type(self).__name__, ""))
+        except (TypeError, ValueError):
+            return None
 
     # Copies from any device, casting to the dtype of the batch. PyTorch's own function without a wrapper,
     # because it runs for every leaf of every row.

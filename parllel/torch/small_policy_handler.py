@@ -23,7 +23,7 @@ from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.samples import Samples
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.handler import TorchHandler
-from parllel.torch.known_models import check_known, choices_of, layers_of, sizes_of
+from parllel.torch.known_models import choices_of, known_agent, layers_of, sizes_of
 from parllel.types import State, Tree
 
 _NAME = "SmallPolicyHandler"
@@ -57,7 +57,7 @@ class SmallPolicyHandler(TorchHandler):
     agent: PgAgent
 
     def __init__(self, agent: PgAgent) -> None:
-        check_known(agent, _NAME, _INSTEAD)
+        known_agent(agent, _NAME, _INSTEAD)
         if type(self).agent_inputs is not Handler.agent_inputs:
             raise TypeError(
                 f"{type(self).__name__}: agent_inputs is overridden, but compiled steps read only "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from parllel.torch import (
     PPO,
@@ -10,6 +11,8 @@ from parllel.torch import (
     CategoricalPgAgent,
     GaussianHead,
     GaussianPgAgent,
+    MultiDiscrete,
+    PgAgent,
     PgModel,
 )
 
@@ -52,3 +55,30 @@ def perturb(agent, scale=0.1, seed=3):
     with torch.no_grad():
         for p in agent.model.parameters():
             p.add_(scale * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+
+
+N_INPUTS = 3
+
+
+def agent_of(head, hidden=(8, 8), seed=0):
+    """Return an agent with one of the heads: logits, logits of several choices, or a normal distribution."""
+    if head == "categorical":
+        model = PgModel(N_INPUTS, CategoricalHead(4), hidden, seed, policy_gain=1.0)
+        return CategoricalPgAgent(model, 4, start=2, seed=0)
+    if head == "multi_discrete":
+        model = PgModel(N_INPUTS, CategoricalHead(6), hidden, seed, policy_gain=1.0)
+        return PgAgent(model, MultiDiscrete([3, 1, 2], start=[0, -1, 5]), seed=0)
+    model = PgModel(N_INPUTS, GaussianHead(2, initial_log_std=-0.3), hidden, seed, policy_gain=1.0)
+    return GaussianPgAgent(model, 2, seed=0)
+
+
+HEADS = ("categorical", "multi_discrete", "gaussian")
+
+
+class Wrapped(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, observation):
+        return self.inner(observation)

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from multi_agent_setup import build, independent, make_env, make_twins, shared
-from ppo_setup import SETTINGS, parameters, perturb
+from ppo_setup import HEADS, N_INPUTS, SETTINGS, Wrapped, agent_of, parameters, perturb
 from torch import nn
 
 from parllel.algos.flat_adam import FlatAdam
@@ -23,36 +23,12 @@ from parllel.torch import (
     PPO,
     BehaviorCloning,
     Categorical,
-    CategoricalHead,
-    CategoricalPgAgent,
-    GaussianHead,
-    GaussianPgAgent,
-    MultiDiscrete,
-    PgAgent,
-    PgModel,
 )
 from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.algos.ppo_loss import compiled_loss
-
-N_INPUTS = 3
-
-
-def agent_of(head, hidden=(8, 8), seed=0):
-    """Return an agent with one of the heads: logits, logits of several choices, or a normal distribution."""
-    if head == "categorical":
-        model = PgModel(N_INPUTS, CategoricalHead(4), hidden, seed, policy_gain=1.0)
-        return CategoricalPgAgent(model, 4, start=2, seed=0)
-    if head == "multi_discrete":
-        model = PgModel(N_INPUTS, CategoricalHead(6), hidden, seed, policy_gain=1.0)
-        return PgAgent(model, MultiDiscrete([3, 1, 2], start=[0, -1, 5]), seed=0)
-    model = PgModel(N_INPUTS, GaussianHead(2, initial_log_std=-0.3), hidden, seed, policy_gain=1.0)
-    return GaussianPgAgent(model, 2, seed=0)
-
-
-HEADS = ("categorical", "multi_discrete", "gaussian")
 
 
 def double(agent):
@@ -345,15 +321,6 @@ class OtherMinibatches(PPO):
 class OtherInputs(PPO):
     def construct_agent_inputs(self, samples):
         return super().construct_agent_inputs(samples)
-
-
-class Wrapped(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, observation):
-        return self.inner(observation)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ _STEPS = ("log_prob", "value", "advantage", "return_")
 
 
 class FlatUpdate:
-    """Losses and gradients of an agent that `check_known` accepts.
+    """Losses and gradients of an agent that `known_agent` accepts.
 
     Args:
         agent: its model's parameters are those of `adam`, in the same order.

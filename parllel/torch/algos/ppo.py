@@ -23,7 +23,7 @@ from parllel.torch.algos.arguments import check_counts, check_positive, check_se
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
 from parllel.torch.algos.ppo_loss import compiled_loss
-from parllel.torch.known_models import check_known
+from parllel.torch.known_models import known_agent
 from parllel.types import BatchSpec, State
 
 # Methods that a flat update replaces.
@@ -374,7 +374,7 @@ class PPO(Algorithm):
         for name in _OVERRIDES:
             if self._overrides(name):
                 raise TypeError(f"{who}: {name} is overridden, but would not be called; {instead}")
-        check_known(self.agent, who, instead)
+        known_agent(self.agent, who, instead)
         if [id(p) for p in self.agent.model.parameters()] != [id(p) for p in self._parameters]:
             raise ValueError(f"{who}: the agent's model has been replaced; {instead}")
         why = self._adam.why_not_flat()
