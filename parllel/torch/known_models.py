@@ -52,7 +52,7 @@ class _Check:
 
     def classes(self, agent: Any) -> None:
         self._class("agent", agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
-        for name in ("step", "evaluate", "_forward", "_choose"):
+        for name in ("step", "evaluate", "_forward", "_choose", "_to_device"):
             if name in vars(agent):
                 raise ValueError(
                     f"{self._who}: agent.{name}: expected the method of its class; {self._instead}"
