@@ -46,5 +46,7 @@ def comparison_cells(comparison: dict[str, Any]) -> tuple[str, str, str, str]:
     words = comparison_words(found.inverse() if slower else found)
     if comparison["target"] is None:
         return comparison["what"], words, "-", "-"
-    goal = f"{goal_words(comparison['target'], slower)} ({comparison['aim']:g}x)"
+    goal = goal_words(comparison["target"], slower)
+    if comparison["aim"] is not None:
+        goal += f" ({comparison['aim']:g}x)"
     return comparison["what"], words, goal, met_words(comparison["met"], comparison["aim_met"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,12 @@ def cpu_s(pid: int) -> float:
     Raises:
         ProcessLookupError: if it has ended.
     """
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # The clock that clock_getcpuclockid(3) names, which Python does not offer. It counts nanoseconds of all
+    # threads; /proc counts hundredths of a second, and so none at all of a short turn on a busy machine.
+    try:
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        raise ProcessLookupError(f"process {pid} has ended") from None
 
 
 def memory_bytes(pid: int) -> int:
