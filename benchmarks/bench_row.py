@@ -100,7 +100,10 @@ def row_against_loop(kind: str, B: int) -> Iterator[Sides]:
         yield Sides(sample, loop.run, lambda: None, clock=time.thread_time)
 
 
-GOALS = {"drawn": {1: None, 4: 0.78, 16: 0.86}, "torch": {1: 0.82, 4: 0.82, 16: 0.82}}
+GOALS: dict[str, dict[int, float | None]] = {
+    "drawn": {1: None, 4: 0.78, 16: 0.86},
+    "torch": {1: 0.82, 4: 0.82, 16: 0.82},
+}
 WHAT = {"drawn": "actions drawn beforehand", "torch": "a torch policy of 2x64"}
 
 COMPARISONS = [
