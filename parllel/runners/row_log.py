@@ -150,7 +150,7 @@ class TimeAccount:
         return row
 
     def lines(self) -> list[str]:
-        """Return the whole account, one stage a line, those of less than 0.05 % left out."""
+        """Return the whole account, one stage a line and the sum, without stages of less than 0.05 %."""
         totals = {name: self._total[name] + self._row.get(name, 0.0) for name in self._total}
         # Parts are within sampling: the stages alone add up to the whole.
         all_s = sum(totals[stage] for stage in STAGES)
@@ -159,10 +159,17 @@ class TimeAccount:
             lines.append((stage, totals[stage]))
             if stage == "sampling":
                 lines += [(f"  {part}", totals[part]) for part in PARTS]
-        return [
+        said = [
             f"{name:<14}{seconds:>9.1f} s {seconds / all_s:>6.1%}"
             for name, seconds in lines
             if seconds > all_s / 2000
+        ]
+        if not said:
+            return []
+        once = totals["imports"] + totals["compiling"]
+        return [
+            *said,
+            f"{'all':<14}{all_s:>9.1f} s, {all_s - once:.1f} s without imports and compiling",
         ]
 
     def state(self) -> State:

@@ -162,7 +162,12 @@ def test_what_an_algorithm_imports_late_is_no_part_of_a_checkpoint(
     assert algorithm.done.count("prepare") == 1
     assert [row["time/imports_s"] for row in writer.rows.values()] == [7, 0, 0]
     assert {row["time/checkpoints_s"] for row in writer.rows.values()} == {0}
-    assert writer.messages[-1] == ("notice", "time went to\nimports             7.0 s 100.0%")
+    assert writer.messages[-1] == (
+        "notice",
+        "time went to\n"
+        "imports             7.0 s 100.0%\n"
+        "all                 7.0 s, 0.0 s without imports and compiling",
+    )
 
 
 def test_wrong_arguments(make_runner):

@@ -37,6 +37,7 @@ def test_seconds_are_counted_by_stage_and_row(clock):
         ["environments", "3.0", "s", "30.0%"],
         ["transforms", "1.5", "s", "15.0%"],
         ["optimising", "3.0", "s", "30.0%"],
+        ["all", "10.0", "s,", "10.0", "s", "without", "imports", "and", "compiling"],
     ]
 
 
@@ -50,6 +51,7 @@ def test_compilation_is_counted_apart_in_every_stage(clock, monkeypatch):
             compiled[0] += 3.0
     row = account.take_row()
     assert (row["imports"], row["sampling"], row["compiling"]) == (2, 2, 6)
+    assert account.lines()[-1].split()[:4] == ["all", "10.0", "s,", "2.0"]
 
 
 def test_an_exception_does_not_lose_time(clock):
@@ -72,7 +74,10 @@ def test_it_goes_on_in_a_resumed_run(clock):
     other.load_state(account.state())
     spend(other, clock, "evaluating", 1.0)
     assert other.take_row()["evaluating"] == 2
-    assert other.lines() == ["evaluating          4.0 s 100.0%"]
+    assert other.lines() == [
+        "evaluating          4.0 s 100.0%",
+        "all                 4.0 s, 4.0 s without imports and compiling",
+    ]
 
 
 def test_an_account_without_imports_can_be_loaded(clock):
@@ -86,6 +91,7 @@ def test_an_account_without_imports_can_be_loaded(clock):
     assert [line.split()[:2] for line in earlier.lines()] == [
         ["evaluating", "2.0"],
         ["imports", "2.0"],
+        ["all", "4.0"],
     ]
 
 
@@ -93,7 +99,7 @@ def test_what_took_next_to_no_time_has_no_line(clock):
     account = TimeAccount()
     spend(account, clock, "sampling", 3.0)
     spend(account, clock, "imports", 1e-6)
-    assert [line.split()[0] for line in account.lines()] == ["sampling"]
+    assert [line.split()[0] for line in account.lines()] == ["sampling", "all"]
 
 
 def test_nothing_has_no_lines():
