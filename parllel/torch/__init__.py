@@ -32,7 +32,7 @@ from parllel.torch.evaluate_policy import EvaluatePolicy
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
-from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel, PgOutput
 from parllel.torch.models.recurrent_pg_model import RecurrentPgModel
 from parllel.torch.models.shared_model import SharedModel
@@ -58,6 +58,7 @@ __all__ = [
     "GaussianPgAgent",
     "Head",
     "IndependentAgents",
+    "MlpEncoder",
     "MlpModel",
     "MultiAgentPPO",
     "MultiDiscrete",

@@ -30,6 +30,7 @@ from parllel.torch.models.cnn_encoder import (
     Convolutions,
 )
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
+from parllel.torch.models.mlp_model import Activation
 from parllel.torch.models.pg_model import PgModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
@@ -47,6 +48,7 @@ def agent_for(
     hidden_sizes: Sequence[int] | None = None,
     initial_log_std: float = 0.0,
     policy_gain: float = 0.01,
+    activation: Activation = "tanh",
     convolutions: Convolutions | None = None,
     compute_dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
@@ -68,6 +70,7 @@ def agent_for(
         initial_log_std: of a normal distribution; 0 is a standard deviation of 1.
         policy_gain: scale of the initial weights of the policy's last layer. With 0, the untrained policy is
             the same in all states, so an evaluation before training does not depend on lucky weights.
+        activation: "tanh" or "relu", after each hidden layer of policy and value.
         convolutions: for images. Default: `CONVOLUTIONS_2015` for at least 36 x 36 pixels, else
             `CONVOLUTIONS_SMALL`.
         compute_dtype: of the convolutions, see `CnnEncoder`.
@@ -88,6 +91,7 @@ def agent_for(
         hidden_sizes=hidden_sizes,
         initial_log_std=initial_log_std,
         policy_gain=policy_gain,
+        activation=activation,
         convolutions=convolutions,
         compute_dtype=compute_dtype,
     )
@@ -234,6 +238,7 @@ def _model(
     hidden_sizes: Sequence[int] | None = None,
     initial_log_std: float = 0.0,
     policy_gain: float = 0.01,
+    activation: Activation = "tanh",
     **images: Any,
 ) -> nn.Module:
     """Return a model for observations of `space` and parameters of `distribution`."""
@@ -253,7 +258,9 @@ def _model(
         n = distribution.n if isinstance(distribution, Categorical) else sum(distribution.nvec)
         head = CategoricalHead(n)
     # One generator for encoder and networks, in this order.
-    return PgModel(trunk, head, sizes, seed=generator, policy_gain=policy_gain)
+    return PgModel(
+        trunk, head, sizes, seed=generator, policy_gain=policy_gain, activation=activation
+    )
 
 
 def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:

@@ -15,22 +15,37 @@ from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.gaussian import Gaussian
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.models.heads import CategoricalHead, GaussianHead
-from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel
+from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
+# Encoders of observations that are not learned.
+_WITHOUT_PARAMETERS = (FlatEncoder, OneHotEncoder, TreeEncoder)
 # (observation [N, ...], noise [N, ...]) -> action, value [N], log probability [N].
+Encode: TypeAlias = Callable[[Any], Tensor]
+Activate: TypeAlias = Callable[[Tensor], Tensor]
 Act: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 _PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
     CategoricalHead: (Categorical, MultiDiscrete),
     GaussianHead: (Gaussian,),
 }
+_MODULES: tuple[type[Any], ...] = (
+    PgModel,
+    *_PAIRS,
+    MlpModel,
+    MlpEncoder,
+    *_WITHOUT_PARAMETERS,
+    nn.ModuleList,
+    nn.Linear,
+)
 
 
 def known_agent(agent: Any, who: str, instead: str) -> PgAgent:
     """Return the agent, after checking that it computes what this library's classes define, and nothing else.
 
     It is a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a PgModel in float32
-    without an encoder, with a CategoricalHead or GaussianHead.
+    with a CategoricalHead or GaussianHead, and without an encoder or with one of fully connected layers or
+    without parameters.
 
     who, instead: the caller, and what to use instead, for errors.
 
@@ -62,10 +77,7 @@ class _Check:
         self._class("agent.model.head", model.head, tuple(_PAIRS))
         self._class("agent.distribution", agent.distribution, _PAIRS[type(model.head)])
         if model.encoder is not None:
-            raise TypeError(
-                f"{self._who}: agent.model.encoder: expected a model without one, got a "
-                f"{type(model.encoder).__name__}; {self._instead}"
-            )
+            self._class("agent.model.encoder", model.encoder, (MlpEncoder, *_WITHOUT_PARAMETERS))
 
     def modules(self, model: nn.Module) -> None:
         """Reject modules that do not compute what their classes define."""
@@ -83,7 +95,7 @@ class _Check:
                     f"compiled steps would not call them; {self._instead}"
                 )
             # Every module, because one that wraps a layer (dropout, say) would not be computed either.
-            self._class(name, module, (PgModel, *_PAIRS, MlpModel, nn.ModuleList, nn.Linear))
+            self._class(name, module, _MODULES)
         for name, parameter in model.named_parameters(prefix="agent.model"):
             if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
                 raise ValueError(
@@ -112,35 +124,52 @@ def act_of(agent: PgAgent) -> Act:
     while the modules keep their parameters.
     """
     model: Any = agent.model
+    encode, trunk = features_of(model)
+    trunk_ = _IN_PLACE[trunk.activation] if trunk is not None else _tanh_
+    shared = [] if trunk is None else layers_of(trunk)
     (*hidden, last), (*critic, value_layer) = layers_of(model.policy), layers_of(model.critic)
-    weight, bias = last
-    value_weight, value_bias = value_layer
-    dtype = weight.dtype
-    linear, tanh = functional.linear, np.tanh
+    activate_ = _IN_PLACE[model.policy.activation]
+    dtype = last[0].dtype
+    linear = functional.linear
     params, sample = model.head.params, agent.distribution.sample_and_log_prob
 
-    def act(observation: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # As in `MlpModel.forward`, including the order of operations.
-        if observation.dim() != 2:
-            observation = observation.reshape(observation.shape[0], -1)
-        if observation.dtype != dtype:
-            observation = observation.to(dtype)
-        x = observation
+    def act(observation: Any, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # The same operations in the same order as the modules.
+        features = observation if encode is None else encode(observation)
+        if features.dim() != 2:
+            features = features.reshape(features.shape[0], -1)
+        if features.dtype != dtype:
+            features = features.to(dtype)
+        for layer in shared:
+            features = trunk_(linear(features, *layer))
+        x = features
         for layer in hidden:
-            x = linear(x, *layer)
-            array = x.numpy()
-            tanh(array, out=array)
-        outputs = params(linear(x, weight, bias))
-        x = observation
+            x = activate_(linear(x, *layer))
+        outputs = params(linear(x, *last))
+        x = features
         for layer in critic:
-            x = linear(x, *layer)
-            array = x.numpy()
-            tanh(array, out=array)
-        value = linear(x, value_weight, value_bias).squeeze(-1)
+            x = activate_(linear(x, *layer))
+        value = linear(x, *value_layer).squeeze(-1)
         action, log_prob = sample(outputs, noise)
         return action, value, log_prob
 
     return act
+
+
+def features_of(model: PgModel) -> tuple[Encode | None, MlpEncoder | None]:
+    """Return the encoder of a known model: one without parameters, or a trunk; the other is None."""
+    encoder = model.encoder
+    return (None, encoder) if isinstance(encoder, MlpEncoder) else (encoder, None)
+
+
+def _tanh_(x: Tensor) -> Tensor:
+    # As `tanh_` of the models, for results in inference mode, which have no gradients to ask about.
+    array = x.numpy()
+    np.tanh(array, out=array)
+    return x
+
+
+_IN_PLACE: dict[str, Activate] = {"tanh": _tanh_, "relu": torch.relu_}
 
 
 def choices_of(distribution: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -158,7 +187,7 @@ def sizes_of(network: MlpModel) -> list[int]:
     return [layers[0].in_features, *(layer.out_features for layer in layers)]
 
 
-def layers_of(network: MlpModel) -> list[tuple[Tensor, Tensor]]:
+def layers_of(network: MlpModel | MlpEncoder) -> list[tuple[Tensor, Tensor]]:
     """Return weight and bias of each layer."""
     layers: Any = network.layers
     return [(layer.weight, layer.bias) for layer in layers]

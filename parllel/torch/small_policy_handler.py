@@ -58,6 +58,7 @@ class SmallPolicyHandler(TorchHandler):
 
     def __init__(self, agent: PgAgent) -> None:
         known_agent(agent, _NAME, _INSTEAD)
+        _check_plain(agent.model)
         if type(self).agent_inputs is not Handler.agent_inputs:
             raise TypeError(
                 f"{type(self).__name__}: agent_inputs is overridden, but compiled steps read only "
@@ -164,6 +165,19 @@ class SmallPolicyHandler(TorchHandler):
         super().close()
         if self._shared is not None:
             self._shared.close()
+
+
+def _check_plain(model: Any) -> None:
+    """Check that there is no encoder, and that hidden layers end with tanh."""
+    if model.encoder is not None:
+        raise TypeError(
+            f"{_NAME}: agent.model.encoder: expected a model without one, got a "
+            f"{type(model.encoder).__name__}; {_INSTEAD}"
+        )
+    if model.policy.activation != "tanh":
+        raise ValueError(
+            f"{_NAME}: agent.model: activation: expected 'tanh', got {model.policy.activation!r}; {_INSTEAD}"
+        )
 
 
 def _settings(agent: PgAgent) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -11,6 +13,7 @@ from parllel.torch import (
     CategoricalPgAgent,
     GaussianHead,
     GaussianPgAgent,
+    MlpEncoder,
     MultiDiscrete,
     PgAgent,
     PgModel,
@@ -60,16 +63,24 @@ def perturb(agent, scale=0.1, seed=3):
 N_INPUTS = 3
 
 
-def agent_of(head, hidden=(8, 8), seed=0):
-    """Return an agent with one of the heads: logits, logits of several choices, or a normal distribution."""
+def agent_of(head, hidden=(8, 8), seed=0, *, activation="tanh", trunk=()):
+    """Return an agent with one of the heads: logits, logits of several choices, or a normal distribution.
+
+    trunk: units of layers that policy and value share.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    inputs = N_INPUTS
+    if trunk:
+        inputs = MlpEncoder(N_INPUTS, trunk, generator=generator, activation=activation)
+    make = partial(
+        PgModel, inputs, hidden_sizes=hidden, seed=generator, policy_gain=1.0, activation=activation
+    )
     if head == "categorical":
-        model = PgModel(N_INPUTS, CategoricalHead(4), hidden, seed, policy_gain=1.0)
-        return CategoricalPgAgent(model, 4, start=2, seed=0)
+        return CategoricalPgAgent(make(CategoricalHead(4)), 4, start=2, seed=0)
     if head == "multi_discrete":
-        model = PgModel(N_INPUTS, CategoricalHead(6), hidden, seed, policy_gain=1.0)
-        return PgAgent(model, MultiDiscrete([3, 1, 2], start=[0, -1, 5]), seed=0)
-    model = PgModel(N_INPUTS, GaussianHead(2, initial_log_std=-0.3), hidden, seed, policy_gain=1.0)
-    return GaussianPgAgent(model, 2, seed=0)
+        distribution = MultiDiscrete([3, 1, 2], start=[0, -1, 5])
+        return PgAgent(make(CategoricalHead(6)), distribution, seed=0)
+    return GaussianPgAgent(make(GaussianHead(2, initial_log_std=-0.3)), 2, seed=0)
 
 
 HEADS = ("categorical", "multi_discrete", "gaussian")

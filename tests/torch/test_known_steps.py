@@ -61,6 +61,12 @@ def test_samples_are_those_of_calls(compare, head, hidden, dtype):
     compare(agent_of(head, hidden), dtype=dtype, batches=2)
 
 
+@pytest.mark.parametrize("trunk", [(), (6,), (6, 5)])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_samples_of_other_layers_are_those_of_calls(compare, trunk, activation):
+    compare(agent_of("gaussian", (7,), trunk=trunk, activation=activation))
+
+
 def calls_of(module):
     calls = []
     module.register_forward_hook(lambda *args: calls.append(1))

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from ppo_setup import ppo
+from ppo_setup import agent_of, ppo
 from torch import nn
 
 from parllel.agents import agent_examples
@@ -418,3 +418,15 @@ def test_agent_is_neither_changed_nor_copied():
     assert batch.handler.agent is agent
     for name, array in agent.state()["model"].items():
         np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"activation": "relu"}, ValueError, "activation: expected 'tanh', got 'relu'"),
+        ({"trunk": (4,)}, TypeError, "encoder: expected a model without one, got a MlpEncoder"),
+    ],
+)
+def test_layers_that_are_not_compiled_are_refused(options, error, said):
+    with pytest.raises(error, match=said):
+        SmallPolicyHandler(agent_of("gaussian", **options))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
-from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel
 from parllel.torch.models.recurrent_pg_model import RecurrentPgModel
 
@@ -116,3 +116,26 @@ def test_weights_do_not_depend_on_the_number_of_threads():
         torch.set_num_threads(before)
     for one, other in zip(*(model.parameters() for model in made), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_trunk_gives_activated_features():
+    generator = torch.Generator().manual_seed(0)
+    encoder = MlpEncoder(6, [5, 4], generator=generator, activation="relu")
+    observation = torch.randn(7, 2, 3, dtype=torch.float64, generator=generator)
+    first, second = encoder.layers
+    x = observation.flatten(1).float()
+    expected = second(first(x).clamp(min=0)).clamp(min=0)
+    torch.testing.assert_close(encoder(observation), expected)
+    assert encoder.n_features == 4
+
+
+@pytest.mark.parametrize("kind", [MlpModel, MlpEncoder])
+def test_an_unknown_activation_is_refused(kind):
+    options = {"output_size": 1, "output_gain": 1.0} if kind is MlpModel else {}
+    with pytest.raises(ValueError, match=r"expected one of \['tanh', 'relu'\], got 'gelu'"):
+        kind(2, [3], generator=torch.Generator(), activation="gelu", **options)
+
+
+def test_a_trunk_without_layers_is_refused():
+    with pytest.raises(ValueError, match="MlpEncoder: hidden_sizes: expected at least one layer"):
+        MlpEncoder(2, [], generator=torch.Generator())

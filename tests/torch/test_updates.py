@@ -11,18 +11,23 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from gymnasium.spaces import Box, Dict, Discrete
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from multi_agent_setup import build, independent, make_env, make_twins, shared
 from ppo_setup import HEADS, N_INPUTS, SETTINGS, Wrapped, agent_of, parameters, perturb
 from torch import nn
 
+from parllel import Seeds
 from parllel.algos.flat_adam import FlatAdam
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.cages import Spaces
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.torch import (
     PPO,
     BehaviorCloning,
     Categorical,
+    agent_for,
 )
 from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.flat_update import FlatUpdate
@@ -86,6 +91,21 @@ def assert_close_to_largest(found, expected, share):
     np.testing.assert_allclose(found, expected, rtol=0, atol=share * abs(expected).max())
 
 
+def least_input_of_a_unit(agent, inputs):
+    """Return the number nearest to zero that enters a rectifier."""
+    model = double(agent).model
+    x, least = inputs.agent["observation"].double(), math.inf
+    for layer in [] if model.encoder is None else model.encoder.layers:
+        x = layer(x)
+        least, x = min(least, x.abs().min().item()), x.relu()
+    for network in (model.policy, model.critic):
+        y = x
+        for layer in network.layers[:-1]:
+            y = layer(y)
+            least, y = min(least, y.abs().min().item()), y.relu()
+    return least
+
+
 OPTIONS = st.fixed_dictionaries(
     {
         "ratio_clip": st.sampled_from([0.05, 0.2, 1.5]),
@@ -99,15 +119,21 @@ OPTIONS = st.fixed_dictionaries(
 @given(
     head=st.sampled_from(HEADS),
     hidden=st.lists(st.integers(1, 9), max_size=3),
+    trunk=st.lists(st.integers(1, 9), max_size=2),
+    activation=st.sampled_from(["tanh", "relu"]),
     n=st.integers(1, 70),
     weighted=st.booleans(),
     options=OPTIONS,
     seed=st.integers(0, 1000),
 )
-@settings(deadline=None, max_examples=100)
-def test_gradients_are_autograds_in_float64(head, hidden, n, weighted, options, seed):
-    agent = agent_of(head, hidden, seed)
+@settings(deadline=None, max_examples=200)
+def test_gradients_are_autograds_in_float64(
+    head, hidden, trunk, activation, n, weighted, options, seed
+):
+    agent = agent_of(head, hidden, seed, activation=activation, trunk=trunk)
     inputs = inputs_of(agent, n, seed=seed, weighted=weighted)
+    # There a rounding decides whether a rectifier has a gradient.
+    assume(activation == "tanh" or least_input_of_a_unit(agent, inputs) > 1e-5)
     loss, diagnostics, expected = reference(agent, inputs, **options)
     algorithm = PPO(agent, **{**SETTINGS, **options}, update="flat")
     adam = algorithm._adam.prepare()
@@ -221,6 +247,37 @@ def test_masked_logits_have_no_gradient_and_no_entropy():
     assert bad == -1
     assert_close_to_largest(gradient, wide.grad.numpy(), 1e-6)
     assert not gradient[~np.isfinite(logits)].any()
+
+
+def test_observations_that_are_encoded_once_are_learned_as_with_autograd():
+    space = Dict({"place": Discrete(5, start=-2), "speed": Box(-1, 1, (2, 2))})
+    agent = agent_for(Spaces(space, Discrete(3), "maze"), seeds=Seeds(0), hidden_sizes=(6,))
+    rng = np.random.default_rng(0)
+    place = torch.from_numpy(rng.integers(-2, 3, 30))
+    speed = torch.from_numpy(rng.normal(size=(30, 2, 2)).astype(np.float32))
+    fields = {
+        name: torch.from_numpy(rng.normal(size=30).astype(np.float32))
+        for name in ("log_prob", "value", "advantage", "return_")
+    }
+    inputs = PpoInputs(
+        agent={"observation": NamedTuple(place=place, speed=speed)},
+        action=torch.from_numpy(rng.integers(0, 3, 30)),
+        **fields,
+    )
+    algorithm = PPO(agent, **SETTINGS, update="flat")
+    adam = algorithm._adam.prepare()
+    algorithm._adam.gather()
+    flat = FlatUpdate(agent, adam)
+    flat.check(inputs)
+    flat.load(inputs)
+    flat.shuffle(torch.arange(30))
+    terms = flat.loss(0, 30, algorithm._coefficients())
+    flat.backward()
+    loss, _ = PPO(agent, **SETTINGS, update="autograd").loss(inputs)
+    loss.backward()
+    expected = torch.cat([p.grad.reshape(-1) for p in agent.model.parameters()]).numpy()
+    assert terms["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert_close_to_largest(adam.gradients, expected, 2e-6)
 
 
 def after_updates(make_batch, refill, head, update, **options):

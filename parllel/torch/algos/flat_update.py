@@ -12,6 +12,7 @@ PyTorch's, loops over steps are compiled.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from parllel.algos.flat_adam import FlatAdam
 from parllel.torch.algos.ppo_inputs import PpoInputs
-from parllel.torch.known_models import choices_of, sizes_of
+from parllel.torch.known_models import choices_of, features_of, sizes_of
 
 # Minibatches whose views are kept. With invalid steps, their sizes differ from batch to batch.
 _KEPT = 64
@@ -47,9 +48,18 @@ class FlatUpdate:
             dict(zip(names, map(torch.from_numpy, views), strict=True))
             for views in (adam.parameter_views, adam.split(adam.gradients))
         ]
+        self._encode, trunk = features_of(agent.model)
+        model = agent.model
+        shared = [] if trunk is None else [("encoder", trunk.activation, True)]
+        # In the order of the forward pass. Each but the first has the trunk's features as its input, if there
+        # is a trunk.
         self._networks = [
-            _Network([_layers(some, f"{name}.layers") for some in tensors], compiled_updates)
-            for name in ("policy", "critic")
+            _Network([_layers(some, f"{name}.layers") for some in tensors], compiled_updates, *kind)
+            for name, *kind in (
+                *shared,
+                ("policy", model.policy.activation, False),
+                ("critic", model.critic.activation, False),
+            )
         ]
         choices, n_outputs = choices_of(agent.distribution), sizes_of(agent.model.policy)[-1]
         self._choices = None if choices is None else np.array(choices, np.int64)
@@ -65,7 +75,8 @@ class FlatUpdate:
     def check(self, inputs: PpoInputs) -> None:
         """Raise TypeError if this class cannot learn from a batch."""
         who, observation = "PPO: update='flat'", inputs.agent.get("observation")
-        if list(inputs.agent) != ["observation"] or not isinstance(observation, Tensor):
+        is_array = isinstance(observation, Tensor)
+        if list(inputs.agent) != ["observation"] or not (is_array or self._encode is not None):
             raise TypeError(
                 f"{who}: expected one array of observations as the model's input, got {list(inputs.agent)}"
             )
@@ -80,6 +91,10 @@ class FlatUpdate:
         """Set the batch. Nothing is copied unless a dtype has to be converted."""
         n = len(inputs.return_)
         observation: Any = inputs.agent["observation"]
+        if self._encode is not None:
+            # Once for all epochs, as nothing in it is learned.
+            with torch.no_grad():
+                observation = self._encode(observation)
         action = inputs.action if self._choices is None else inputs.action.long()
         batch = {
             # As the model casts integers and float64.
@@ -117,8 +132,11 @@ class FlatUpdate:
         if at is None:
             at = self._minibatches[start, stop] = self._minibatch(start, stop)
         self._current = at
-        for one in at.passes:
-            one.forward(at.observation)
+        x = at.observation
+        for one in at.trunk:
+            x = one.forward(x)
+        for one in at.heads:
+            one.forward(x)
         (outputs, grad_outputs), (values, grad_values) = at.outputs
         settings = (*at.steps, coefficients, grad_outputs)
         if self._choices is None:
@@ -149,8 +167,16 @@ class FlatUpdate:
 
     def backward(self) -> None:
         """Write the gradients of the last loss to `adam.gradients`."""
-        for one in self._current.passes:
-            one.backward(self._current.observation)
+        at = self._current
+        if not at.trunk:
+            for one in at.heads:
+                one.backward(at.observation, None)
+            return
+        (trunk,) = at.trunk
+        for number, one in enumerate(at.heads):
+            # The features' gradient is the sum over both networks.
+            one.backward(trunk.outputs[-1], trunk.gradients[-1], add=number > 0)
+        trunk.backward(at.observation, None)
 
     def _minibatch(self, start: int, stop: int) -> _Minibatch:
         if len(self._minibatches) >= _KEPT:
@@ -171,20 +197,37 @@ class _Minibatch:
         self.action = cut["action"].numpy()
         weight = cut.get("weight", torch.empty(0))
         self.steps = (*(cut[name].numpy() for name in _STEPS), weight.numpy())
-        self.passes = passes
-        policy, critic = [(one.outputs[-1].numpy(), one.gradients[-1].numpy()) for one in passes]
+        *self.trunk, policy_pass, critic_pass = passes
+        self.heads = (policy_pass, critic_pass)
+        policy, critic = [
+            (one.outputs[-1].numpy(), one.gradients[-1].numpy()) for one in self.heads
+        ]
         self.outputs = (policy, (critic[0].reshape(-1), critic[1].reshape(-1)))
 
 
 class _Network:
-    """Layers with tanh between them: views of the flat arrays, and buffers that grow with the minibatches.
+    """Fully connected layers: views of the flat arrays, and buffers that grow with the minibatches.
 
-    layers: (weight, bias) of each layer, and the same of their gradients.
+    Args:
+        layers: (weight, bias) of each layer, and the same of their gradients.
+        compiled: the module of compiled functions.
+        activation: after each hidden layer.
+        is_trunk: whether the last layer is a hidden one, too.
     """
 
-    def __init__(self, layers: Sequence[list[tuple[Tensor, Tensor]]], compiled: Any) -> None:
+    def __init__(
+        self,
+        layers: Sequence[list[tuple[Tensor, Tensor]]],
+        compiled: Any,
+        activation: str,
+        is_trunk: bool,
+    ) -> None:
         self.layers, self.gradients = layers
-        self.compiled = compiled
+        self.n_hidden = len(self.layers) - (not is_trunk)
+        tanh = activation == "tanh"
+        # As the models do; numpy takes a seventh of PyTorch's time.
+        self.activate: Any = np.tanh if tanh else partial(np.maximum, 0)
+        self.slope: Any = compiled.scale_by_tanh_slope if tanh else compiled.scale_by_relu_slope
         self._buffers: list[tuple[Tensor, Tensor]] = []
 
     def reserve(self, n: int) -> bool:
@@ -201,52 +244,66 @@ class _Network:
 
 
 class _Pass:
-    """A network at work on n steps."""
+    """A network at work on n steps.
+
+    Attributes:
+        outputs, gradients: of each layer, after its activation. The gradient of the last output is for others
+            to write.
+    """
 
     def __init__(self, network: _Network, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
         self.outputs = [output for output, _ in buffers]
         self.gradients = [gradient for _, gradient in buffers]
-        self._slope = network.compiled.scale_by_tanh_slope
-        flat = [[tensor.reshape(-1).numpy() for tensor in pair] for pair in buffers[:-1]]
-        self._forward = [
-            (bias, weight.t(), output)
-            for (weight, bias), output in zip(network.layers, self.outputs, strict=True)
+        self._activate, self._slope = network.activate, network.slope
+        # Views of hidden layers as arrays of one dimension; None for an output.
+        flat: list[Any] = [
+            [tensor.reshape(-1).numpy() for tensor in pair] if i < network.n_hidden else None
+            for i, pair in enumerate(buffers)
         ]
-        self._hidden = [output for output, _ in flat]
-        # From the last layer to the first: gradient of the output, of weight and bias, the weight, and
-        # what is below: gradient, its flat view, and the flat output.
         weights = [weight for weight, _ in network.layers]
-        below: list[Any] = [
-            None,
-            *((g, *pair) for g, pair in zip(self.gradients, flat, strict=False)),
+        biases = [bias for _, bias in network.layers]
+        self._forward = [
+            (bias, weight.t(), output, pair and pair[0])
+            for bias, weight, output, pair in zip(biases, weights, self.outputs, flat, strict=True)
         ]
-        parts = zip(self.gradients, network.gradients, weights, below, strict=True)
+        below = [None, *self.gradients[:-1]]
+        parts = zip(self.gradients, flat, network.gradients, weights, below, strict=True)
+        # From the last layer to the first.
         self._backward = [
-            (gradient, gradient.t(), *into, weight, under)
-            for gradient, into, weight, under in reversed(list(parts))
+            (gradient, gradient.t(), pair, *into, weight, under)
+            for gradient, pair, into, weight, under in reversed(list(parts))
         ]
 
-    def forward(self, observation: Tensor) -> None:
-        """Compute the outputs of all layers."""
-        x, last = observation, len(self._forward) - 1
-        for i, (bias, weight, output) in enumerate(self._forward):
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the outputs of all layers, and return the last."""
+        for bias, weight, output, hidden in self._forward:
             torch.addmm(bias, x, weight, out=output)
-            if i < last:
-                # As the model does; numpy takes a seventh of torch's time.
-                np.tanh(self._hidden[i], out=self._hidden[i])
+            if hidden is not None:
+                self._activate(hidden, out=hidden)
             x = output
+        return x
 
-    def backward(self, observation: Tensor) -> None:
-        """Compute the gradients of all layers, from the gradient of the last output."""
-        inputs = [*reversed(self.outputs[:-1]), observation]
-        for x, one in zip(inputs, self._backward, strict=True):
-            gradient, transposed, grad_weight, grad_bias, weight, under = one
-            torch.mm(transposed, x, out=grad_weight)
+    def backward(self, x: Tensor, below: Tensor | None, *, add: bool = False) -> None:
+        """Compute the gradients of all layers, from the gradient of the last output.
+
+        x: the input of `forward`.  below: where to write the gradient of that input, or with `add`, where to
+        add it; None if nobody needs it.
+        """
+        inputs = [*reversed(self.outputs[:-1]), x]
+        for source, one in zip(inputs, self._backward, strict=True):
+            gradient, transposed, hidden, grad_weight, grad_bias, weight, under = one
+            if hidden is not None:
+                output, slope = hidden
+                self._slope(slope, output)
+            torch.mm(transposed, source, out=grad_weight)
             torch.sum(gradient, 0, out=grad_bias)
             if under is not None:
-                below, flat_output, flat_gradient = under
+                torch.mm(gradient, weight, out=under)
+        if below is not None:
+            if add:
+                below.addmm_(gradient, weight)
+            else:
                 torch.mm(gradient, weight, out=below)
-                self._slope(flat_gradient, flat_output)
 
 
 def _layers(tensors: dict[str, Tensor], prefix: str) -> list[tuple[Tensor, Tensor]]:

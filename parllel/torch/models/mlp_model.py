@@ -1,11 +1,11 @@
-"""Fully connected layers with tanh between them."""
+"""Fully connected layers, and a trunk of them that several networks share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from parllel.torch.models.orthogonal import orthogonal_layer
 
-# As in the PPO implementations that results are compared with (Huang et al. 2022, detail 2).
+# As in the PPO implementations that results are compared with (Huang et al. 2022, detail 2). It suits both.
 HIDDEN_GAIN = math.sqrt(2)
+Activation: TypeAlias = Literal["tanh", "relu"]
 
 
 class MlpModel(nn.Module):
@@ -30,9 +31,10 @@ class MlpModel(nn.Module):
         output_size: numbers in the output.
         output_gain: gain of the last layer.
         generator: draws the weights; torch's global generator is not touched.
+        activation: after each hidden layer.
 
     Raises:
-        ValueError: if a size is less than one.
+        ValueError: if a size is less than one, or for an unknown activation.
     """
 
     def __init__(
@@ -43,30 +45,91 @@ class MlpModel(nn.Module):
         *,
         output_gain: float,
         generator: torch.Generator,
+        activation: Activation = "tanh",
     ) -> None:
         super().__init__()
         sizes = [input_size, *hidden_sizes, output_size]
-        if min(sizes) < 1:
-            raise ValueError(f"MlpModel: every size must be at least 1, got {sizes}")
-        self.layers = nn.ModuleList()
-        for i, (n_inputs, n_outputs) in enumerate(pairwise(sizes)):
-            gain = output_gain if i == len(hidden_sizes) else HIDDEN_GAIN
-            layer = orthogonal_layer(nn.Linear, n_inputs, n_outputs, gain=gain, generator=generator)
-            self.layers.append(layer)
+        gains = [*(HIDDEN_GAIN for _ in hidden_sizes), output_gain]
+        self.activation = _known(activation, "MlpModel")
+        self.layers = _layers(sizes, gains, generator, "MlpModel")
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return [N, output_size]."""
         *hidden, last = cast(list[nn.Linear], list(self.layers))
-        weight, x = last.weight, observation
-        # Skipped if not needed: even a no-op call into torch costs a microsecond.
-        if x.dim() != 2:
-            x = x.reshape(x.shape[0], -1)
-        if x.dtype != weight.dtype:
-            x = x.to(weight.dtype)
+        x = _as_inputs(observation, last.weight.dtype)
+        activate_ = ACTIVATIONS[self.activation]
         # Calling the functions avoids the overhead of the modules, a tenth of a small step.
         for layer in hidden:
-            x = tanh_(functional.linear(x, layer.weight, layer.bias))
-        return functional.linear(x, weight, last.bias)
+            x = activate_(functional.linear(x, layer.weight, layer.bias))
+        return functional.linear(x, last.weight, last.bias)
+
+
+class MlpEncoder(nn.Module):
+    """Hidden layers that policy and value share, as the trunk of a `PgModel`: features [N, n_features].
+
+    The gradients of both reach the shared layers, so `value_loss_coeff` matters more than with separate ones.
+
+    Args:
+        input_size: numbers in one observation; dimensions after the first are flattened.
+        hidden_sizes: units of each layer; the last number is `n_features`.
+        generator: draws the weights.
+        activation: after every layer.
+
+    Raises:
+        ValueError: if there are no layers or a size is less than one, or for an unknown activation.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_sizes: Sequence[int],
+        *,
+        generator: torch.Generator,
+        activation: Activation = "tanh",
+    ) -> None:
+        super().__init__()
+        if not hidden_sizes:
+            raise ValueError("MlpEncoder: hidden_sizes: expected at least one layer, got none")
+        self.n_features = int(hidden_sizes[-1])
+        self.activation = _known(activation, "MlpEncoder")
+        gains = [HIDDEN_GAIN for _ in hidden_sizes]
+        self.layers = _layers([input_size, *hidden_sizes], gains, generator, "MlpEncoder")
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Return the features."""
+        layers = cast(list[nn.Linear], list(self.layers))
+        x = _as_inputs(observation, layers[0].weight.dtype)
+        activate_ = ACTIVATIONS[self.activation]
+        for layer in layers:
+            x = activate_(functional.linear(x, layer.weight, layer.bias))
+        return x
+
+
+def _layers(
+    sizes: Sequence[int], gains: Sequence[float], generator: torch.Generator, who: str
+) -> nn.ModuleList:
+    if min(sizes) < 1:
+        raise ValueError(f"{who}: every size must be at least 1, got {list(sizes)}")
+    return nn.ModuleList(
+        orthogonal_layer(nn.Linear, n_inputs, n_outputs, gain=gain, generator=generator)
+        for (n_inputs, n_outputs), gain in zip(pairwise(sizes), gains, strict=True)
+    )
+
+
+def _as_inputs(observation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Flatten observations to [N, size], in the dtype of the weights."""
+    # Skipped if not needed: even a no-op call into torch costs a microsecond.
+    if observation.dim() != 2:
+        observation = observation.reshape(observation.shape[0], -1)
+    return observation if observation.dtype == dtype else observation.to(dtype)
+
+
+def _known(activation: Activation, who: str) -> Activation:
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"{who}: activation: expected one of {list(ACTIVATIONS)}, got {activation!r}"
+        )
+    return activation
 
 
 def tanh_(x: Tensor) -> Tensor:
@@ -104,3 +167,7 @@ class _Tanh(torch.autograd.Function):
         (y,) = ctx.saved_tensors
         # From the output, 1 - y^2, because the input is gone. Differentiable itself.
         return torch.ops.aten.tanh_backward(gradients[0], y), None
+
+
+# Each replaces its argument.
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": tanh_, "relu": torch.relu_}

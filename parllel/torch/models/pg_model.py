@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.models.heads import Head
-from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.mlp_model import Activation, MlpModel
 from parllel.types import Tree
 
 
@@ -29,14 +29,15 @@ class PgModel(nn.Module):
 
     Args:
         trunk: the shape of one observation (an int n means (n,)), the input of both networks; or a shared
-            encoder of observations to features [N, encoder.n_features]: a `CnnEncoder`, `TreeEncoder`, or
-            your module.
+            encoder of observations to features [N, encoder.n_features]: an `MlpEncoder`, `CnnEncoder`,
+            `TreeEncoder`, or your module.
         head: maps the outputs of the policy network to parameters: a `CategoricalHead`, `GaussianHead`, or
             your class.
         hidden_sizes: units of each hidden layer in both networks; may be empty.
         seed: of the initial weights; or a generator to draw them from, such as the one that drew the
             encoder's weights.
         policy_gain: with 0, the untrained policy is the same in all states.
+        activation: "tanh" or "relu", after each hidden layer.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class PgModel(nn.Module):
         seed: int | torch.Generator,
         *,
         policy_gain: float = 0.01,
+        activation: Activation = "tanh",
     ) -> None:
         super().__init__()
         generator = (
@@ -68,8 +70,16 @@ class PgModel(nn.Module):
             head.n_outputs,
             output_gain=policy_gain,
             generator=generator,
+            activation=activation,
         )
-        self.critic = MlpModel(n_inputs, hidden_sizes, 1, output_gain=1.0, generator=generator)
+        self.critic = MlpModel(
+            n_inputs,
+            hidden_sizes,
+            1,
+            output_gain=1.0,
+            generator=generator,
+            activation=activation,
+        )
 
     def forward(self, observation: Tree) -> PgOutput:
         """Return parameters and values [N] of observations [N, ...]."""
