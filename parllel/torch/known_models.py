@@ -134,7 +134,7 @@ def act_of(agent: PgAgent) -> Act:
     params, sample = model.head.params, agent.distribution.sample_and_log_prob
 
     def act(observation: Any, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # The same operations in the same order as the modules.
+        # The same operations as those of the modules.
         features = observation if encode is None else encode(observation)
         if features.dim() != 2:
             features = features.reshape(features.shape[0], -1)
@@ -145,12 +145,12 @@ def act_of(agent: PgAgent) -> Act:
         x = features
         for layer in hidden:
             x = activate_(linear(x, *layer))
-        outputs = params(linear(x, *last))
+        outputs = linear(x, *last)
         x = features
         for layer in critic:
             x = activate_(linear(x, *layer))
         value = linear(x, *value_layer).squeeze(-1)
-        action, log_prob = sample(outputs, noise)
+        action, log_prob = sample(params(outputs), noise)
         return action, value, log_prob
 
     return act
