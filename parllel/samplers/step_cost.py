@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +17,8 @@ from gymnasium.vector.utils import batch_space
 from parllel.cages.cage import Cage
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 
-MAX_ACTIONS = 32  # rows of actions sampled before a native vector environment is measured
+MAX_ACTIONS = 32  # actions, or rows of them, that are drawn before a measurement
+N_SLICES = 10
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def measure_step_cost(
 
 
 def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
-    """Measure the mean seconds of one random step of an environment, including resets."""
+    """Measure the seconds of one random step of an environment, resets of short episodes included."""
     try:
         return _measure(env_factory, seconds)
     except (AttributeError, TypeError, ValueError):
@@ -81,33 +84,40 @@ def _measure(env_factory: EnvFactory, seconds: float) -> float:
     try:
         # Seeded, so that repeated measurements have the same actions and episodes.
         env.action_space.seed(0)
+        # Drawn beforehand: of a short step, drawing its action takes a sixth of the time.
+        actions = cycle([env.action_space.sample() for _ in range(MAX_ACTIONS)])
         env.reset(seed=0)
-        _steps(env, 3)  # the first steps may load or compile code
-        return _mean_s(lambda n: _steps(env, n), seconds)
+        _steps(env, actions, 3)  # the first steps may load or compile code
+        return _step_s(lambda n: _steps(env, actions, n), seconds)
     finally:
         env.close()
 
 
-def _steps(env: gym.Env[Any, Any], n: int) -> int:
-    for _ in range(n):
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+def _steps(env: gym.Env[Any, Any], actions: Iterator[Any], n: int) -> int:
+    for action in islice(actions, n):
+        _, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
             env.reset()
     return n
 
 
-def _mean_s(steps: Callable[[int], int], seconds: float) -> float:
-    """Return the mean seconds per step of `steps(n)`, which takes n steps."""
-    n_steps, began = 0, time.perf_counter()
-    while (passed := time.perf_counter() - began) < seconds:
-        # Ten steps at once if they take less than a tenth of the time, as reading the clock after each would
-        # slow down a fast environment.
-        n_steps += steps(10 if 100 * passed < n_steps * seconds else 1)
-    return (time.perf_counter() - began) / n_steps
+def _step_s(steps: Callable[[int], int], seconds: float) -> float:
+    """Return the seconds per step of `steps(n)`, which takes n steps: the median over slices of the time."""
+    # Of slices, because a mean would count what other programs take while they have the core.
+    found: list[float] = []
+    until = time.perf_counter() + seconds
+    while not found or time.perf_counter() < until:
+        n_steps, began = 0, time.perf_counter()
+        while (passed := time.perf_counter() - began) < seconds / N_SLICES:
+            # Ten steps at once if they take less than a tenth of the slice, as reading the clock after each
+            # would slow down a fast environment.
+            n_steps += steps(10 if 100 * passed * N_SLICES < n_steps * seconds else 1)
+        found.append((time.perf_counter() - began) / n_steps)
+    return statistics.median(found)
 
 
 def _measure_native(factory: VectorEnvFactory, n: int, seconds: float) -> tuple[float, float]:
-    """Measure the mean seconds of a random step of n environments, and the number of busy cores."""
+    """Measure the seconds of a random step of n environments, and the number of busy cores."""
     env = factory.make(n, list(range(n)))
     try:
         # Batched from the single space, as EnvPool's `action_space` is that of one environment.
@@ -129,8 +139,8 @@ def _measure_native(factory: VectorEnvFactory, n: int, seconds: float) -> tuple[
         # Processor time of all threads of this process, including the environment's.
         cpu = time.process_time()
         began = time.perf_counter()
-        mean_s = _mean_s(steps, seconds)
+        step_s = _step_s(steps, seconds)
         busy = (time.process_time() - cpu) / (time.perf_counter() - began)
-        return mean_s, max(1.0, busy)
+        return step_s, max(1.0, busy)
     finally:
         env.close()

@@ -4,6 +4,7 @@ import math
 import time
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from parllel.agents import NumpyHandler
 from parllel.cages import Spaces, VectorEnvFactory
-from parllel.samplers import Plan, measure_inference, plan_sampling
+from parllel.samplers import Plan, measure_inference, plan_sampling, step_cost
 from parllel.samplers.planner import SIGNAL_S, WAKE_S, best_plan, candidates, plan_s
 from parllel.samplers.step_cost import StepCost, measure_step, measure_step_cost
 from parllel.testing.dummy_agents import CountingAgent
@@ -231,3 +232,46 @@ def test_acting_is_measured_without_touching_what_is_drawn():
     assert agent.dtypes == {np.dtype(np.float32)}  # what a batch holds of float64
     untouched = CountingAgent(4, seed=3)
     assert (agent.draw_noise(3, 2) == untouched.draw_noise(3, 2)).all()
+
+
+class Interrupted(gym.Env):
+    """Steps of a millisecond; one is held up as if another program had the core."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, clock):
+        self.clock, self.n = clock, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.n += 1
+        self.clock[0] += 0.050 if self.n == 20 else 0.001
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def test_a_pause_of_the_machine_is_not_a_cost_of_a_step(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(step_cost.time, "perf_counter", lambda: clock[0])
+    assert measure_step(lambda: Interrupted(clock), seconds=0.1) == pytest.approx(0.001)
+
+
+class CountedActions(gym.spaces.Discrete):
+    drawn = 0
+
+    def sample(self, *args, **options):
+        self.drawn += 1
+        return super().sample(*args, **options)
+
+
+def test_actions_are_drawn_before_steps_are_timed(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(step_cost.time, "perf_counter", lambda: clock[0])
+    env = Interrupted(clock)
+    env.action_space = CountedActions(2)
+    measure_step(lambda: env, seconds=0.2)
+    assert env.n > 100
+    assert env.action_space.drawn == step_cost.MAX_ACTIONS
