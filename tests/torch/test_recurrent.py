@@ -435,6 +435,25 @@ def test_what_is_not_valid_changes_nothing():
         np.testing.assert_array_equal(array, changed[1][name], err_msg=name)
 
 
+@pytest.mark.parametrize("make", [categorical, gaussian])
+def test_flat_parameters_learn_what_autograd_learns(make):
+    found = []
+    for update in ("auto", "autograd"):
+        agent = make()
+        transforms = [transform() for transform in TRANSFORMS]
+        with make_sampler(agent, transforms=transforms) as sampler:
+            algorithm = ppo(agent, update=update, value_clip=0.1, learning_rate=1e-3)
+            samples, _ = sampler.collect_batch(0)
+            diagnostics = [dict(algorithm.optimize_agent(18, samples)) for _ in range(5)]
+        found.append((parameters(agent), diagnostics, algorithm.update_method))
+    (mine, seen, method), (theirs, expected, other) = found
+    assert (method, other) == ("flat parameters", "autograd")
+    for name, array in mine.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=2e-6, err_msg=name)
+    for one, two in zip(seen, expected, strict=True):
+        assert one == pytest.approx(two, rel=1e-3, abs=1e-5, nan_ok=True)
+
+
 def test_more_minibatches_than_columns_are_refused():
     agent = categorical()
     transforms = [transform() for transform in TRANSFORMS]
