@@ -48,7 +48,7 @@ def compiled_loss(
         scale[group] = 1 / max(count, 1)
     sums = np.zeros((K, 6))  # compiled_updates.N_SUMS, which would import numba
     loss: Tensor = _PpoLoss.apply(  # type: ignore[no-untyped-call]
-        *(tensor.reshape(-1, K) for tensor in outputs), arrays, valid, coefficients, scale, sums
+        *outputs, arrays, valid, coefficients, scale, sums
     )
     return loss, sums
 
@@ -74,31 +74,26 @@ class _PpoLoss(torch.autograd.Function):
         from parllel.algos import compiled_updates
 
         compiled: Any = compiled_updates
-        gradients = torch.empty(2, *log_prob.shape)
-        compiled.ppo_loss(
-            log_prob.numpy(),
-            entropy.numpy(),
-            value.numpy(),
-            *arrays,
-            valid,
-            coefficients,
-            scale,
-            gradients[0].numpy(),
-            gradients[1].numpy(),
-            sums,
-        )
+        K = len(scale)
+        # Here and not before, where autograd would record each change of a shape.
+        own = [tensor.reshape(-1, K).numpy() for tensor in (log_prob, entropy, value)]
+        gradients = np.empty((2, *own[0].shape), np.float32)
+        compiled.ppo_loss(*own, *arrays, valid, coefficients, scale, *gradients, sums)
+        of_log_prob, of_value = torch.from_numpy(gradients).reshape(2, *log_prob.shape)
         of_entropy = None
         if coefficients[3]:
-            of_entropy = torch.from_numpy((-coefficients[3] * scale).astype(np.float32))
-            of_entropy = of_entropy.expand_as(entropy)
-            if valid.size:
-                of_entropy = of_entropy * torch.from_numpy(valid)
-        ctx.gradients = (gradients[0], of_entropy, gradients[1])
+            slopes = np.broadcast_to((-coefficients[3] * scale).astype(np.float32), own[0].shape)
+            slopes = slopes * valid if valid.size else np.array(slopes)
+            of_entropy = torch.from_numpy(slopes).reshape(entropy.shape)
+        ctx.gradients = (of_log_prob, of_entropy, of_value)
         terms = (-sums[:, 0] + coefficients[2] * sums[:, 1] - coefficients[3] * sums[:, 2]) * scale
         return log_prob.new_tensor(math.fsum(terms))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *slope: Any) -> Any:
-        by_loss = [None if part is None else slope[0] * part for part in ctx.gradients]
+        by_loss = ctx.gradients
+        # Nearly always: the loss is what is differentiated.
+        if slope[0].item() != 1:
+            by_loss = [None if part is None else slope[0] * part for part in by_loss]
         return (*by_loss, None, None, None, None, None)
