@@ -44,7 +44,7 @@ class WorkerDiedError(WorkerError):
 
 
 class WorkerTimeoutError(WorkerError, TimeoutError):
-    """A child process did not reply in time. Cages kill it; a foreign program keeps running."""
+    """A child process did not reply in time. Cages kill the process; a `Program` keeps running."""
 
 
 class HalfLineError(WorkerDiedError):

@@ -54,7 +54,7 @@ class Seeds:
             raise TypeError(f"Seeds: a name must be a non-empty string, got {name!r}")
         if name in self._given:
             raise ValueError(
-                f"seed {name!r} was asked for twice; every part needs a name of its own"
+                f"seed {name!r} was requested twice; every part needs a different name"
             )
         # Not Python's `hash`, which differs from process to process.
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
@@ -77,7 +77,8 @@ class Seeds:
         """Return `n` independent sequences, for example one per environment.
 
         Raises:
-            ValueError: if `n` is not an int of at least 0; and as `sequence` does.
+            ValueError: if `n` is not a nonnegative int, or `name` was already requested.
+            TypeError: if `name` is not a non-empty string.
         """
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
             raise ValueError(f"Seeds: {name!r}: n: expected an int of at least 0, got {n!r}")

@@ -46,7 +46,7 @@ def test_seeds_stay_what_they_were_in_earlier_versions():
 def test_a_name_is_given_out_once(method):
     seeds = Seeds(0)
     getattr(seeds, method)("agent")
-    with pytest.raises(ValueError, match="seed 'agent' was asked for twice"):
+    with pytest.raises(ValueError, match="seed 'agent' was requested twice"):
         seeds.spawn("agent", 2)
 
 

@@ -98,7 +98,8 @@ class Arena:
         offset = self._taken
         if offset + nbytes > self.nbytes:
             raise ValueError(
-                f"arena of {self.nbytes} bytes has {self.nbytes - offset} left, {nbytes} asked for"
+                f"arena: {nbytes} bytes requested, but only {self.nbytes - offset} of "
+                f"{self.nbytes} are left"
             )
         self._taken = min(offset + aligned(nbytes), self.nbytes)
         return offset
@@ -123,8 +124,8 @@ class Arena:
             return _rebuild_local, (bytes(memoryview(self.buffer)[self.origin :][: self.nbytes]),)
         if self.storage == "shared" and context.get_spawning_popen() is None:
             raise RegistrationError(
-                "shared memory can be handed over only when a process starts; allocate it with "
-                'storage="managed" to send it to a running process'
+                "shared memory can be passed to a process only when the process starts; allocate "
+                'it with storage="managed" to send it to a running process'
             )
         if sys.platform == "win32":
             return _rebuild_tagged, (self.nbytes, self.storage, self.tag)
@@ -154,7 +155,7 @@ def available_memory() -> int | None:
 def cgroup_headroom(root: Path = CGROUPS, process: Path = OWN_CGROUP) -> list[int]:
     """Return the remaining bytes of each memory cgroup above this process.
 
-    Version 2 (`memory.max`) and version 1 (`memory.limit_in_bytes`).
+    Supports cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`).
     """
     folders = cgroup_folders("memory", root, process)
     return [left for folder in folders for left in _left_in(folder)]

@@ -235,7 +235,7 @@ class Array(Interchange):
         low, high = self._block.row_bounds(shifted)
         if low < 0 or high >= shape[0]:
             side = "before the first" if by < 0 else "after the last"
-            raise IndexError(f"there is no row {side} one of {self!r}: it has no padding there")
+            raise IndexError(f"{self!r} has no row {side} one, because it has no padding there")
         return self._of(self._block, shifted)
 
     def rotate(self) -> None:
@@ -268,7 +268,7 @@ class Array(Interchange):
         self._block.check_open()
         if self._place is not None:
             raise ValueError(
-                f"{method}() is for whole arrays, got a view; call it on the array itself"
+                f"{method}(): expected a whole array, got a view; call it on the array itself"
             )
 
     # ------------------------------------------------------------------ reading and writing
@@ -338,7 +338,7 @@ class Array(Interchange):
         viewed = _elements(self._block.public(), place)
         wanted = viewed.dtype if dtype is None else np.dtype(dtype)
         if copy is False and (is_copy or wanted != viewed.dtype):
-            raise ValueError(f"a copy is needed to read {self!r} as {wanted}")
+            raise ValueError(f"{self!r} cannot be read as {wanted} without a copy")
         return viewed.astype(wanted, copy=bool(copy) and not is_copy)
 
     def numpy_at(self, location: Any) -> NDArray[Any]:
@@ -354,7 +354,7 @@ class Array(Interchange):
     def __len__(self) -> int:
         shape = self.shape
         if not shape:
-            raise TypeError("len() of an array without dimensions")
+            raise TypeError("an array without dimensions has no len()")
         return shape[0]
 
     def __iter__(self: ArrayT) -> Iterator[ArrayT]:

@@ -166,7 +166,9 @@ class Block:
         expected = [(rows.shape, rows.dtype) for rows in mine]
         found = [(rows.shape, rows.dtype) for rows in edge]
         if expected != found:
-            raise ValueError(f"edge rows: expected {expected}, got {found}")
+            raise ValueError(
+                f"edge rows: expected arrays of shapes and dtypes {expected}, got {found}"
+            )
         for rows, saved in zip(mine, edge, strict=True):
             rows[...] = saved
 

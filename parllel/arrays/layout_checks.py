@@ -42,15 +42,16 @@ def check_layout(
         raise ValueError(f"{name}: padding: expected at least 0, got {padding}")
     if padding and not rotates:
         raise ValueError(
-            f"{name}: padding: expected 0, got {padding}; rotating arrays have padding"
+            f"{name}: padding: expected 0, got {padding}; only rotating arrays have padding"
         )
     if padding > shape[0]:
         raise ValueError(
-            f"{name}: padding: {padding} rows are more than the {shape[0]} of the body"
+            f"{name}: padding: expected at most {shape[0]}, the number of rows in the body, got "
+            f"{padding}"
         )
     least = windows * shape[0]
     if full_size < least or full_size % shape[0]:
         raise ValueError(
-            f"{name}: full_size: expected a multiple of the {shape[0]} rows of a batch, at least {least}, "
-            f"got {full_size}"
+            f"{name}: full_size: expected a multiple of {shape[0]}, the rows in a batch, of at "
+            f"least {least}, got {full_size}"
         )

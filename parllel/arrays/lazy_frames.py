@@ -129,7 +129,9 @@ class LazyFramesArray(Array):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the stacks, rebuilt: always a copy."""
         if copy is False:
-            raise ValueError(f"a copy is needed to read {self!r}, whose stacks are not stored")
+            raise ValueError(
+                f"{self!r} cannot be read without a copy, because its stacks are not stored"
+            )
         stacks = self._read()
         return stacks if dtype is None else stacks.astype(dtype, copy=False)
 
@@ -152,18 +154,21 @@ class LazyFramesArray(Array):
         """
         memory, place = self._memory, self.place
         if not isinstance(place, BasicIndex) or not _holds_cells(place, memory.shape):
-            raise ValueError(f"gather: expected whole rows and columns to draw from, got {self!r}")
+            raise ValueError(f"gather: expected an array of whole rows and columns, got {self!r}")
         where = [_positions(name, x) for name, x in (("rows", rows), ("columns", columns))]
         if where[0].shape != where[1].shape:
-            raise ValueError(f"gather: {len(where[0])} rows do not fit {len(where[1])} columns")
+            raise ValueError(
+                f"gather: expected as many columns as rows, got {len(where[0])} rows and "
+                f"{len(where[1])} columns"
+            )
         shape = (len(where[0]), *memory.shape[2:])
         if out is None:
             out = np.empty(shape, memory.dtype)
         # Contiguous, as it is filled by a loop over bytes.
         elif out.shape != shape or out.dtype != memory.dtype or not out.flags.c_contiguous:
             raise ValueError(
-                f"gather: out: expected {memory.dtype} {shape} in one piece, "
-                f"got {out.dtype} {out.shape}"
+                f"gather: out: expected a contiguous array, {memory.dtype} {shape}, got "
+                f"{out.dtype} {out.shape}"
             )
         time, across = place.dims[:2]
         assert isinstance(time, range)
@@ -190,7 +195,9 @@ class LazyFramesArray(Array):
         memory = self._memory
         found = self._cells()
         if found is None or not _whole(found[1], memory.shape[2:]):
-            raise ValueError(f"{type(self).__name__}: only whole stacks are written, not {self!r}")
+            raise ValueError(
+                f"{type(self).__name__}: only whole stacks can be written, got {self!r}"
+            )
         if isinstance(value, Array):
             value = value._read()
         cells, cell_shape = found[0], memory.shape[2:]
@@ -282,4 +289,4 @@ def _positions(name: str, numbers: ArrayLike) -> NDArray[np.int64]:
 def _check_columns(columns: NDArray[np.int64], n: int) -> None:
     low, high = int(columns.min()), int(columns.max())
     if low < 0 or high >= n:
-        raise IndexError(f"gather: columns {low} to {high}: there are 0 to {n - 1}")
+        raise IndexError(f"gather: expected columns from 0 to {n - 1}, got {low} to {high}")

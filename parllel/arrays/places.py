@@ -226,8 +226,8 @@ def check_row(row: int, length: int, margin: int) -> None:
     reach = f"rows {-margin} to {length + margin - 1} exist"
     if row < 0:
         raise IndexError(
-            f"row {row} lies before the first row: {reach}; rows are not counted from the end, "
-            "use a[a.last] for the last one"
+            f"row {row} lies before the first row: {reach}. Negative numbers do not count from the "
+            "end; use a[a.last] for the last row"
         )
     raise IndexError(f"row {row} lies after the last row: {reach}")
 

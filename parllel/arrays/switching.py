@@ -111,7 +111,7 @@ class SwitchingArray(Array):
         if min(ends) // block.window_rows != max(ends) // block.window_rows:
             where = "before the first" if by < 0 else "after the last"
             raise IndexError(
-                f"there is no row {where} one of {self!r} on its side: it has no padding there"
+                f"{self!r} has no row {where} one on its side, because it has no padding there"
             )
         return shifted  # type: ignore[no-any-return]
 

@@ -112,18 +112,19 @@ def check_name(name: Any, path: str, cls: type[NamedTuple]) -> None:
     """Raise ValueError unless `name` is a valid field name in nodes of class `cls`."""
     if not isinstance(name, str):
         raise ValueError(
-            f"{path}: expected a string as the name of a field, got the key {name!r}; rename the key"
+            f"{path}: expected the name of a field to be a string, got the key {name!r}; rename "
+            "the key"
         )
     why = None
     if "." in name:
-        why = ", as dots separate the names in a path"
+        why = ", because dots separate the names in a path"
     elif not name:
-        why = ", an empty name"
+        why = ", which is empty"
     elif name.startswith("__"):
-        why = ", as two underscores begin names of Python's own"
+        why = ", because Python reserves names that begin with two underscores"
     # The field would be hidden by an attribute of the node, or hide it.
     elif hasattr(cls, name):
-        why = ", as the node itself has something of that name"
+        why = ", because nodes have an attribute with this name"
     if why is not None:
         raise ValueError(f"{path}: a field cannot have the name {name!r}{why}; rename the key")
 
@@ -158,11 +159,13 @@ def insert_field(tree: NamedArrayTuple, path: str, value: Any) -> Any:
     there = tree._asdict().get(name)
     if rest:
         if not isinstance(there, NamedArrayTuple):
-            raise ValueError(f"no node {name!r} to add {path!r} to; there are {list(tree._fields)}")
+            raise ValueError(
+                f"cannot add {path!r}: there is no node {name!r} among {list(tree._fields)}"
+            )
         return tree._replace(**{name: insert_field(there, rest, value)})
     # The result of two transforms that write one field would depend on their order.
     if there is not None:
-        raise ValueError(f"field {path!r} exists already; every field has one writer")
+        raise ValueError(f"field {path!r} already exists; every field has one writer")
     return tree._replace(**{name: value})
 
 
@@ -215,14 +218,14 @@ def _field(leaf: Any, padding: int, path: str) -> Field:
         raise ValueError(f"{path or 'buffer'}: dtype: {error}") from None
     if dtype.hasobject or dtype.kind in "USmM":
         raise ValueError(
-            f"{path or 'buffer'}: expected numbers or booleans as example, got {field.example!r}"
+            f"{path or 'buffer'}: expected an example of numbers or booleans, got {field.example!r}"
         )
     if not isinstance(field.padding, (int, np.integer)):
         raise ValueError(f"{path or 'buffer'}: padding: expected an int, got {field.padding!r}")
     if field.frames and np.shape(field.example)[:1] != (field.frames,):
         raise ValueError(
-            f"{path or 'buffer'}: frames: expected a stack of {field.frames} frames as example, got "
-            f"shape {np.shape(field.example)}"
+            f"{path or 'buffer'}: frames: expected the example to be a stack of {field.frames} "
+            f"frames, got shape {np.shape(field.example)}"
         )
     return field
 

@@ -31,7 +31,7 @@ def shown_number(blocks: Sequence[Block]) -> int:
     for block in blocks:
         if block.window != number * block.window_rows:
             raise RegistrationError(
-                "expected arrays that are all on the same side, or batch of a replay, got numbers "
+                "expected all arrays to be on the same batch, got batches "
                 f"{sorted({block.window_number for block in blocks})}; rotate them together"
             )
     return number
@@ -46,7 +46,8 @@ def count_batches(arrays: Iterable[Array]) -> int:
     counts = {array.block.n_windows for array in moving(arrays)}
     if len(counts) > 1:
         raise ValueError(
-            f"samples: expected arrays that hold one batch, or all the same number, got {sorted(counts)}"
+            "samples: expected all arrays that hold several batches to hold the same number, got "
+            f"{sorted(counts)}"
         )
     return counts.pop() if counts else 1
 

@@ -190,13 +190,14 @@ class Conversation:
         """Return the reply to a request. Replies to interrupted requests are dropped.
 
         doing: what the child was asked to do, for error messages.
-        mail: the first reply, if it arrived by another channel.
+        mail: the first reply, if it was not sent through the pipe but received elsewhere.
         now: return b"" if the reply has not arrived yet.
 
         Raises:
-            WorkerTimeoutError: if there is no reply within `timeout_s`; default: that of the conversation.
+            WorkerTimeoutError: if there is no reply within `timeout_s` (by default, the time-out of the
+                conversation).
             WorkerDiedError: if the child died without a reply.
-            Exception: the exception of the child. The conversation is still open if `broken` is None.
+            Exception: the exception raised in the child. The conversation is still open if `broken` is None.
         """
         if timeout_s is None:
             timeout_s = self.timeout_s

@@ -238,8 +238,8 @@ class Link:
         node = self._nodes.get(key)
         if node is None:
             raise RegistrationError(
-                f"buffer {key:#x} is not known to process {os.getpid()}: it was neither inherited "
-                "at its start nor registered since"
+                f"buffer {key:#x} is unknown to process {os.getpid()}, which neither inherited it "
+                "at its start nor registered it later"
             )
         if location is None:
             return node
@@ -282,15 +282,16 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
         rule = f'storage={{"{paths[array.block.key] or "*"}": "managed"}}'
         if array.storage == "shared":
             raise RegistrationError(
-                f"{paths[array.block.key] or 'array'}: shared memory can be handed over only when a "
-                f"process starts (buffers=...); to send it to a running one allocate with {rule}"
+                f"{paths[array.block.key] or 'array'}: shared memory can be passed to a process "
+                "only when the process starts (buffers=...); to send it to a running process, "
+                f"allocate it with {rule}"
             )
         if array.storage == "local":
             # Views of the old memory would be stale after the move, and writes to them would be lost.
             if array.block.handed_out:
                 raise RegistrationError(
-                    f"{paths[array.block.key] or 'array'}: cannot move to shared memory, because "
-                    f"numpy or torch views of it are in use; allocate with {rule}"
+                    f"{paths[array.block.key] or 'array'}: cannot be moved to shared memory, "
+                    f"because numpy or torch views of it are in use; allocate it with {rule}"
                 )
             local.append(array)
     if local:

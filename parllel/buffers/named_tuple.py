@@ -201,8 +201,8 @@ class NamedArrayTuple(NamedTuple):
                 pairs += field._leaves_of(part)
             elif part is None:
                 raise TypeError(
-                    f"None was written into {name!r}; a field that is to stay empty is None in the "
-                    "buffer itself"
+                    f"cannot write None into {name!r}; to leave a field empty, set it to None in "
+                    "the buffer itself"
                 )
             else:
                 pairs.append((field, part))
@@ -212,8 +212,8 @@ class NamedArrayTuple(NamedTuple):
         """Pair fields with the values to write."""
         if value is None:
             raise TypeError(
-                f"None was written into {list(self._fields)}; a field that is to stay empty "
-                "is None in the buffer itself"
+                f"cannot write None into {list(self._fields)}; to leave a field empty, set it to "
+                "None in the buffer itself"
             )
         targets = [name for name in self._fields if self._get(name) is not None]
         if isinstance(value, (NamedTuple, Mapping)):
@@ -222,15 +222,16 @@ class NamedArrayTuple(NamedTuple):
             missing = [name for name in targets if name not in given]
             if unknown or missing:
                 raise ValueError(
-                    f"fields do not match {list(self._fields)}: unknown {unknown}, missing {missing}"
+                    f"expected the fields {list(self._fields)}, got unknown {unknown}, missing "
+                    f"{missing}"
                 )
             return [(name, given[name]) for name in targets]
         # Not lists: numpy treats these as arrays.
         if isinstance(value, tuple):
             if len(value) != len(self._fields):
                 raise ValueError(
-                    f"a tuple of {len(value)} was written into {len(self._fields)} fields "
-                    f"{list(self._fields)}"
+                    f"expected a tuple of {len(self._fields)} values for the fields "
+                    f"{list(self._fields)}, got {len(value)}"
                 )
             both = zip(self._fields, value, strict=True)
             return [(name, part) for name, part in both if name in targets]

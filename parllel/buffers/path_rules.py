@@ -51,9 +51,9 @@ class PathRules(Generic[ValueT]):
                 continue
             # Without a cutoff: a rule may have been written for a different buffer.
             near = difflib.get_close_matches(pattern, list(self._paths), 1, 0.0)
-            hint = f"the nearest is {near[0]!r}" if near else "there is none"
+            hint = f"the closest path is {near[0]!r}" if near else "the buffer has no paths"
             raise ValueError(
-                f"{self._subject}: the rule {pattern!r} matches no path of the buffer; {hint}"
+                f"{self._subject}: the rule {pattern!r} matches no path in the buffer; {hint}"
             )
 
 
@@ -107,7 +107,8 @@ class DtypeRules(PathRules["np.dtype[Any] | None"]):
     def __init__(self, rules: Mapping[str, DTypeLike] | None = None) -> None:
         if not isinstance(rules, (Mapping, type(None))):
             raise ValueError(
-                f"dtype: expected types by path, as {{'env.reward': np.float64}}, got {rules!r}"
+                "dtype: expected a dict of dtypes keyed by path, such as {'env.reward': "
+                f"np.float64}}, got {rules!r}"
             )
         by_path: dict[str, np.dtype[Any] | None] = {}
         for pattern, asked in (rules or {}).items():
@@ -136,5 +137,7 @@ class DtypeRules(PathRules["np.dtype[Any] | None"]):
             return dtype
         # Floats may lose precision, but integers would wrap, and fractions be truncated.
         if not np.can_cast(dtype, asked, "safe" if asked.kind in "biu" else "same_kind"):
-            raise ValueError(f"{path}: dtype: {dtype} numbers do not fit {asked}")
+            raise ValueError(
+                f"{path}: dtype: {dtype} values cannot be stored as {asked} without loss"
+            )
         return asked

@@ -67,7 +67,10 @@ def check_factories(
         )
     seeds = [None] * n if seeds is None else seeds
     if n < 1 or len(seeds) != n:
-        raise ValueError(f"{cage}: expected factories and as many seeds, got {n} and {len(seeds)}")
+        raise ValueError(
+            f"{cage}: expected at least one factory and one seed per factory, got {n} factories "
+            f"and {len(seeds)} seeds"
+        )
     for i, factory in enumerate(factories):
         check_factory(factory, f"{cage}: env_factories[{i}]")
     return seeds
@@ -84,8 +87,8 @@ def check_native(n: int | None, seeds: Sequence[Any] | None, cage: str) -> Seque
     seeds = [None] * n if seeds is None else seeds
     if n < 1 or len(seeds) != n:
         raise ValueError(
-            f"{cage}: expected n of at least 1 with a VectorEnvFactory, and as many seeds, got {n} and "
-            f"{len(seeds)}"
+            f"{cage}: expected n of at least 1 with a VectorEnvFactory, and one seed per "
+            f"environment, got n={n} and {len(seeds)} seeds"
         )
     return seeds
 
@@ -98,12 +101,15 @@ def check_pool_options(
         raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
     # n_main counts environments that the main process steps, which it does only if it participates.
     if n_main is not None and not participate:
-        raise ValueError(f"n_main: expected participate=True with it, got n_main={n_main}")
+        raise ValueError(f"n_main: expected None without participate=True, got {n_main}")
     if cores is not None and not len(cores):
-        raise ValueError("cores: expected at least one core number, or None, got none")
+        raise ValueError("cores: expected None or at least one core number, got an empty list")
 
 
 def check_counts(counts: Sequence[int], n: int, name: str) -> None:
     """Check that there is a non-negative number of steps for each of `n` environments. Raises ValueError."""
     if len(counts) != n or min(counts) < 0:
-        raise ValueError(f"{name}: counts: expected {n} of at least 0, got {list(counts)}")
+        raise ValueError(
+            f"{name}: counts: expected {n} nonnegative integers, one per environment, got "
+            f"{list(counts)}"
+        )

@@ -42,7 +42,7 @@ class PendingRow:
     __slots__ = ()
 
     def done(self) -> bool:
-        """Return without waiting whether the row has ended, with or without an error."""
+        """Return whether the row has ended, with or without an error. Does not wait."""
         return True
 
     def handles(self) -> Sequence[Handle]:
@@ -174,7 +174,7 @@ class CageInterface(HeldEnvironments):
         # Not abstract: samplers check whether a cage overrides it (`follows_batches`). Users' cages that were
         # written for buffers of one batch still work: they are bound again for every batch.
         raise NotImplementedError(
-            f"{type(self).__name__}: use_batch; call set_samples_buffer instead"
+            f"{type(self).__name__} does not implement use_batch; call set_samples_buffer instead"
         )
 
     @abstractmethod
@@ -218,7 +218,7 @@ class CageInterface(HeldEnvironments):
         """
         # Not NotImplementedError: the call is valid as soon as a SynchronizedProcessCage has a policy.
         raise WrongStateError(
-            f"{self.spaces.name}: rollout: this {type(self).__name__} has no policy; set one by "
+            f"{self.spaces.name}: rollout: this {type(self).__name__} has no policy; set one with "
             "SynchronizedProcessCage.set_policy"
         )
 
@@ -230,7 +230,7 @@ class CageInterface(HeldEnvironments):
         """
 
     def row_done(self, group: int = 0) -> bool:
-        """Return without waiting whether all workers have finished the row.
+        """Return whether all workers have finished the row. Does not wait.
 
         Also True if a worker has failed or died; `finish_row` then raises the error. Environments that this
         process steps itself are stepped by `finish_row` and not considered here.

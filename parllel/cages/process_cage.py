@@ -201,14 +201,14 @@ class ProcessCage(RemoteCage, StepMethods):
     def awaited(self, group: int = 0) -> PendingRow:
         """Return the request in progress; until `spaces` is read, that is making the environment."""
         check_group(group, 1, self._name)
-        self._pending.expect((MADE, *_ROWS), "row_done() without a start")
+        self._pending.expect((MADE, *_ROWS), "row_done() was called without a start")
         return self._pending
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's reply; re-raises an exception of the environment."""
         check_group(group, 1, self._name)
         pending = self._pending
-        pending.expect(_ROWS, "finish_row() without a start")
+        pending.expect(_ROWS, "finish_row() was called without a start")
         # In this order, as `take` clears the kind.
         kind, reply = pending.kind, pending.take()
         # Decorrelation reports no episodes, and never leaves an environment that needs a reset.

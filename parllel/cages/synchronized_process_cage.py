@@ -240,7 +240,9 @@ class SynchronizedProcessCage(RemoteCage):
             super().start_rollout(T, group)  # raises
         self._refuse(ROLLOUT, 0, group)  # row 0, with which every rollout begins
         if not 1 <= T <= self._rows.T:
-            raise ValueError(f"{self._name}: rollout: T: expected 1 to {self._rows.T}, got {T}")
+            raise ValueError(
+                f"{self._name}: rollout: T: expected a number from 1 to {self._rows.T}, got {T}"
+            )
         self._rows.start(ROLLOUT, T, group)
 
     def _refuse(self, operation: int, t: int, group: int) -> None:
@@ -291,7 +293,7 @@ class SynchronizedProcessCage(RemoteCage):
             self._pool.check_open(self._name)
             check_group(group, len(self._groups), self._name)
             if not self._rows.decorrelates:
-                raise WrongStateError(f"{self._name}: {method}() without a start")
+                raise WrongStateError(f"{self._name}: {method}() was called without a start")
 
     def _fetch(self, method: str, truncated_only: bool) -> Sequence[Any]:
         pool = self._pool

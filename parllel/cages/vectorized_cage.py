@@ -276,4 +276,4 @@ class _CallOrder:
         if group or self.in_progress is None or self.closed:
             self.check_open()
             check_group(group, 1, self._name)
-            raise WrongStateError(f"{self._name}: {method}() without a start")
+            raise WrongStateError(f"{self._name}: {method}() was called without a start")

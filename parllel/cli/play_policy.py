@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _policy_and_env(spec: str, env_id: str | None) -> tuple[Policy, EnvFactory]:
     if env_id is None:
         if not Path(spec).is_dir():
-            raise ValueError(f"{spec}: expected --env, since only a run records its environments")
+            raise ValueError(f"{spec}: requires --env, because only a run records its environments")
         policy = policy_of(spec)
         # By the factory of its cages rather than by name: the environment may have no name.
         assert isinstance(policy, RunPolicy)

@@ -47,7 +47,9 @@ def _runs_at(path: Path) -> list[Path]:
     """Return the run at `path` or all runs below it. Raises ValueError if there is none."""
     found = find_runs(path)
     if not found:
-        raise ValueError(f"{path}: expected the folder of a run or of several, found no run.json")
+        raise ValueError(
+            f"{path}: expected a folder that contains one or more runs, found no run.json"
+        )
     return found
 
 

@@ -75,8 +75,8 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
         missing = [agent for agent in self.agents if agent not in observations]
         if missing:
             raise ValueError(
-                f"reset: expected an observation of each agent, got {sorted(observations)}, "
-                f"without {missing}"
+                f"reset: expected an observation for each agent, got {sorted(observations)}; "
+                f"{missing} are missing"
             )
         self._live = list(self.agents)
         self._terminated.clear()
@@ -101,8 +101,9 @@ class ParallelEnvAdapter(ParallelEnvWrapper):
                 truncated[agent] = bool(truncations[agent])
             except KeyError:
                 raise ValueError(
-                    f"step: expected observation, reward and flags of agent {agent!r}, which took "
-                    f"part, got only those of {[sorted(part) for part in answer[:4]]}"
+                    f"step: expected an observation, a reward and flags for agent {agent!r}, which "
+                    "took part in the step, got only those of "
+                    f"{[sorted(part) for part in answer[:4]]}"
                 ) from None
             alive[agent] = True
         self._live = [agent for agent in live if not (terminated[agent] or truncated[agent])]

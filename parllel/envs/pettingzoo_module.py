@@ -75,8 +75,9 @@ def _module_named(name: str) -> ModuleType:
     library = name.partition("/")[0]
     if library not in LIBRARIES:
         raise ValueError(
-            f"environment {name!r}: expected {' or '.join(LIBRARIES)} before the first slash; an "
-            "environment of another library is named by a function that makes it, file.py:function"
+            f"environment {name!r}: expected {' or '.join(LIBRARIES)} before the first slash; for "
+            "an environment of another library, give a function that creates it, as "
+            "file.py:function"
         )
     known = pettingzoo_names(library)
     if not known and importlib.util.find_spec(library) is None:

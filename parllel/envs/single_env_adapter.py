@@ -17,15 +17,15 @@ AnyVectorEnv: TypeAlias = "VectorEnv[Any, Any, Any]"
 
 
 class SingleEnvAdapter(gym.Env[Any, Any]):
-    """Present a vector environment of one environment as a `gymnasium.Env`.
+    """Present a vector environment that holds one environment as a `gymnasium.Env`.
 
-    This makes native vector environments usable where single environments are needed: remote evaluation,
-    recording, a cage of one environment. Observations are copies.
+    Use it where a single environment is needed but only a native vector environment exists, for example in
+    remote evaluation, for recording or in a cage of one environment. Observations are copies.
 
     Args:
         vector_env: vector environment with `num_envs` 1, in any autoreset mode.
-        remake: for environments whose seed is fixed at construction: makes one with the given seed. A
-            seeded reset then replaces the current environment.
+        remake: function that creates a vector environment with the given seed. Pass it for environments
+            whose seed is fixed at construction: a seeded reset then replaces the current environment.
 
     Raises:
         ValueError: unless `vector_env` holds exactly one environment.

@@ -57,7 +57,9 @@ def draw_actions(
         if isinstance(space, kind):
             return draw_kind(space, generator, size)
     kinds = ", ".join(kind.__name__ for kind in _DRAWS)
-    raise TypeError(f"random actions: expected a space of kind {kinds}, Dict, Tuple, got {space!r}")
+    raise TypeError(
+        f"random actions: expected a space of kind {kinds}, Dict or Tuple, got {space!r}"
+    )
 
 
 def _discrete(space: Any, generator: np.random.Generator, size: tuple[int, ...]) -> Tree:

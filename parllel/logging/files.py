@@ -41,7 +41,7 @@ def prepare_file(owner: str, folder: str | os.PathLike[str], name: str) -> Path:
     except OSError as error:
         raise OSError(
             error.errno,
-            f"{owner}: expected a folder that can be written, got {error.strerror}",
+            f"{owner}: expected a writable folder: {error.strerror}",
             str(path),
         ) from error
     return path

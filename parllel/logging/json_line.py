@@ -36,7 +36,8 @@ def json_line(owner: str, values: Mapping[str, Any]) -> bytes:
         raise TypeError(f"{owner}: {error}") from None
     except RecursionError:
         raise TypeError(
-            f"{owner}: expected values without deep nesting, got some that hold themselves or come near it"
+            f"{owner}: expected values without deep nesting, got some that are nested too deeply "
+            "or contain themselves"
         ) from None
 
 
@@ -65,8 +66,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):  # such as numpy's
         return value
     raise _RefusedError(
-        "expected what JSON has, or a number or small array of numpy, "
-        f"got {kind.__name__} {value!r:.100}"
+        f"expected a JSON value, or a number or small array of numpy, got {kind.__name__} "
+        f"{value!r:.100}"
     )
 
 
@@ -101,7 +102,7 @@ def _plain_array(array: np.ndarray[Any, Any]) -> Any:
     if array.size > MAX_ELEMENTS:
         raise _RefusedError(
             f"expected an array of at most {MAX_ELEMENTS:,} elements, got shape {array.shape}; "
-            "write it to a file of its own"
+            "write it to a separate file"
         )
     if array.dtype.kind not in "biufU":
         raise _RefusedError(f"expected an array of numbers or strings, got dtype {array.dtype}")

@@ -83,7 +83,8 @@ class RecordFile(Closeable):
             return 0
         except ValueError as error:
             raise ValueError(
-                f"RecordFile: {self.path}: last line: {error}; move the file away to begin another"
+                f"RecordFile: {self.path}: last line: {error}; move the file away to start a new "
+                "one"
             ) from None
 
     def append(self, kind: str, values: Mapping[str, Any]) -> int:
@@ -109,13 +110,14 @@ class RecordFile(Closeable):
         for key in _OWN_KEYS:
             if key in values:
                 raise ValueError(
-                    f"RecordFile: {key!r}: expected another name, as each record has this one"
+                    f"RecordFile: {key!r}: expected a different name, because every record has a "
+                    "field of this name"
                 )
         # Before the lock, which another thread may have held when this process was forked.
         if os.getpid() != self._pid:
             raise RuntimeError(
                 f"RecordFile: {self.path}: opened by process {self._pid}, used by {os.getpid()}; "
-                "give each process a file of its own"
+                "give each process a separate file"
             )
         with self._lock:
             self._check()
@@ -139,15 +141,17 @@ class RecordFile(Closeable):
         if found.st_nlink == 0:  # writing on would succeed, and leave nothing
             raise FileNotFoundError(
                 errno.ENOENT,
-                "RecordFile: the file was removed while it was open; make another RecordFile to go on",
+                "RecordFile: the file was removed while it was open; create a new RecordFile to "
+                "continue",
                 str(self.path),
             )
         if self._end is None:
             return drop_half_line(self._file)
         if found.st_size != self._end:
             raise RuntimeError(
-                f"RecordFile: {self.path}: expected {self._end:,} bytes, as after the last record, got "
-                f"{found.st_size:,}: another process has written to it; give each a file of its own"
+                f"RecordFile: {self.path}: expected {self._end:,} bytes, the size after the last "
+                f"record, got {found.st_size:,}: another process has written to the file; give "
+                "each process a separate file"
             )
         return self._end
 
@@ -205,8 +209,8 @@ def read_records(
             seq = record["seq"]
             if seq <= last:
                 raise ValueError(
-                    f"{path}: line {number}: expected a seq above {last}, that of the line before, got "
-                    f"{seq}; two writers at a time damage a file"
+                    f"{path}: line {number}: expected a seq above {last}, the seq of the line "
+                    f"before, got {seq}; two processes must not write to a file at the same time"
                 )
             last = seq
             if seq > after and kind in (None, record["kind"]):

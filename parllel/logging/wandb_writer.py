@@ -28,8 +28,8 @@ class WandbWriter(Writer):
         missing = [name for name in ("log", "define_metric", "finish") if not hasattr(run, name)]
         if missing:
             raise TypeError(
-                f"WandbWriter: run: expected what wandb.init() returns, got {run!r:.100}; for the library, "
-                "pip install '.[wandb]' in a checkout of parllel"
+                f"WandbWriter: run: expected the run returned by wandb.init(), got {run!r:.100}; "
+                "to install wandb, use pip install '.[wandb]' in a checkout of parllel"
             )
         self.run = run
         self._open = True

@@ -35,15 +35,15 @@ class Writer(ABC):
         """Write a notice or a warning, or do nothing where there is no place for text."""
 
     def rewind(self, step: int) -> None:
-        """Drop the rows of steps beyond `step`; nothing unless overridden.
+        """Drop the rows after `step`. Does nothing unless overridden.
 
-        A resumed run goes on from a checkpoint, and writes the rows that followed it once more.
+        A resumed run continues from a checkpoint and rewrites the rows after it.
         """
 
     def sync(self) -> None:
-        """Make what was written survive a power cut; nothing unless overridden.
+        """Flush the written rows to disk, so that they survive a power cut. Does nothing unless overridden.
 
-        Called before each checkpoint: a run that is resumed from it does not write the rows before it again.
+        Called before each checkpoint, because a run resumed from it does not rewrite the rows before it.
         """
 
     @abstractmethod
@@ -81,6 +81,6 @@ def check_key(owner: str, key: str) -> None:
         raise ValueError(f"{owner}: key: expected a name, got {key!r}")
     if key.lstrip()[:1] in tuple("=+-@"):
         raise ValueError(
-            f"{owner}: key: expected a name that does not begin with =, +, - or @, as spreadsheets take "
-            f"such a column for a formula, got {key!r}"
+            f"{owner}: key: expected a name that does not begin with =, +, - or @, because "
+            f"spreadsheets read such a column as a formula, got {key!r}"
         )

@@ -39,7 +39,7 @@ class RenderedColumns:
         B = cages.all_envs.columns.stop
         self.columns = sorted(set(columns))
         if not self.columns or self.columns[0] < 0 or self.columns[-1] >= B:
-            raise ValueError(f"columns: expected some of 0 to {B - 1}, got {list(columns)}")
+            raise ValueError(f"columns: expected numbers from 0 to {B - 1}, got {list(columns)}")
         self._draw: list[Callable[[], list[Any]]] = []
         self.fps = 0.0
         for cage, place in zip(cages.cages, cages.columns, strict=True):

@@ -60,7 +60,8 @@ def check_mode(mode: Any, name: str) -> None:
     # Without a mode render() would only warn and return None.
     if mode != "rgb_array":
         raise WrongStateError(
-            f'{name}: cannot be drawn, its render_mode is {mode!r}; make it with render_mode="rgb_array"'
+            f"{name}: cannot be drawn, because its render_mode is {mode!r}; create it with "
+            'render_mode="rgb_array"'
         )
 
 

@@ -89,7 +89,8 @@ class VideoFile:
         check_picture(frame, f"{self.path}: frame")
         if self._shape not in (None, frame.shape):
             raise ValueError(
-                f"{self.path}: frame: expected the size of the first, {self._shape}, got {frame.shape}"
+                f"{self.path}: frame: expected the size of the first frame, {self._shape}, got "
+                f"{frame.shape}"
             )
         self._shape = frame.shape
         if self.path.suffix.lower() == ".mp4":

@@ -51,7 +51,7 @@ def env_named(name: str, kwargs: Mapping[str, Any] = _NONE) -> Callable[[], gym.
     text = name.removeprefix(_FAMILY)
     if text.endswith(".py") or not _ID.fullmatch(text):
         raise ValueError(
-            f"environment {name!r}: expected an id of gymnasium, module:id or file.py:function"
+            f"environment {name!r}: expected a Gymnasium id, module:id or file.py:function"
         )
     return partial(_from_gymnasium, name, given)
 

@@ -179,8 +179,8 @@ class _Table:
         one = self.playing[i]
         if one.length == self._max_steps:
             raise EpisodeTooLongError(
-                f"episode of seed {one.seed}: expected its end within {self._max_steps} steps. Raise "
-                "max_steps or limit the episodes"
+                f"the episode with seed {one.seed} did not end within {self._max_steps} steps. "
+                "Raise max_steps, or use an environment with a time limit"
             )
         if self._keep:
             one.actions.append(action)
@@ -242,6 +242,6 @@ def _check_spaces(policy: Policy, spaces: Spaces) -> None:
         expected, actual = getattr(spaces, kind), getattr(policy, f"{kind}_space")
         if actual is not None and actual != expected:
             raise ValueError(
-                f"policy: expected one for the {kind} space {expected} of {spaces.name}, got a "
-                f"{type(policy).__name__} for {actual}"
+                f"policy: expected a policy for the {kind} space {expected} of {spaces.name}, got "
+                f"a {type(policy).__name__} for {actual}"
             )

@@ -93,7 +93,7 @@ class LabelActions(BatchTransform):
         # Checked before the write, which would broadcast.
         if part.shape != shape:
             raise ValueError(
-                f"LabelActions: {dotted(path, 'the expert action')}: expected shape {list(shape)}, as the "
-                f"agent's actions have, got {list(part.shape)}"
+                f"LabelActions: {dotted(path, 'the expert action')}: expected shape {list(shape)}, "
+                f"the shape of the agent's actions, got {list(part.shape)}"
             )
         return part

@@ -77,7 +77,8 @@ class OpponentEnv(ParallelEnvWrapper):
         self._names = [name for name in adapter.agents if name != learner]
         if set(opponents) != set(self._names):
             raise ValueError(
-                f"opponents: expected policies of {self._names}, got those of {sorted(opponents)}"
+                f"opponents: expected policies for {self._names}, got policies for "
+                f"{sorted(opponents)}"
             )
         self.observation_space = parallel_env.observation_space(learner)
         self.action_space = parallel_env.action_space(learner)
@@ -111,8 +112,8 @@ class OpponentEnv(ParallelEnvWrapper):
         other = _PLAYS_IN.get(policy)
         if other is not None and other() is not None:
             raise ValueError(
-                f"{what}: this {type(policy).__name__} plays in another OpponentEnv, and would mix up "
-                "their episodes. Make a policy for each environment"
+                f"{what}: this {type(policy).__name__} already plays in another OpponentEnv, and "
+                "would mix up their episodes. Create a separate policy for each environment"
             )
         # Closed by the stack only after this check: a file may share one object between environments,
         # which must then stay open.
@@ -179,8 +180,8 @@ class OpponentEnv(ParallelEnvWrapper):
         policies = self._distinct()
         if set(state["policies"]) != set(policies):
             raise ValueError(
-                f"expected the states of the policies of {list(policies)}, got those of "
-                f"{sorted(state['policies'])}"
+                f"expected the states of the policies for {list(policies)}, got the states of "
+                f"policies for {sorted(state['policies'])}"
             )
         # After the check, so that a state that does not fit is not half loaded.
         load_env_state(self._adapter, state["world"])

@@ -69,7 +69,7 @@ def check_policy(policy: Any, name: str) -> None:
     """Raise TypeError unless `policy` is a Policy. name: of the argument, for the error."""
     if not isinstance(policy, Policy):
         raise TypeError(
-            f"{name}: expected a Policy, got {policy!r}; policy_of makes one of a specification"
+            f"{name}: expected a Policy, got {policy!r}; policy_of creates one from a specification"
         )
 
 

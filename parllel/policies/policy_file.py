@@ -64,8 +64,8 @@ def _checked_last(name: str, thing: Any, where: str) -> Any:
         # No fallback to the definition before: it is ambiguous which one the author meant.
         named = f", or name it, as in {Path(where).name}:agent" if where.endswith(".py") else ""
         raise ValueError(
-            f"{where}: expected a function or a Policy, but the last that it defines is {name}, {problem}; "
-            f"define the agent after it{named}"
+            f"{where}: expected a function or a Policy, but the last name that it defines is "
+            f"{name}, {problem}; define the agent after it{named}"
         )
     return thing
 

@@ -171,8 +171,8 @@ class RunPolicy(Policy):
         """
         if not self.env_factories:
             raise ValueError(
-                "make_env: expected cages with env_factories, got some without. "
-                "Make the environment yourself"
+                "make_env: expected cages with env_factories, got some without. Create the "
+                "environment yourself"
             )
         env: gym.Env[Any, Any] = self.env_factories[0]()
         return env

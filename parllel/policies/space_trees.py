@@ -34,7 +34,7 @@ def as_in_space(tree: Tree, space: gym.Space[Any] | None) -> Tree:
     if inner is None:
         names, inner = list(parts), dict.fromkeys(parts)
     elif set(parts) != set(inner):
-        raise ValueError(f"expected parts {sorted(inner)}, as {space} has, got {sorted(parts)}")
+        raise ValueError(f"expected the parts {sorted(inner)} of {space}, got {sorted(parts)}")
     else:
         # In the order of the space, because policies may iterate over them.
         names = list(inner)

@@ -58,7 +58,9 @@ def register_scheme(scheme: str, target: str, *, extra: str | None = None) -> No
         ValueError: for an invalid scheme or target, or a scheme registered for another target.
     """
     if not _SCHEME.fullmatch(scheme):
-        raise ValueError(f"scheme: expected at least two of a-z, 0-9, +, . and -, got {scheme!r}")
+        raise ValueError(
+            f"scheme: expected at least two of the characters a-z, 0-9, +, . and -, got {scheme!r}"
+        )
     if not re.fullmatch(r"[\w.]+:\w+", target):
         raise ValueError(f"target: expected 'module:function', got {target!r}")
     known = _SCHEMES.setdefault(scheme, _Scheme(target, extra))

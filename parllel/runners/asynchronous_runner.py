@@ -24,15 +24,16 @@ class AsynchronousCycle(LearningCycle):
     def __init__(self, sampler: Sampler, algorithm: Algorithm) -> None:
         if not isinstance(sampler, PublishingSampler):
             raise TypeError(
-                "sampler: expected one that publishes weights, such as AsynchronousSampler, got "
-                f"{type(sampler).__name__}; OnPolicyRunner takes any"
+                "sampler: expected a sampler that publishes weights, such as AsynchronousSampler, "
+                f"got {type(sampler).__name__}; OnPolicyRunner accepts any sampler"
             )
         # Not every algorithm has an agent.
         learner = getattr(algorithm, "agent", None)
         if isinstance(learner, Agent) and sampler.agent is not learner:
             raise ValueError(
-                "sampler: expected one that was given the algorithm's agent, as weights of another would be "
-                f"published, got {sampler.agent!r}; give it to the sampler too"
+                "sampler: expected a sampler with the agent of the algorithm, because the weights "
+                f"of the sampler's agent are published, got {sampler.agent!r}; give both the same "
+                "agent"
             )
         super().__init__(sampler, algorithm)
         self._staleness: list[int] = []

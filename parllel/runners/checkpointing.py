@@ -200,5 +200,6 @@ def _saying_what_it_means() -> Iterator[None]:
         yield
     except TypeError as error:
         raise TypeError(
-            f"this run could not be resumed: {error}; let the part's state() return nothing else"
+            f"this run could not be resumed: {error}; return only such values from the part's "
+            "state()"
         ) from error

@@ -65,9 +65,10 @@ def check_publishing(sampler: Sampler, runner: str) -> None:
     # Without an agent there is nothing to publish, as for one that does not learn.
     if isinstance(sampler, PublishingSampler) and sampler.agent is not None:
         raise TypeError(
-            f"{runner}: sampler: expected one that acts with the algorithm's agent itself, got a "
-            f"{type(sampler).__name__}, which acts with the weights that are published, and would act with "
-            "those of the start for ever; AsynchronousRunner publishes them"
+            f"{runner}: sampler: expected a sampler that acts with the algorithm's agent itself, "
+            f"got a {type(sampler).__name__}, which acts with published weights. This runner "
+            "publishes none, so the sampler would act with the initial weights forever; use "
+            "AsynchronousRunner"
         )
 
 
@@ -90,9 +91,9 @@ def check_saved_agent(algorithm: Algorithm, state_parts: Mapping[str, Any]) -> N
     if learner is None or given is None or _stands_for(given, learner):
         return
     raise ValueError(
-        f"state_parts: 'agent': expected the {type(learner).__name__} of {type(algorithm).__name__}, got "
-        f"another {type(given).__name__}, in whose place the trained weights would not be saved; give it "
-        "another name"
+        f"state_parts: 'agent': expected the {type(learner).__name__} of "
+        f"{type(algorithm).__name__}, got another {type(given).__name__}, which would be saved in "
+        "place of the trained weights; give it another name"
     )
 
 
@@ -115,19 +116,19 @@ def check_schedule(algorithm: Algorithm, n_steps: int) -> None:
 def _check_kinds(sampler: Sampler, eval_sampler: Sampler | None) -> None:
     if isinstance(sampler, EvalSampler):
         raise TypeError(
-            "sampler: expected a sampler of training, got an EvalSampler, whose samples are one row of "
-            "actions without exploration; give it as eval_sampler"
+            "sampler: expected a sampler for training, got an EvalSampler, whose samples are one "
+            "row of actions without exploration; pass it as eval_sampler"
         )
     if eval_sampler is sampler:
         raise ValueError(
-            f"eval_sampler: expected a sampler of evaluation, got the {type(sampler).__name__} that trains; "
-            "build_eval_sampler(eval_cages, sampler, n_episodes) makes one"
+            f"eval_sampler: expected a sampler for evaluation, got the {type(sampler).__name__} "
+            "used for training; build_eval_sampler(eval_cages, sampler, n_episodes) creates one"
         )
     if isinstance(eval_sampler, BatchSampler):
         raise TypeError(
-            f"eval_sampler: expected a sampler of whole episodes, got a {type(eval_sampler).__name__}, which "
-            "explores and returns as many episodes as happen to end; build_eval_sampler(eval_cages, sampler, "
-            "n_episodes) makes one"
+            "eval_sampler: expected a sampler that plays whole episodes, got a "
+            f"{type(eval_sampler).__name__}, which explores and returns only the episodes that "
+            "happen to end; build_eval_sampler(eval_cages, sampler, n_episodes) creates one"
         )
 
 
@@ -135,8 +136,8 @@ def _check_batch_spec(batch_spec: BatchSpec, sampler: Sampler) -> None:
     own = getattr(sampler, "batch_spec", None)
     if isinstance(own, BatchSpec) and own != batch_spec:
         raise ValueError(
-            f"batch_spec: expected {own}, that of the {type(sampler).__name__}, got {batch_spec}; give both "
-            "the same"
+            f"batch_spec: expected {own}, the batch_spec of the {type(sampler).__name__}, got "
+            f"{batch_spec}; give both the same"
         )
 
 
@@ -190,9 +191,9 @@ def _check_agent(sampler: Sampler, algorithm: Algorithm) -> None:
         return
     trains = f"{type(algorithm).__name__} trains a {type(learner).__name__}"
     raise ValueError(
-        f"algorithm: {trains}, but {_described(sampler, actor)}{_shared(actor, learner)}: nothing that is "
-        "learned would change what is sampled; give both the same agent. An algorithm that learns from "
-        "anybody's actions says on_policy = False"
+        f"algorithm: {trains}, but {_described(sampler, actor)}{_shared(actor, learner)}: learning "
+        "would not change the samples; give both the same agent. An algorithm that can learn from "
+        "the actions of any agent sets on_policy = False"
     )
 
 
@@ -222,9 +223,9 @@ def _check_parameters(algorithm: Algorithm) -> None:
     trained = _trained_parameters(inner)
     if own and trained is not None and own.isdisjoint(id(one) for one in trained):
         raise ValueError(
-            f"{type(inner).__name__}: optimizer: expected the parameters of the {type(learner).__name__}'s "
-            "model, got none of them: the model was replaced, or the optimiser made for another; make the "
-            "algorithm after the model"
+            f"{type(inner).__name__}: optimizer: expected the parameters of the "
+            f"{type(learner).__name__}'s model, got none of them: the model was replaced, or the "
+            "optimizer was created for another model; create the algorithm after the model"
         )
 
 
@@ -248,9 +249,10 @@ def _check_evaluated_agent(sampler: Sampler, algorithm: Algorithm, eval_sampler:
         return
     agent = actor.agent if isinstance(actor, Handler) else actor
     raise ValueError(
-        f"eval_sampler: expected the {type(learner).__name__} {who}, got another {type(agent).__name__}: its "
-        "returns would say nothing of the training; give both the same agent, or, for an average of its "
-        "weights for instance, set `trained` of the handler of evaluation to the agent that it stands for"
+        f"eval_sampler: expected the {type(learner).__name__} {who}, got another "
+        f"{type(agent).__name__}: its returns would say nothing about the training. Give both the "
+        "same agent; if the evaluated agent is derived from the trained one, such as an average of "
+        "its weights, set `trained` of the evaluation handler to the trained agent"
     )
 
 
@@ -292,8 +294,9 @@ def _check_transforms_of(algorithm: Algorithm, transforms: Sequence[Transform]) 
     for one in algorithm.transforms if isinstance(algorithm, TransformingAlgorithm) else ():
         if any(one is other for other in transforms):
             raise ValueError(
-                f"TransformingAlgorithm: transforms: expected a {type(one).__name__} of its own, got that of "
-                "the sampler, which would be applied twice; give it to one of them, or make two"
+                f"TransformingAlgorithm: transforms: expected a separate {type(one).__name__}, got "
+                "the one of the sampler, which would be applied twice; give it to only one of "
+                "them, or create two"
             )
 
 
@@ -307,8 +310,9 @@ def _check_evaluated_observations(sampler: Any, eval_sampler: Any) -> None:
             expected, came = getattr(training, what), getattr(own, what)
             if expected != came:
                 raise ValueError(
-                    f"eval_sampler: cages: expected the {what}s of training, {expected} ({training.name}), "
-                    f"got {came} ({own.name}); make its environments with the wrappers of training"
+                    f"eval_sampler: cages: expected the {what}s of training, {expected} "
+                    f"({training.name}), got {came} ({own.name}); create its environments with the "
+                    "same wrappers as for training"
                 )
     if not isinstance(eval_sampler, EvalSampler):
         return
@@ -329,8 +333,8 @@ def _check_same_leaves(training: Samples, own: Samples) -> None:
     expected, came = leaves(training), leaves(own)
     if expected != came:
         raise ValueError(
-            f"eval_sampler: samples: expected the observations of training, {expected}, got {came}; "
-            "build_eval_sampler allocates the same"
+            f"eval_sampler: samples: expected the observations of training, {expected}, got "
+            f"{came}; build_eval_sampler allocates matching samples"
         )
 
 
@@ -343,8 +347,9 @@ def _check_statistics(transform: Transform, trained: Any) -> None:
     if like:
         name = type(transform).__name__
         raise ValueError(
-            f"eval_sampler: step_transforms: expected the {name} of the sampler, whose statistics training "
-            f"updates, got another {name} with statistics of its own; give both the same object"
+            f"eval_sampler: step_transforms: expected the {name} of the sampler, whose statistics "
+            f"training updates, got another {name} with separate statistics; give both the same "
+            "object"
         )
 
 

@@ -432,7 +432,7 @@ def _check_bounds(
     if target_return is not None and math.isnan(target_return):
         raise ValueError("target_return: expected a number or None, got nan")
     if target_return is not None and eval_sampler is None:
-        raise ValueError("target_return: expected an eval_sampler to measure it with")
+        raise ValueError("target_return: requires an eval_sampler, which measures the return")
 
 
 def _check_callbacks(callbacks: Any) -> None:
@@ -445,6 +445,6 @@ def _check_callbacks(callbacks: Any) -> None:
     for i, callback in enumerate(callbacks):
         if any(callback is other for other in callbacks[:i]):
             raise ValueError(
-                f"callbacks: expected each once, got the same {type(callback).__name__} twice, which would "
-                "be called twice; give it once, or make two"
+                f"callbacks: expected different objects, got the same {type(callback).__name__} "
+                "twice; pass it once, or create two"
             )

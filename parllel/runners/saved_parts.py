@@ -72,7 +72,9 @@ class SavedParts:
         # Algorithms with the same optimiser have states of the same form. A subclass goes on from its parent.
         came, own = state.get("algorithm_classes"), _classes(self._algorithm)
         if came is not None and came[0] not in own and own[0] not in came:
-            raise ValueError(f"algorithm: expected the state of {own[0]}, got that of {came[0]}")
+            raise ValueError(
+                f"algorithm: expected the state of {own[0]}, got the state of {came[0]}"
+            )
         for name, part in parts.items():
             _load(name, part, saved[name])
         # Callbacks may be added to a run: one that is not in the checkpoint starts afresh.

@@ -78,7 +78,9 @@ class VideoRecorder(Callback):
         folder = self._folder
         if folder is None:
             if runner.folder is None:
-                raise ValueError("VideoRecorder: folder: expected one, as the runner has none")
+                raise ValueError(
+                    "VideoRecorder: folder: expected a folder, because the runner has none"
+                )
             folder = runner.folder.path / "videos"
         self._runner, self._sampler = runner, sampler
         self._rendered = RenderedColumns(sampler.cages, range(len(sampler.quotas))[: self._n_envs])

@@ -165,9 +165,9 @@ def _insert(group: _Overrides, path: str, value: Any) -> None:
     for name in above:
         group = group.setdefault(name, _Overrides())
         if not isinstance(group, _Overrides):
-            raise ValueError(f"{path}: {name!r} is changed as a whole as well")
+            raise ValueError(f"{path}: {name!r} as a whole is also changed")
     if last in group:
-        raise ValueError(f"{path}: values below it are changed as well")
+        raise ValueError(f"{path}: values below it are also changed")
     group[last] = value
 
 
@@ -246,7 +246,7 @@ def _defaults_of(kind: Any, base: Any) -> dict[str, Any]:
 def _read_dict(kinds: tuple[Any, ...], value: Any, at: str, base: Any) -> dict[str, Any]:
     key_kind, kind = kinds
     if key_kind is not str:
-        raise TypeError(f"{at}: a dict in a config has strings as keys, and no {key_kind}")
+        raise TypeError(f"{at}: expected a dict type with keys of type str, got keys of {key_kind}")
     if isinstance(value, _Text):
         value = _guess(value)
     _check_group(value, at)
@@ -309,7 +309,7 @@ def _read_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, at: str)
 
 def _read_scalar(kind: Any, value: Any, at: str) -> Any:
     if kind not in _EXPECTED:
-        raise TypeError(f"{at}: {kind} is no type that can be read from JSON values")
+        raise TypeError(f"{at}: values of the type {kind} cannot be read from JSON")
     if isinstance(value, np.generic):
         value = value.item()
     try:

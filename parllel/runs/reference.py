@@ -113,7 +113,9 @@ def _module(name: str, file: str | None) -> ModuleType:
         if file is None or _is_of(origin, file):
             return _import(name, lambda: importlib.import_module(name))
     if file is None or not Path(file).is_file():
-        raise FileNotFoundError(f"{file or name}: what built this run is not there any more")
+        raise FileNotFoundError(
+            f"{file or name}: the script or module that built this run no longer exists"
+        )
     return _import(file, lambda: _load_script(Path(file)))
 
 
@@ -135,8 +137,8 @@ def check_not_importing(doing: str) -> None:
     """
     if _importing:
         raise WrongStateError(
-            f"{doing}: called while {_importing[-1]} is imported, to find what built a run; what a script "
-            'does when it is run belongs below `if __name__ == "__main__":`'
+            f"{doing}: called while {_importing[-1]} is imported to find the build function of a "
+            'run; put the code that the script runs below `if __name__ == "__main__":`'
         )
 
 
@@ -157,8 +159,8 @@ def _import(where: str, load: Callable[[], Imported]) -> Imported:
     # SystemExit is not an Exception, and would end a program that only looks for a function.
     except SystemExit as error:
         raise ValueError(
-            f"{where}: cannot be imported, as it ends the program (status {error.code}); what a script "
-            'does when it is run belongs below `if __name__ == "__main__":`'
+            f"{where}: cannot be imported, because it exits (status {error.code}); put the code "
+            'that the script runs below `if __name__ == "__main__":`'
         ) from error
     except Exception as error:
         kind = type(error).__name__

@@ -96,7 +96,7 @@ class RunFolder:
         if not folder.path.is_dir():
             raise FileNotFoundError(f"{path}: there is no such folder")
         if not (folder.path / "run.json").is_file():
-            raise ValueError(f"{path}: not the folder of a run, as it has no run.json")
+            raise ValueError(f"{path}: not the folder of a run, because it has no run.json")
         return folder
 
     def remove(self) -> None:

@@ -74,9 +74,9 @@ class RunRecord:
         """
         if self.build_function is None:
             raise ValueError(
-                f"{self.path}: expected a training run, got one of kind {self.kind!r}, which has no build "
-                "function and no checkpoints; `parllel runs` lists it, and this ran it: "
-                f"{shlex.join(self.command)}"
+                f"{self.path}: expected a training run, got one of kind {self.kind!r}, which has "
+                "no build function and no checkpoints; `parllel runs` lists it, and this command "
+                f"ran it: {shlex.join(self.command)}"
             )
         return self.build_function
 

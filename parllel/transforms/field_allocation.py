@@ -182,7 +182,8 @@ def _with_room_at(samples: Samples, path: str) -> Samples:
     raw = samples.env.observation
     if isinstance(raw, Array):
         raise ValueError(
-            f"{path}: expected a transform that writes {SEEN}, as {RAW} is one array without parts"
+            f"{path}: expected a transform that writes {SEEN}, because {RAW} is one array without "
+            "parts"
         )
     if "observation" not in samples.agent._fields:
         samples = insert_field(samples, SEEN, buffer_map(lambda leaf: leaf, raw))

@@ -76,8 +76,8 @@ def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
     for path, leaf in leaves.items():
         if writer_of(leaf) and _identity(leaf) not in writers:
             raise ValueError(
-                f"samples: {path} was allocated for {writer_of(leaf)}, which the sampler was not given; "
-                "give it the transforms that allocate_samples was given"
+                f"samples: {path} was allocated for {writer_of(leaf)}, which was not given to the "
+                "sampler; pass the same transforms to the sampler and to allocate_samples"
             )
     check_order(uses)
 
@@ -205,7 +205,7 @@ def fields_of(transform: Transform, samples: Samples) -> Mapping[str, Any]:
         fields = transform.fields(samples)
     if not isinstance(fields, Mapping):
         name = type(transform).__name__
-        raise TypeError(f"{name}: fields: expected a dict by path, got {fields!r}")
+        raise TypeError(f"{name}: fields: expected a dict keyed by path, got {fields!r}")
     return fields
 
 
@@ -244,7 +244,7 @@ def writer_of(leaf: Any) -> str:
 
 
 def identities_below(samples: Samples, path: str) -> dict[Any, str]:
-    """Return the paths of the leaves of a field, by the identity of their memory; {} if there is no field."""
+    """Return a dict from memory identity to path for the leaves of a field; {} if the field is missing."""
     try:
         field = field_at(samples, path)
     except ValueError:
@@ -253,7 +253,7 @@ def identities_below(samples: Samples, path: str) -> dict[Any, str]:
 
 
 def _check_allocated(name: str, path: str, leaves: Mapping[str, Any]) -> None:
-    hint = "give the transform to allocate_samples too"
+    hint = "pass the transform to allocate_samples too"
     if path not in leaves:
         raise ValueError(f"{name}: writes {path}, which was not allocated for it; {hint}")
     leaf = leaves[path]
@@ -262,7 +262,10 @@ def _check_allocated(name: str, path: str, leaves: Mapping[str, Any]) -> None:
         return
     others = [at for at, other in leaves.items() if at != path and _is_same(other, leaf)]
     if others:
-        raise ValueError(f"{name}: writes {path}, which in these samples is {others[0]}; {hint}")
+        raise ValueError(
+            f"{name}: writes {path}, which is the same array as {others[0]} in these samples; "
+            f"{hint}"
+        )
 
 
 def _is_same(leaf: Any, other: Any) -> bool:

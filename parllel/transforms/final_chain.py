@@ -85,8 +85,9 @@ class FinalChain:
                 found.append(transform)
             elif says and undeclared is not None:
                 raise ValueError(
-                    f"{undeclared}: reads: expected the paths that it reads, as in reads = ({RAW!r},), to "
-                    f"know whether {uses.name}.transform_final applies to what the agent sees"
+                    f"{undeclared}: reads: expected the paths that it reads, such as reads = "
+                    f"({RAW!r},), which decide whether {uses.name}.transform_final applies to the "
+                    "agent's observations"
                 )
         return found
 
@@ -99,17 +100,17 @@ class FinalChain:
             # A field without a writer that a transform reads is raw data, which no transform has to make.
             if identity not in given and (writer or reader is None):
                 raise ValueError(
-                    f"step_transforms: expected the transform that writes {path} in training"
-                    f"{', ' + writer if writer else ''}, got {[uses.name for uses in self._uses]}; "
-                    "give those of training"
+                    f"step_transforms: expected the transform that writes {path} in "
+                    f"training{', ' + writer if writer else ''}, got "
+                    f"{[uses.name for uses in self._uses]}; pass the step transforms of training"
                 )
         # What evaluation transforms although training does not would be new to the agent.
         for uses in self._uses:
             for path, identity in uses.writes.items():
                 if identity in self._raw or (identity is None and _is_seen(path)):
                     raise ValueError(
-                        f"{uses.name}: writes {path}, but the agent is trained on {RAW} there; give the "
-                        "step transforms of training"
+                        f"{uses.name}: writes {path}, but the agent is trained on {RAW} there; "
+                        "pass the step transforms of training"
                     )
 
 

@@ -55,7 +55,9 @@ class NormalizeObservations(StepTransform):
         if target is None:
             target = f"{SEEN}.{_part_below(source, RAW) or ''}".rstrip(".")
         if source == target:
-            raise ValueError(f"{name}: target: expected another field than source, got {target!r}")
+            raise ValueError(
+                f"{name}: target: expected a different field from source, got {target!r}"
+            )
         self._source, self._target = source, target
         self.reads = (source,)
         # In final observations: the part to normalise, and where to put the result.
@@ -105,7 +107,7 @@ class NormalizeObservations(StepTransform):
     def transform_final(self, observation: Tree) -> Tree:
         """Return a new tree with normalised leaves, float32 [N, ...], by the statistics that steps use."""
         if not self._leaves:
-            raise WrongStateError("NormalizeObservations: transform_final came before bind")
+            raise WrongStateError("NormalizeObservations: transform_final was called before bind")
         part = field_at(observation, self._taken)
         given = [path for path, _ in buffer_leaves(part)]
         if set(given) != set(self._leaves):

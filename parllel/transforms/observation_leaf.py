@@ -108,8 +108,9 @@ def _body_and_row_after(samples: Samples, path: str) -> tuple[NDArray[Any], NDAr
     field = field_at(samples, path)
     if isinstance(field, LazyFramesArray):
         raise ValueError(
-            f"NormalizeObservations: {path}: expected an array whose rows are memory, got a LazyFramesArray, "
-            "which copies its stacks when they are read; allocate it without frames"
+            f"NormalizeObservations: {path}: expected an array whose rows can be viewed without a "
+            "copy, got a LazyFramesArray, which copies its stacks when they are read; allocate it "
+            "without frames"
         )
     body = np.asarray(field)
     after = row_after(samples, path)

@@ -118,7 +118,8 @@ class RecordVideo(BatchTransform):
             raise ValueError(f"RecordVideo: {self._source}: expected one array, got {source!r}")
         if not self._shown(source.shape[1]):
             raise ValueError(
-                f"RecordVideo: columns: none of {self._columns} is there, B is {source.shape[1]}"
+                f"RecordVideo: columns: expected at least one number below B={source.shape[1]}, "
+                f"got {self._columns}"
             )
         # Convert an example, so that a wrong shape raises now and not after the first batch.
         self._checked(np.zeros((1, 1, *source.shape[2:]), source.dtype))

@@ -61,7 +61,7 @@ class RunningMeanStd:
         # Before merging: a single NaN would stay in the statistics to the end of the run.
         if not (np.isfinite(mean).all() and np.isfinite(var).all()):
             raise ValueError(
-                f"{self.name}: batch: expected finite numbers, got NaN, inf or too large"
+                f"{self.name}: batch: expected finite numbers, got NaN, infinite or too large ones"
             )
         if count:
             self._merge(mean.reshape(self.shape), var.reshape(self.shape), count)

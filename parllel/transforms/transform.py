@@ -170,7 +170,7 @@ def row_after(samples: Tree, path: str) -> np.ndarray[Any, Any]:
     field = field_at(samples, path)
     if not getattr(field, "padding", 0):
         raise ValueError(
-            f"{path}: expected an array with padding, whose row T is read, got {field!r}"
+            f"{path}: expected an array with padding, because row T is read, got {field!r}"
         )
     return np.asarray(field[field.last + 1])
 

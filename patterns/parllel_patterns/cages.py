@@ -109,27 +109,29 @@ def _check_arguments(n_envs: Any, seeds: Any, name: str) -> None:
         )
     if not isinstance(seeds, Seeds):
         number = seeds is None or isinstance(seeds, (int, np.integer))
-        hint = f"; give Seeds({seeds})" if number else ""
+        hint = f"; pass Seeds({seeds})" if number else ""
         raise TypeError(f"build_cages: seeds: expected Seeds, got {seeds!r}{hint}")
     if name in seeds.state()["given"]:  # a cell of a notebook that is run again
         raise ValueError(
-            f"build_cages: the seeds of {name!r} were drawn already. Give further environments another name, "
-            "or make seeds = Seeds(...) in the same cell as the cages"
+            f"build_cages: the seeds of {name!r} were already drawn. Give the new environments "
+            "another name, or create seeds = Seeds(...) in the same cell as the cages"
         )
 
 
 def _check_parallel(parallel: Any, n_envs: int) -> None:
     if not isinstance(parallel, (bool, Plan)):
-        hint = f"; give Plan({parallel}) for as many workers" if isinstance(parallel, int) else ""
+        hint = (
+            f"; pass Plan({parallel}) for {parallel} workers" if isinstance(parallel, int) else ""
+        )
         raise TypeError(f"build_cages: parallel: expected a bool or a Plan, got {parallel!r}{hint}")
     if isinstance(parallel, Plan) and n_envs - parallel.n_main < parallel.n_workers:
         workers = f"its {parallel.n_workers} workers" if parallel.n_workers > 1 else "its worker"
         most = n_envs - parallel.n_workers
         # n_main is easily mistaken for the number of all environments.
-        hint = f"give {n_envs} workers or fewer"
+        hint = f"use {n_envs} workers or fewer"
         if most >= 0:
-            hint = f"give n_main={most}" + (" or less" if most else "")
+            hint = f"use n_main={most}" + (" or less" if most else "")
         raise ValueError(
-            f"build_cages: parallel: expected a Plan with at least one environment for each of {workers}, "
-            f"got n_main={parallel.n_main} of {n_envs} environments for this process; {hint}"
+            "build_cages: parallel: expected a Plan with at least one environment for each of "
+            f"{workers}, got n_main={parallel.n_main} and {n_envs} environments in total; {hint}"
         )

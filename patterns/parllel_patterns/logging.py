@@ -30,7 +30,8 @@ def build_logger(folder: RunFolder, console: Console | None = None, *more: Write
     """
     if not isinstance(folder, RunFolder):
         raise TypeError(
-            f"build_logger: folder: expected a RunFolder, got {folder!r}; CsvWriter and others take a path"
+            f"build_logger: folder: expected a RunFolder, got {folder!r}; CsvWriter and other "
+            "writers take a path"
         )
     problem = None  # logged below, once there is a logger
     with ExitStack() as opened:

@@ -105,8 +105,8 @@ def build_rollout_sampler(
     """
     if not hasattr(handler, "worker_policy"):
         raise TypeError(
-            "build_rollout_sampler: handler: expected one with a worker_policy, such as "
-            f"SmallPolicyHandler(agent), got a {type(handler).__name__}. Use build_sampler"
+            "build_rollout_sampler: handler: expected a handler with a worker_policy, such as "
+            f"SmallPolicyHandler(agent), got a {type(handler).__name__}. Use build_sampler for it"
         )
     # One script for every machine: the plan of `build_cages` may be without workers.
     if all(isinstance(cage, VectorizedCage) for cage in cages):

@@ -159,7 +159,8 @@ def _check_frames(samples: Any, handler: Handler) -> None:
     # These read rows of env.observation through views, which lazily stacked frames do not have.
     if _replaces_frames(samples) or hasattr(handler, "worker_policy"):
         raise ValueError(
-            "frames: expected 0, as a transform or a policy in compiled code reads the observations"
+            "frames: expected 0, because a transform or a policy in compiled code reads the "
+            "observations"
         )
 
 
@@ -266,7 +267,7 @@ def _observations(example: Tree, frames: int | Mapping[str, int]) -> Tree:
     for path, depth in ({"*": frames} if isinstance(frames, int) else frames).items():
         found = fnmatch.filter(paths, path)
         if not found:
-            raise ValueError(f"frames: {path!r} is none of {paths}")
+            raise ValueError(f"frames: expected paths from {paths}, got {path!r}")
         depths.update(dict.fromkeys(found, depth))
     # `buffer_leaves` and `buffer_map` visit the leaves in the same order.
     left = iter(depths.values())

@@ -67,12 +67,16 @@ def test_unknown_storage_is_refused() -> None:
         ((4, 3), {"dtype": object}, "dtype: object arrays cannot be shared, got object"),
         ((4, 3), {"dtype": [("a", "O"), ("b", "i4")]}, "dtype: object arrays cannot be shared"),
         ((4, 3), {"padding": -1}, "padding: expected at least 0, got -1"),
-        ((4, 3), {"padding": 5}, "padding: 5 rows are more than the 4 of the body"),
+        (
+            (4, 3),
+            {"padding": 5},
+            "padding: expected at most 4, the number of rows in the body, got 5",
+        ),
         ((4, 3), {"padding": 1.0}, r"padding: expected an int, got 1\.0"),
         ((4, 3), {"full_size": "8"}, "full_size: expected an int, got '8'"),
-        ((4, 3), {"full_size": 6}, "full_size: expected a multiple of the 4 rows .*got 6"),
-        ((4, 3), {"full_size": 0}, "full_size: expected a multiple of the 4 rows"),
-        ((4, 3), {"full_size": -4}, "full_size: expected a multiple of the 4 rows"),
+        ((4, 3), {"full_size": 6}, "full_size: expected a multiple of 4, the rows .*got 6"),
+        ((4, 3), {"full_size": 0}, "full_size: expected a multiple of 4, the rows"),
+        ((4, 3), {"full_size": -4}, "full_size: expected a multiple of 4, the rows"),
     ],
 )
 def test_wrong_layout_names_the_argument(shape: Any, options: dict[str, Any], message: str) -> None:
@@ -116,7 +120,7 @@ def test_one_arena_serves_many_arrays(storage: Storage) -> None:
         array[...] = number
     for number, array in enumerate(arrays, start=1):
         assert (np.asarray(array) == number).all()
-    with pytest.raises(ValueError, match="bytes has 0 left, 1 asked for"):
+    with pytest.raises(ValueError, match="arena: 1 bytes requested, but only 0 of"):
         Array((1,), "u1", arena=arena)
 
 
@@ -151,7 +155,7 @@ def test_shared_memory_is_refused_when_no_process_starts(target: Any) -> None:
     what = array.block if target is Block else target(array)
     with pytest.raises(RegistrationError, match='allocate it with storage="managed"'):
         pickle.dumps(what)
-    with pytest.raises(RegistrationError, match="only when a process starts"):
+    with pytest.raises(RegistrationError, match="only when the process starts"):
         copy.deepcopy(what)
 
 

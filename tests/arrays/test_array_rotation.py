@@ -135,7 +135,7 @@ def test_previous_and_next_are_one_step_earlier_and_later(
             for by, name in ((-1, "previous"), (1, "next")):
                 ids = neighbour(model, picked.ids, by)
                 if ids is None:
-                    with pytest.raises(IndexError, match=r"there is no row (before|after) the"):
+                    with pytest.raises(IndexError, match=r"has no row (before|after) the"):
                         getattr(view, name)
                     continue
                 if not ids.size:
@@ -166,7 +166,7 @@ def test_rotation_belongs_to_the_whole_array() -> None:
     array = RotatingArray((4, 2), np.float32)
     for name in ("rotate", "reset"):
         for view in (array[0], array[...], array.full, array.next):
-            with pytest.raises(ValueError, match=rf"{name}\(\) is for whole arrays"):
+            with pytest.raises(ValueError, match=rf"{name}\(\): expected a whole array"):
                 getattr(view, name)()
     assert array[...].is_view
     assert not array.is_view

@@ -71,5 +71,5 @@ def test_the_edge_of_another_array_is_refused():
 
 
 def test_a_view_has_none():
-    with pytest.raises(ValueError, match=r"edge\(\) is for whole arrays"):
+    with pytest.raises(ValueError, match=r"edge\(\): expected a whole array"):
         make_rotating(1)[0].edge()

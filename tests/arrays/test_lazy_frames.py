@@ -250,15 +250,27 @@ def test_gather_writes_where_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        (([0], [3]), IndexError, "columns 3 to 3: there are 0 to 2"),
-        (([0], [-1]), IndexError, "columns -1 to -1"),
+        (([0], [3]), IndexError, "expected columns from 0 to 2, got 3 to 3"),
+        (([0], [-1]), IndexError, "got -1 to -1"),
         (([-2], [0]), IndexError, "row -2 lies before"),
-        (([0, 1], [0]), ValueError, "2 rows do not fit 1 columns"),
+        (([0, 1], [0]), ValueError, "expected as many columns as rows, got 2 rows and 1 columns"),
         (([[0]], [[0]]), ValueError, r"rows: expected \[N\] ints, got int64 \(1, 1\)"),
         (([0.5], [0]), ValueError, r"rows: expected \[N\] ints, got float64"),
-        (([0], [0], np.empty((1, 2), np.int8)), ValueError, "out: expected uint8"),
-        (([0], [0], np.empty((2, 2), np.uint8)), ValueError, "out: expected uint8"),
-        (([0, 1], [0, 1], np.empty((2, 2), np.uint8, order="F")), ValueError, "in one piece"),
+        (
+            ([0], [0], np.empty((1, 2), np.int8)),
+            ValueError,
+            "out: expected a contiguous array, uint8",
+        ),
+        (
+            ([0], [0], np.empty((2, 2), np.uint8)),
+            ValueError,
+            "out: expected a contiguous array, uint8",
+        ),
+        (
+            ([0, 1], [0, 1], np.empty((2, 2), np.uint8, order="F")),
+            ValueError,
+            "expected a contiguous array",
+        ),
     ],
 )
 def test_gather_refuses(arguments: Any, error: Any, match: str) -> None:
@@ -270,7 +282,7 @@ def test_gather_refuses(arguments: Any, error: Any, match: str) -> None:
 def test_gather_wants_rows_and_columns_to_draw_from() -> None:
     array, _ = filled()
     for view in (array[0], array[:, 0], array[:, :, 0], array[[0, 1]]):
-        with pytest.raises(ValueError, match="expected whole rows and columns"):
+        with pytest.raises(ValueError, match="expected an array of whole rows and columns"):
             view.gather([0], [0])
 
 
@@ -328,7 +340,7 @@ def test_a_stack_that_does_not_continue_is_refused_and_changes_nothing() -> None
 )
 def test_parts_of_stacks_are_not_written(location: Any) -> None:
     array, stacks = filled((4, 3, 3, 2))
-    with pytest.raises(ValueError, match="only whole stacks are written"):
+    with pytest.raises(ValueError, match="only whole stacks can be written"):
         array[location] = 0
     np.testing.assert_array_equal(array, stacks[:4])
 

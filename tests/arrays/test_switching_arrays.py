@@ -111,10 +111,10 @@ def test_full_holds_the_bodies_of_all_sides() -> None:
 def test_one_side_is_not_enough() -> None:
     with pytest.raises(
         ValueError,
-        match="full_size: expected a multiple of the 4 rows of a batch, at least 8, got 4",
+        match="full_size: expected a multiple of 4, the rows in a batch, of at least 8, got 4",
     ):
         SwitchingArray((4, 1), np.int64, full_size=4)
-    with pytest.raises(ValueError, match="full_size: expected a multiple of the 4 rows"):
+    with pytest.raises(ValueError, match="full_size: expected a multiple of 4, the rows"):
         SwitchingArray((4, 1), np.int64, full_size=10)
     with pytest.raises(ValueError, match="padding: expected 0, got 1"):
         SwitchingArray((4, 1), np.int64, padding=1)
@@ -128,7 +128,7 @@ def test_a_side_that_is_not_there(side: int) -> None:
 
 
 def test_a_view_has_no_other_side() -> None:
-    with pytest.raises(ValueError, match="is for whole arrays, got a view"):
+    with pytest.raises(ValueError, match="expected a whole array, got a view"):
         SwitchingArray((4, 1), np.int64)[1:].side = 1
 
 

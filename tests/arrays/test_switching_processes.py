@@ -93,6 +93,8 @@ def test_a_tree_on_two_sides_at_once_is_refused() -> None:
     tree.a.rotate()
     with (
         partner("fork") as ask,
-        pytest.raises(RegistrationError, match=r"all on the same side, .*, got numbers \[0, 1\]"),
+        pytest.raises(
+            RegistrationError, match=r"all arrays to be on the same batch, got batches \[0, 1\]"
+        ),
     ):
         ask(tree)

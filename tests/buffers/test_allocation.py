@@ -176,11 +176,15 @@ def test_tree_costs_one_descriptor_per_storage() -> None:
 @pytest.mark.parametrize(
     ("example", "kwargs", "text"),
     [
-        ({"a": {"b": "text"}}, {}, r"a\.b: expected numbers or booleans as example, got 'text'"),
-        ({"a": {"b": object()}}, {}, r"a\.b: expected numbers or booleans"),
-        ({"a": np.datetime64("2020-01-01")}, {}, "^a: expected numbers or booleans"),
-        (object(), {}, "^buffer: expected numbers or booleans"),
-        ({"a": {"b": Field(1.0, padding=6)}}, {}, r"a\.b: .*padding: 6 rows are more than the 5"),
+        ({"a": {"b": "text"}}, {}, r"a\.b: expected an example of numbers or booleans, got 'text'"),
+        ({"a": {"b": object()}}, {}, r"a\.b: expected an example of numbers or booleans"),
+        ({"a": np.datetime64("2020-01-01")}, {}, "^a: expected an example of numbers or booleans"),
+        (object(), {}, "^buffer: expected an example of numbers or booleans"),
+        (
+            {"a": {"b": Field(1.0, padding=6)}},
+            {},
+            r"a\.b: .*padding: expected at most 5, .*, got 6",
+        ),
         ({"a": Field(1.0, padding=-1)}, {}, "^a: .*padding: expected at least 0, got -1"),
         ({"a": Field(1.0, padding=0.5)}, {}, r"^a: padding: expected an int, got 0\.5"),
         ({"a": {"b": Field(1.0, dtype="flot32")}}, {}, r"^a\.b: dtype: data type 'flot32' not"),
@@ -233,9 +237,11 @@ def test_field_is_inserted_where_there_was_none() -> None:
     tree = allocate({"agent": {"action": 1, "info": None}}, SPEC)
     array = allocate(0.0, SPEC)
     assert insert_field(tree, "agent.info", array).agent.info is array
-    with pytest.raises(ValueError, match="'action' exists already; every field has one writer"):
+    with pytest.raises(ValueError, match="'action' already exists; every field has one writer"):
         insert_field(tree, "agent.action", array)
-    with pytest.raises(ValueError, match=r"no node 'info' to add 'info\.x' to.*'action', 'info'"):
+    with pytest.raises(
+        ValueError, match=r"cannot add 'info\.x': there is no node 'info' among .*'action', 'info'"
+    ):
         insert_field(tree, "agent.info.x", array)
-    with pytest.raises(ValueError, match=r"no node 'env' to add 'env\.x' to"):
+    with pytest.raises(ValueError, match=r"cannot add 'env\.x': there is no node 'env'"):
         insert_field(tree, "env.x", array)

@@ -241,7 +241,7 @@ def test_whole_of_a_replay_shows_the_batch_that_the_sender_is_at(wire: Wire) -> 
 def test_replay_whose_arrays_are_at_different_batches_is_refused(wire: Wire) -> None:
     tree = samples(batches=3)
     tree.env.reward.rotate()
-    with pytest.raises(RegistrationError, match=r"got numbers \[0, 1\]; rotate them together"):
+    with pytest.raises(RegistrationError, match=r"got batches \[0, 1\]; rotate them together"):
         wire.send(tree)
     assert contents(wire.send(tree.agent)) == contents(tree.agent)
 
@@ -349,7 +349,7 @@ def test_local_array_whose_view_is_in_use_is_refused_with_the_rule(
     held: Any = np.asarray(tree.env.observation.arms._0[1:3])[0]
     if framework == "torch":
         held = pytest.importorskip("torch").from_numpy(held)[1:]
-    rule = r'allocate with storage=\{"env.observation.arms._0": "managed"\}'
+    rule = r'allocate it with storage=\{"env.observation.arms._0": "managed"\}'
     with pytest.raises(RegistrationError, match=rf"env\.observation\.arms\._0: .*in use; {rule}"):
         wire.send(tree)
     assert {leaf.storage for _, leaf in buffer_leaves(tree)} == {"local"}
@@ -371,7 +371,7 @@ def test_managed_array_whose_view_is_in_use_is_welcome(wire: Wire) -> None:
 def test_shared_array_is_refused_with_the_rule(wire: Wire) -> None:
     tree = samples({"env.reward": "shared"})
     expected = (
-        r'env\.reward: shared memory can be .*allocate with storage=\{"env.reward": "managed"\}'
+        r'env\.reward: shared memory can be .*allocate it with storage=\{"env.reward": "managed"\}'
     )
     with pytest.raises(RegistrationError, match=expected):
         wire.send(tree)
@@ -385,7 +385,7 @@ def test_name_that_the_other_side_lacks_is_an_error(wire: Wire) -> None:
     tree = samples()
     wire.near.adopt(tree)  # as if the other side had inherited it
     for value in (tree, tree.env.reward, tree[0], [tree.agent[1]]):
-        with pytest.raises(RegistrationError, match=r"buffer 0x[0-9a-f]+ is not known to process"):
+        with pytest.raises(RegistrationError, match=r"buffer 0x[0-9a-f]+ is unknown to process"):
             wire.send(value)
 
 
@@ -393,7 +393,9 @@ def test_forgotten_tree_is_unknown_and_can_be_introduced_again(wire: Wire) -> No
     tree = samples()
     wire.send(tree)
     wire.far.forget(tree)
-    with pytest.raises(RegistrationError, match="neither inherited at its start nor registered"):
+    with pytest.raises(
+        RegistrationError, match="neither inherited it at its start nor registered it later"
+    ):
         wire.send(tree.env)
     wire.near.forget(tree)
     assert contents(wire.send(tree.env)) == contents(tree.env)

@@ -117,7 +117,7 @@ def test_unknown_name_is_the_childs_error_and_no_hang(partners: list[Partner]) -
     partners.append(Partner("forkserver"))
     tree = samples("shared")
     partners[0].link.adopt(tree)
-    with pytest.raises(RegistrationError, match="is not known to process") as caught:
+    with pytest.raises(RegistrationError, match="is unknown to process") as caught:
         partners[0].ask("read", tree.env)
     assert f"process {partners[0].child.pid}" in str(caught.value)
 

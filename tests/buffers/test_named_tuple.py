@@ -194,7 +194,7 @@ def test_writing_reaches_padding_lists_and_masks() -> None:
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        (None, TypeError, r"None was written into \['reward', 'observation', 'env_info'\]"),
+        (None, TypeError, r"cannot write None into \['reward', 'observation', 'env_info'\]"),
         ({"reward": 1, "env_info": 2}, ValueError, r"unknown \[\], missing \['observation'\]"),
         (
             {"reward": 1, "observation": 2, "env_info": 3, "prize": 4},
@@ -202,13 +202,13 @@ def test_writing_reaches_padding_lists_and_masks() -> None:
             r"unknown \['prize'\], missing \[\]",
         ),
         (NamedTuple(reward=1), ValueError, r"missing \['observation', 'env_info'\]"),
-        ((1, 2), ValueError, "a tuple of 2 was written into 3 fields"),
+        ((1, 2), ValueError, "expected a tuple of 3 values for the fields .*, got 2"),
         (np.zeros(3), TypeError, r"got an array of shape \(3,\)"),
         ([1, 2, 3], TypeError, r"got an array of shape \(3,\)"),
         (
             {"reward": 1, "observation": None, "env_info": 3},
             TypeError,
-            "None was written into 'observation'",
+            "cannot write None into 'observation'",
         ),
         (
             {"reward": 1, "observation": 2, "env_info": {"count": 1, "amount": 2}},

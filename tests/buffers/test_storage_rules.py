@@ -37,9 +37,7 @@ def test_the_last_rule_that_fits_wins_over_the_default() -> None:
     ],
 )
 def test_a_rule_that_fits_nothing_is_refused_with_the_nearest_path(rule: str, nearest: str) -> None:
-    message = (
-        rf"storage: the rule '{rule}' matches no path of the buffer; the nearest is '{nearest}'"
-    )
+    message = rf"storage: the rule '{rule}' matches no path in the buffer; the closest path is '{nearest}'"
     rules: Any = {"env.*": "managed", rule: "shared"}
     with pytest.raises(ValueError, match=message.replace("*", r"\*")):
         allocate(TREE, SPEC, storage=rules)
@@ -69,14 +67,14 @@ def test_added_fields_check_a_mapping_as_a_whole() -> None:
     more = add_fields(tree, fields, SPEC, storage=rules)
     assert (more.agent.value.storage, more.env.extra.storage) == ("managed", "shared")
     with pytest.raises(
-        ValueError, match=r"'env\.reward' matches no path of the buffer; the nearest is"
+        ValueError, match=r"'env\.reward' matches no path in the buffer; the closest path is"
     ):
         add_fields(tree, fields, SPEC, storage={"env.reward": "shared"})
 
 
 def test_a_buffer_without_paths_says_so() -> None:
     with pytest.raises(
-        ValueError, match=r"the rule 'a' matches no path of the buffer; there is none"
+        ValueError, match=r"the rule 'a' matches no path in the buffer; the buffer has no paths"
     ):
         allocate(None, SPEC, storage={"a": "shared"})
     assert allocate(None, SPEC) is None

@@ -57,7 +57,7 @@ def test_a_share_that_is_one_column_off(
 
     monkeypatch.setattr(EnvironmentShare, "bind", shifted)
     refused(
-        r"worker 0 .*is bound to another place of .*columns 2 to",
+        r"worker 0 .*is bound to the wrong place in .*columns 2 to",
         **options,
     )
 
@@ -84,7 +84,7 @@ def test_one_leaf_that_is_one_column_off(monkeypatch: pytest.MonkeyPatch, leaf: 
         bind(self, name, array, slice(columns.start + by, columns.stop + by), n_rows)
 
     monkeypatch.setattr(LeafRows, "__init__", shifted)
-    refused(rf"worker 0 .*is bound to another place of {leaf}: expected columns 2 to 3 of")
+    refused(rf"worker 0 .*is bound to the wrong place in {leaf}: expected columns 2 to 3 of")
 
 
 def test_rows_that_are_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_rows_that_are_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
         return [rows[0], *rows[:-1]]
 
     monkeypatch.setattr(LeafRows, "of", late)
-    refused(r"worker 0 .*is bound to another place of agent.action: expected columns 2 to 3 of")
+    refused(r"worker 0 .*is bound to the wrong place in agent.action: expected columns 2 to 3 of")
 
 
 def test_the_last_of_several_batches_that_is_one_row_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_the_last_of_several_batches_that_is_one_row_off(monkeypatch: pytest.Mon
         return start(self, number) - (number == 2)
 
     monkeypatch.setattr(BatchViews, "start", late)
-    refused(r"worker 0 .*is bound to another place of agent.action", batches=3)
+    refused(r"worker 0 .*is bound to the wrong place in agent.action", batches=3)
 
 
 @pytest.mark.parametrize("what", ["a leaf", "a group"])
@@ -128,7 +128,7 @@ def test_an_array_of_another_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
         return bind(self, samples, action, {**fields, "done": fields["truncated"]}, lo)
 
     monkeypatch.setattr(EnvironmentShare, "bind", confused)
-    refused(r"worker 0 .*is bound to another place of env\.done")
+    refused(r"worker 0 .*is bound to the wrong place in env\.done")
 
 
 @pytest.mark.parametrize("batches", [1, 3])

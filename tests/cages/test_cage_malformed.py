@@ -95,7 +95,7 @@ def test_observation_out_of_its_space(number: int) -> None:
 
 @pytest.mark.parametrize("what", sorted(MALFORMED_REWARDS))
 def test_reward(what: str) -> None:
-    message = "reward: expected a number, got "
+    message = "reward: expected a number"
     check_step_is_refused("Cage", "reward", MALFORMED_REWARDS[what], message)
 
 

@@ -193,7 +193,7 @@ def test_what_is_no_factory_is_refused_at_once(kind: str, factory: Any) -> None:
 @pytest.mark.parametrize("kind", sorted(MAKERS))
 @pytest.mark.parametrize(
     ("traj_info", "message"),
-    [(TrajInfo(), "a class or function"), (dict, r"it to make a TrajInfo, got \{\}")],
+    [(TrajInfo(), "a class or function"), (dict, r"a function that returns a TrajInfo, got \{\}")],
 )
 def test_what_makes_no_traj_info_is_refused_at_once(
     kind: str, traj_info: Any, message: str
@@ -204,7 +204,9 @@ def test_what_makes_no_traj_info_is_refused_at_once(
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))
 def test_a_factory_that_makes_no_environment(kind: str) -> None:
-    with pytest.raises(TypeError, match=r"expected a gymnasium\.Env, got None without 'reset'"):
+    with pytest.raises(
+        TypeError, match=r"expected a gymnasium\.Env, got None, which has no 'reset'"
+    ):
         _made(kind, lambda: None)
 
 

@@ -132,7 +132,8 @@ def test_infos_are_checked_in_their_nested_place() -> None:
     with (
         VectorizedCage([lambda: Flat(CountingEnv(3))]) as cage,
         pytest.raises(
-            TypeError, match=r"info\['episode'\]\['l'\]: expected dicts around it, got 3"
+            TypeError,
+            match=r"info\['episode'\]\['l'\]: expected a dict on the way to this key, got 3",
         ),
     ):
         sampled([cage], env_info={"episode": {"l": 0}})

@@ -220,7 +220,7 @@ def test_environments_that_wait_are_not_those_that_reset_by_themselves(kind, aut
     kinds = ["resets by itself", "waits to be reset"][:: 1 if automatic else -1]
     with Together(kind, 10, not automatic) as first:
         states = first.states()
-    text = f"an environment that {kinds[0]}, got that of one that {kinds[1]}"
+    text = f"an environment that {kinds[0]}, got the state of one that {kinds[1]}"
     with Together(kind, 10, automatic) as second, pytest.raises(ValueError, match=text):
         second.load(states)
 
@@ -232,7 +232,7 @@ PLAIN = partial(TrajInfo, 0.5)
 @pytest.mark.parametrize(
     ("saved", "loaded", "text"),
     [
-        (OddTrajInfo, PLAIN, "of plain sums, got class OddTrajInfo"),
+        (OddTrajInfo, PLAIN, "of a plain TrajInfo, got the state of class OddTrajInfo"),
         (PLAIN, OddTrajInfo, "of class OddTrajInfo, got of plain sums"),
         (PathTrajInfo, OddTrajInfo, "of class OddTrajInfo, got PathTrajInfo"),
     ],

@@ -254,10 +254,12 @@ def test_allocation_by_path_and_what_it_refuses() -> None:
         assert kinds == [True] + [False] * (len(paths) - 1)
         with pytest.raises(ValueError, match=r"frames: 'env\.obs' is none of \['env\.observation"):
             allocate_samples([cage], spec, handler, frames={"env.obs": K})
-        with pytest.raises(ValueError, match=f"frames: expected a stack of {K + 1} frames"):
+        with pytest.raises(
+            ValueError, match=f"frames: expected the example to be a stack of {K + 1} frames"
+        ):
             allocate_samples([cage], spec, handler, frames=K + 1)
         transforms = [NormalizeObservations()]
-        with pytest.raises(ValueError, match="frames: expected 0, as a transform"):
+        with pytest.raises(ValueError, match="frames: expected 0, because a transform"):
             allocate_samples([cage], spec, handler, transforms, frames=K)
 
 

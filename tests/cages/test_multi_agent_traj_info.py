@@ -70,6 +70,6 @@ def test_returns_are_sums_of_each_agent_across_batches(in_processes):
 def test_info_without_rewards_by_agent_is_refused():
     traj = MultiAgentTrajInfo()
     with pytest.raises(
-        ValueError, match=r"info\['reward'\] to be a dict by agent, got info with \['x"
+        ValueError, match=r"info\['reward'\] to be a dict keyed by agent, got an info with \['x"
     ):
         traj.step(None, None, 1.0, False, False, {"x": 1})

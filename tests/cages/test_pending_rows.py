@@ -183,7 +183,7 @@ def test_waits_for_nothing_are_refused() -> None:
             assert len(rows) == 0
             cage.start_row(0)
             rows.add("first", cage)
-            with pytest.raises(ValueError, match="key: expected a new one, got 'first'"):
+            with pytest.raises(ValueError, match="key: expected a new key, got 'first'"):
                 rows.add("first", cage)
             assert len(rows) == 1
             rows.remove("first")

@@ -92,12 +92,12 @@ def test_the_answer_to_an_interrupted_call_is_not_taken_for_a_row(end: str) -> N
 def test_an_environment_that_is_being_made_is_awaited() -> None:
     with forked(partial(time.sleep, 0.5)) as hanging, forked(CountingEnv) as cage:
         assert not hanging.row_done()
-        with pytest.raises(WrongStateError, match=r"finish_row\(\) without a start"):
+        with pytest.raises(WrongStateError, match=r"finish_row\(\) was called without a start"):
             hanging.finish_row()
         assert await_rows([(hanging, 0), (cage, 0)], 20.0) == [1]
-        with pytest.raises(WrongStateError, match=r"finish_row\(\) without a start"):
+        with pytest.raises(WrongStateError, match=r"finish_row\(\) was called without a start"):
             cage.finish_row()
         assert cage.spaces
         # From here on only a row can be waited for.
-        with pytest.raises(WrongStateError, match=r"row_done\(\) without a start"):
+        with pytest.raises(WrongStateError, match=r"row_done\(\) was called without a start"):
             cage.row_done()

@@ -61,8 +61,8 @@ def test_divide_by_hand() -> None:
     ("arguments", "message"),
     [
         ((4, 0, 1, 0), "n_workers: expected at least 1, got 0"),
-        ((4, 5, 1, 0), "n_workers: expected at most one for each of 4 environments, got 5"),
-        ((4, 3, 1, 2), "n_workers: expected at most one for each of 2 environments, got 3"),
+        ((4, 5, 1, 0), "n_workers: expected at most 4, one for each .*, got 5"),
+        ((4, 3, 1, 2), "n_workers: expected at most 2, one for each .*, got 3"),
         ((4, 1, 0, 0), "n_groups: expected 1 to 4 for 4 environments, got 0"),
         ((4, 1, 5, 0), "n_groups: expected 1 to 4 for 4 environments, got 5"),
         ((4, 1, 1, 4), "n_main: expected 0 to 3 of 4 environments, got 4"),

@@ -190,17 +190,17 @@ def test_workers_are_pinned_in_turn() -> None:
 
 def test_wrong_arguments() -> None:
     for arguments, message in (
-        ({"env_factories": []}, "expected factories and as many seeds, got 0 and 0"),
-        ({"seeds": [1]}, "expected factories and as many seeds, got 5 and 1"),
+        ({"env_factories": []}, "expected at least one factory .*, got 0 factories and 0 seeds"),
+        ({"seeds": [1]}, "one seed per factory, got 5 factories and 1 seeds"),
         ({"timeout_s": 0.0}, r"timeout_s: expected a positive number of seconds, got 0\.0"),
-        ({"n_main": 1}, "n_main: expected participate=True with it, got n_main=1"),
+        ({"n_main": 1}, "n_main: expected None without participate=True, got 1"),
         ({"n_groups": 6}, "n_groups: expected 1 to 5 for 5 environments, got 6"),
         ({"check": "never"}, "check: expected 'first_episode' or 'always', got 'never'"),
         ({"wait": "prayer"}, "kind: expected one of"),
         ({"spin_us": -1.0}, "spin_us: expected a finite number of at least 0"),
         ({"start_method": "clone"}, "start_method"),
-        ({"cores": []}, "cores: expected at least one core number, or None"),
-        ({"cores": [100_000]}, r"cores: expected some of \[\d.*\], got 100000"),
+        ({"cores": []}, "cores: expected None or at least one core number"),
+        ({"cores": [100_000]}, r"cores: expected numbers from \[\d.*\], got 100000"),
     ):
         options = {"env_factories": [CountingEnv] * N, "n_workers": 2, "start_method": "fork"}
         with pytest.raises(ValueError, match=message):

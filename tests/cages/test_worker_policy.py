@@ -202,7 +202,9 @@ def test_wrong_moments_and_numbers() -> None:
                 getattr(cage, method)(1)
         cage.set_samples_buffer(samples, columns)
         for rows in (0, T + 1):
-            with pytest.raises(ValueError, match=rf"rollout: T: expected 1 to {T}, got {rows}"):
+            with pytest.raises(
+                ValueError, match=rf"rollout: T: expected a number from 1 to {T}, got {rows}"
+            ):
                 cage.start_rollout(rows)
         cage.start_rollout(T, 1)
         for start in (cage.start_rollout, cage.start_row):

@@ -55,7 +55,7 @@ def test_a_file_is_executed_wherever_it_is(call, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_played(mistake):
-    assert "random: expected --env, since only a run records its environments" in mistake(
+    assert "random: requires --env, because only a run records its environments" in mistake(
         "play", "random"
     )
     assert "nonsense" in mistake("play", "nonsense", "--env", "CartPole-v1")

@@ -146,7 +146,7 @@ def test_what_cannot_be_drawn(mistake, run, tmp_path):
     assert "no column 'evaluation/returns'; did you mean 'evaluation/return" in line
     (tmp_path / "file").touch()
     assert "file" in mistake("plot", run, "-o", tmp_path / "file" / "a.png")
-    assert "expected the folder of a run or of several, found no run.json" in mistake(
+    assert "expected a folder that contains one or more runs, found no run.json" in mistake(
         "plot", tmp_path / "runs" / run.name / "checkpoints"
     )
     (run / "progress.csv").write_text(f"step,{KEY}\n0,nan\n")

@@ -54,7 +54,8 @@ def test_only_training_runs_go_on_or_are_shown(mistake, experiment, name, trust)
     before = sorted(experiment.iterdir())
     assert mistake(name, experiment, *trust) == (
         f"parllel: {experiment}: expected a training run, got one of kind 'experiment', which has no build "
-        f"function and no checkpoints; `parllel runs` lists it, and this ran it: {shlex.join(sys.orig_argv)}"
+        f"function and no checkpoints; `parllel runs` lists it, and this command ran it: "
+        f"{shlex.join(sys.orig_argv)}"
     )
     assert sorted(experiment.iterdir()) == before
     assert [path.name for path in experiment.parent.iterdir()] == ["grid"]

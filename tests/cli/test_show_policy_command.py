@@ -129,7 +129,7 @@ def test_what_cannot_be_shown(mistake, run, tmp_path):
     shutil.rmtree(run / "checkpoints")
     assert "checkpoint" in mistake("show", run)
     for config, expected in (
-        (Config(render_mode=None), 'make it with render_mode="rgb_array"'),
+        (Config(render_mode=None), 'create it with render_mode="rgb_array"'),
         (Config(evaluate=False), "this run has no EvalSampler"),
     ):
         path = train(build, config, base=tmp_path)[1].path

@@ -289,7 +289,7 @@ class Misbehaving(CountingParallelEnv):
         ("comes back", "step: agent 'a' was not in the previous step"),
         (
             "left out",
-            r"flags of agent 'a', which took part, got only those of \[\['b'\], \['a', 'b'\]",
+            r"flags for agent 'a', which took part in the step, got only those of \[\['b'\], \['a', 'b'\]",
         ),
     ],
 )
@@ -316,7 +316,7 @@ def test_agents_who_are_not_there_at_first_are_refused():
 def test_agents_without_an_observation_at_first_are_refused():
     env = ParallelEnvAdapter(Misbehaving("unseen"))
     with pytest.raises(
-        ValueError, match=r"reset: expected an observation of each .* \['a'\], without \['b'\]"
+        ValueError, match=r"reset: expected an observation for each .* \['a'\]; \['b'\] are missing"
     ):
         env.reset()
 

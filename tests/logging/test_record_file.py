@@ -169,7 +169,7 @@ def test_arguments_are_checked(path):
         with pytest.raises(TypeError, match="kind: expected a string, got 3"):
             records.append(3, {})
         for key in ("kind", "seq", "version"):
-            with pytest.raises(ValueError, match=f"'{key}': expected another name"):
+            with pytest.raises(ValueError, match=f"'{key}': expected a different name"):
                 records.append("any", {key: 1})
 
 
@@ -214,7 +214,7 @@ def test_half_of_the_first_record_is_dropped(path, n_bytes):
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path, content):
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"expected a record, .*; move the file away to begin"):
+    with pytest.raises(ValueError, match=r"expected a record, .*; move the file away to start"):
         RecordFile(path)
     assert path.read_bytes() == content
 
@@ -269,7 +269,9 @@ def test_a_damaged_line_is_an_error_that_names_it(path, line):
 def test_a_number_that_comes_again_is_an_error(path):
     write(path, "a", "b")
     path.write_bytes(path.read_bytes() * 2)
-    with pytest.raises(ValueError, match=r"line 3: expected a seq above 2, .*, got 1; two writers"):
+    with pytest.raises(
+        ValueError, match=r"line 3: expected a seq above 2, .*, got 1; two processes"
+    ):
         list(read_records(path))
 
 
@@ -440,13 +442,9 @@ def test_a_removed_folder_is_one_clear_error(path):
 
 def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(
-        OSError, match=r"RecordFile: expected a folder that can be written, got .*file"
-    ):
+    with pytest.raises(OSError, match=r"RecordFile: expected a writable folder: .*file"):
         RecordFile(tmp_path / "file" / "records.jsonl")
-    with pytest.raises(
-        OSError, match=r"RecordFile: expected a folder that can be written, got Is a di"
-    ):
+    with pytest.raises(OSError, match=r"RecordFile: expected a writable folder: Is a di"):
         RecordFile(tmp_path)
 
 
@@ -455,7 +453,7 @@ def test_a_second_writer_at_a_time_is_noticed(path):
         first.append("any", {"value": 1})
         write(path, 2)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="another process has written to it"):
+            with pytest.raises(RuntimeError, match="another process has written to the file"):
                 first.append("any", {"value": 3})
     assert values_in(path) == [1, 2]
 

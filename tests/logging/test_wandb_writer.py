@@ -51,7 +51,8 @@ def test_rows_are_logged_against_environment_steps():
 @pytest.mark.parametrize("run", [None, "project"])
 def test_what_is_no_run_is_refused(run):
     with pytest.raises(
-        TypeError, match=r"WandbWriter: run: expected what wandb\.init\(\).*\[wandb\]"
+        TypeError,
+        match=r"WandbWriter: run: expected the run returned by wandb\.init\(\).*\[wandb\]",
     ):
         WandbWriter(run)
 

@@ -419,7 +419,7 @@ def test_folders_are_created_and_closing_twice_is_fine(kind, tmp_path):
 @pytest.mark.parametrize("kind", FILE_WRITERS)
 def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(kind, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    message = f"{kind.__name__}: expected a folder that can be written, got .*: '.*file"
+    message = f"{kind.__name__}: expected a writable folder: .*: '.*file"
     with pytest.raises(OSError, match=message):
         kind(tmp_path / "file")
 

@@ -62,7 +62,7 @@ def test_evaluation_gets_seeds_of_its_own():
     cages += build_cages(CountingEnv, 2, seeds=seeds, name="evaluation")
     assert len({mark for mark, _ in marks(cages)}) == 4
     message = (
-        "the seeds of 'environments' were drawn already.* make seeds = Seeds.* in the same cell"
+        "the seeds of 'environments' were already drawn.* create seeds = Seeds.* in the same cell"
     )
     with pytest.raises(ValueError, match=message):
         build_cages(CountingEnv, 2, seeds=seeds)
@@ -172,21 +172,21 @@ def test_if_a_process_cannot_make_its_own_no_process_is_left():
         ),
         ({"n_envs": 2.0}, ValueError, r"n_envs: .*, got 2\.0"),
         ({"n_envs": None}, ValueError, "n_envs: .*, got None"),
-        ({"seeds": 0}, TypeError, r"seeds: expected Seeds, got 0; give Seeds\(0\)"),
-        ({"seeds": None}, TypeError, r"seeds: expected Seeds, got None; give Seeds\(None\)"),
+        ({"seeds": 0}, TypeError, r"seeds: expected Seeds, got 0; pass Seeds\(0\)"),
+        ({"seeds": None}, TypeError, r"seeds: expected Seeds, got None; pass Seeds\(None\)"),
         ({"seeds": "a"}, TypeError, "seeds: expected Seeds, got 'a'$"),
         (
             {"parallel": Plan(2, 2)},
             ValueError,
             "parallel: expected a Plan with at least one environment for each of its 2 workers, got n_main=2 "
-            "of 2 environments for this process; give n_main=0",
+            "and 2 environments in total; use n_main=0",
         ),
         (
             {"parallel": Plan(3)},
             ValueError,
-            "parallel: .* its 3 workers, got n_main=0 of 2 environments .*; give 2 workers or fewer",
+            "parallel: .* its 3 workers, got n_main=0 and 2 environments .*; use 2 workers or fewer",
         ),
-        ({"parallel": 2}, TypeError, r"parallel: expected a bool or a Plan, got 2; give Plan\(2\)"),
+        ({"parallel": 2}, TypeError, r"parallel: expected a bool or a Plan, got 2; pass Plan\(2\)"),
         ({"parallel": "yes"}, TypeError, "parallel: expected a bool or a Plan, got 'yes'$"),
     ],
 )

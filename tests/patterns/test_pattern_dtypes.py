@@ -138,16 +138,25 @@ def test_the_agent_is_shown_an_example_of_the_type_that_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("dtype", "message"),
     [
-        ({"env.observation": np.int8}, r"env\.observation: dtype: float32 numbers do not fit int8"),
-        ({"env.reward": bool}, r"env\.reward: dtype: float32 numbers do not fit bool"),
-        ({"env.env_info.n": np.int16}, r"env\.env_info\.n: dtype: int64 numbers do not fit int16"),
+        (
+            {"env.observation": np.int8},
+            r"env\.observation: dtype: float32 values cannot be stored as int8",
+        ),
+        ({"env.reward": bool}, r"env\.reward: dtype: float32 values cannot be stored as bool"),
+        (
+            {"env.env_info.n": np.int16},
+            r"env\.env_info\.n: dtype: int64 values cannot be stored as int16",
+        ),
         (
             {"env.observatoin": float},
             r"dtype: the rule 'env\.observatoin' matches no path .*'env\.obs",
         ),
         ({"env.reward": object}, r"dtype: env\.reward: expected numbers or booleans, got object"),
         ({"env.reward": "float23"}, r"dtype: env\.reward: .*float23"),
-        (np.float64, "dtype: expected types by path, .* got <class 'numpy.float64'>"),
+        (
+            np.float64,
+            "dtype: expected a dict of dtypes keyed by path, .* got <class 'numpy.float64'>",
+        ),
     ],
 )
 def test_types_that_cannot_be_are_refused(dtype: Any, message: str) -> None:
@@ -178,7 +187,9 @@ def test_integers_of_infos_keep_64_bits() -> None:
 
 @pytest.mark.parametrize("value", [0.5, np.float32(2.0), np.array(0.5), [1, 2.5]], ids=repr)
 def test_what_is_no_integer_is_refused_where_the_example_is_one(value: Any) -> None:
-    with pytest.raises(TypeError, match=r"column 0 .*info\['a'\]\['x'\]: expected integers, as"):
+    with pytest.raises(
+        TypeError, match=r"column 0 .*info\['a'\]\['x'\]: expected integers, because"
+    ):
         run([{"a": {"x": 3}}, {"a": {"x": value}}], env_info={"a": {"x": 0}})
 
 

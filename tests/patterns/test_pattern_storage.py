@@ -54,10 +54,10 @@ def test_switching_arrays_are_managed_by_default(storages):
 
 def test_a_misspelled_rule_is_refused_with_the_nearest_path(storages):
     message = (
-        r"'agent\.advantages' matches no path of the buffer; the nearest is 'agent\.advantage'"
+        r"'agent\.advantages' matches no path in the buffer; the closest path is 'agent\.advantage'"
     )
     with pytest.raises(ValueError, match=message):
         storages(storage={"agent.advantages": "local"})
     # What the agent sees is the environments' own array, which has one place.
-    with pytest.raises(ValueError, match=r"nearest is 'env\.observation'"):
+    with pytest.raises(ValueError, match=r"closest path is 'env\.observation'"):
         storages(storage={"agent.observation": "local"})

@@ -131,7 +131,7 @@ def test_an_ffmpeg_that_is_stopped_is_not_waited_for(tmp_path, monkeypatch):
         file.write(frames_of(1)[0])
         os.kill(file._program.pid, signal.SIGSTOP)
         frames = iter(lambda: file.write(np.zeros((*SIZE, 3), np.uint8)), "never")
-        with pytest.raises(WorkerTimeoutError, match=r"video\.mp4: ffmpeg: process \d+ took"):
+        with pytest.raises(WorkerTimeoutError, match=r"video\.mp4: ffmpeg: process \d+ accepted"):
             list(frames)
         with pytest.raises(ClosedError, match=r"video\.mp4: written to after close"):
             file.write(frames_of(1)[0])
@@ -239,7 +239,7 @@ def test_wrong_arguments(tmp_path):
                 file.write(wrong)
         file.write(frame)
         with pytest.raises(
-            ValueError, match=r"size of the first, \(48, 64, 3\), got \(46, 64, 3\)"
+            ValueError, match=r"size of the first frame, \(48, 64, 3\), got \(46, 64, 3\)"
         ):
             file.write(frame[2:])
 

@@ -82,8 +82,8 @@ def test_each_call_makes_an_environment(file):
     [
         ("", "environment: expected a name, got ''"),
         (None, "environment: expected a name, got None"),
-        ("a b", "environment 'a b': expected an id of gymnasium, module:id or file.py:function"),
-        ("task.py", "environment 'task.py': expected an id of gymnasium, module:id or"),
+        ("a b", "environment 'a b': expected a Gymnasium id, module:id or file.py:function"),
+        ("task.py", "environment 'task.py': expected a Gymnasium id, module:id or"),
     ],
 )
 def test_what_can_be_no_name_is_refused_at_once(name, message):
@@ -209,7 +209,7 @@ def test_each_entry_point_finds_the_environments_of_minigrid(
     [
         ("CartPol-v1", "CartPol-v1': Environment `CartPol` doesn't exist."),
         ("nowhere:X-v0", "nowhere:X-v0': needs nowhere, which is not installed"),
-        ("a b", "a b': expected an id of gymnasium, module:id or file.py:function"),
+        ("a b", "a b': expected a Gymnasium id, module:id or file.py:function"),
         ("none.py:make", "none.py:make': none.py: there is no such file"),
         ("task.py:missing", "task.py:missing': task.py defines no function 'missing'"),
     ],

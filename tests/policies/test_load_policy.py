@@ -373,7 +373,7 @@ def run(trained, tmp_path):
 def test_folders_that_are_no_runs(tmp_path, run):
     with pytest.raises(FileNotFoundError, match=r"none: there is no such folder"):
         load_policy(tmp_path / "none")
-    with pytest.raises(ValueError, match=r"not the folder of a run, as it has no run\.json"):
+    with pytest.raises(ValueError, match=r"not the folder of a run, because it has no run\.json"):
         load_policy(tmp_path)
     (run / "run.json").write_text("{")
     with pytest.raises(ValueError, match=r"run\.json: damaged"):
@@ -389,7 +389,8 @@ def test_a_run_whose_script_is_gone(run):
     record["build"].update(name="__main__:build", file="/gone/train.py")
     (run / "run.json").write_text(json.dumps(record))
     with pytest.raises(
-        FileNotFoundError, match=r"/gone/train.py: what built this run is not there"
+        FileNotFoundError,
+        match=r"/gone/train.py: the script or module that built this run no longer exists",
     ):
         load_policy(run)
 

@@ -153,8 +153,8 @@ def test_gymnasium_finds_nothing_wrong():
     ("learner", "opponents", "message"),
     [
         ("dog", {}, r"learner: expected one of \['ant', 'bee', 'cat'\], got 'dog'"),
-        ("ant", {"bee": 0}, r"expected policies of \['bee', 'cat'\], got those of \['bee'\]"),
-        ("ant", {"bee": 0, "cat": 0, "ant": 0}, r"got those of \['ant', 'bee', 'cat'\]"),
+        ("ant", {"bee": 0}, r"expected policies for \['bee', 'cat'\], got policies for \['bee'\]"),
+        ("ant", {"bee": 0, "cat": 0, "ant": 0}, r"got policies for \['ant', 'bee', 'cat'\]"),
     ],
 )
 def test_every_other_agent_has_a_policy(learner, opponents, message):
@@ -183,7 +183,8 @@ def test_a_policy_plays_in_one_environment():
     policy = FrequencyPolicy()
     first = game(policy)
     with pytest.raises(
-        ValueError, match="opponent 'blue': this FrequencyPolicy plays in another OpponentEnv"
+        ValueError,
+        match="opponent 'blue': this FrequencyPolicy already plays in another OpponentEnv",
     ):
         game(policy)
     first.close()

@@ -111,7 +111,7 @@ def test_episodes_that_do_not_end():
     assert len(play_episodes(random_policy(), cart, [0, 1, 2], max_steps=longest)) == 3
     seed = lengths.index(longest)
     with pytest.raises(
-        EpisodeTooLongError, match=f"episode of seed {seed}: expected its end within {longest - 1}"
+        EpisodeTooLongError, match=f"the episode with seed {seed} did not end within {longest - 1}"
     ):
         play_episodes(random_policy(), cart, [0, 1, 2], max_steps=longest - 1)
 
@@ -169,7 +169,8 @@ def test_a_policy_that_fails():
 def test_a_policy_of_other_spaces():
     wrong = policy_of("random", action_space=gym.spaces.Discrete(3))
     with pytest.raises(
-        ValueError, match=r"policy: expected one for the action space Discrete\(2\) of CartPole-v1"
+        ValueError,
+        match=r"policy: expected a policy for the action space Discrete\(2\) of CartPole-v1",
     ):
         play_episodes(wrong, cart, [0])
 
@@ -185,13 +186,13 @@ def test_wrong_arguments():
             play_episodes(policy, cart, [0, wrong])
     with pytest.raises(ValueError, match=r"seeds: expected ints of at least 0, got 20$"):
         play_episodes(policy, cart, 20)
-    with pytest.raises(TypeError, match="policy: expected a Policy, got 'noop'; policy_of makes"):
+    with pytest.raises(TypeError, match="policy: expected a Policy, got 'noop'; policy_of creates"):
         play_episodes("noop", cart, [0])
 
 
 def test_each_environment_is_another():
     env = cart()
-    with pytest.raises(ValueError, match="environment 1: expected an environment of its"):
+    with pytest.raises(ValueError, match="environment 1: expected a new environment"):
         play_episodes(random_policy(), lambda: env, range(3))
     assert len(play_episodes(random_policy(), lambda: env, range(3), n_envs=1)) == 3
 

@@ -62,7 +62,7 @@ def test_policies_see_and_give_trees_of_gymnasium(known):
 
 def test_observations_of_other_spaces_are_refused():
     agent = PolicyAgent(Remembering(spaces.Dict(a=spaces.Discrete(2))))
-    with pytest.raises(ValueError, match=r"expected parts \['a'\], as Dict.* has, got \['b'\]"):
+    with pytest.raises(ValueError, match=r"expected the parts \['a'\] of Dict.*, got \['b'\]"):
         agent.step({"b": np.zeros(1)})
     with pytest.raises(ValueError, match="expected a tree of Dict"):
         agent.step(np.zeros(1))
@@ -157,7 +157,7 @@ def test_actions_of_another_space_are_refused():
 
 
 def test_only_policies_are_taken():
-    with pytest.raises(TypeError, match="expected a Policy, got 'random'; policy_of makes one"):
+    with pytest.raises(TypeError, match="expected a Policy, got 'random'; policy_of creates one"):
         PolicyAgent("random")
 
 

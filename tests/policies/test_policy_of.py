@@ -255,7 +255,9 @@ def test_files_that_cannot_be_used(write, tmp_path):
         policy_of(write("{}['a']", "raising.py"))
     with pytest.raises(ValueError, match=r"empty\.py: expected a function or a Policy, got none"):
         policy_of(write("import math", "empty.py"))
-    with pytest.raises(ValueError, match=r"the last that it defines is sin, a built-in function"):
+    with pytest.raises(
+        ValueError, match=r"the last name that it defines is sin, a built-in function"
+    ):
         policy_of(write("from math import sin", "imported.py"))
     with pytest.raises(ValueError, match=r"is Helper, a class; .*, as in helped\.py:agent"):
         policy_of(write("def act(o): return 0\nclass Helper: pass", "helped.py"))

@@ -219,7 +219,7 @@ def row(said: str, right: Callable[[Parts], Any], error: type[Exception] = Value
 
 
 @row(
-    r"environment 1: expected an environment of its own .* which an environment beside it steps",
+    r"environment 1: expected a new environment .* which another place in this cage already steps",
     lambda p: p.more_cages("others", 2, make=make_cart),
 )
 def env_two_columns(p):
@@ -233,7 +233,7 @@ def closed_first(p):
     p.more_cages("second", 1, make=lambda: env)
 
 
-@row("environment 0: expected .* which another cage steps already", closed_first)
+@row("environment 0: expected .* which another cage already steps", closed_first)
 def env_two_cages(p):
     env = make_cart()
     p.more_cages("first", 1, make=lambda: env)
@@ -313,7 +313,7 @@ def transform_given_twice(p):
 
 
 @row(
-    "TransformingAlgorithm: transforms: expected a NormalizeAdvantage of its own",
+    "TransformingAlgorithm: transforms: expected a separate NormalizeAdvantage",
     lambda p: p.run(algorithm=p.transforming(NormalizeAdvantage())),
 )
 def transform_sampler_and_algorithm(p):
@@ -336,7 +336,7 @@ def memory_two_samplers(p):
 
 
 @row(
-    "callbacks: expected each once, got the same Callback twice",
+    "callbacks: expected different objects, got the same Callback twice",
     lambda p: p.run(callbacks=[Callback(), Callback()]),
 )
 def callback_given_twice(p):
@@ -458,7 +458,7 @@ def weights_not_named(p):
 
 
 @row(
-    "OnPolicyRunner: sampler: expected one that acts with the algorithm's agent itself",
+    "OnPolicyRunner: sampler: expected a sampler that acts with the algorithm's agent itself",
     lambda p: p.run(),
     TypeError,
 )
@@ -576,7 +576,7 @@ def allocated_for(p, transforms, given):
 
 
 @row(
-    "agent.advantage was allocated for EstimateAdvantage, which the sampler was not given",
+    "agent.advantage was allocated for EstimateAdvantage, which was not given to the sampler",
     lambda p: allocated_for(p, p.batch_transforms, p.batch_transforms),
 )
 def transforms_of_buffer_and_sampler(p):
@@ -610,7 +610,7 @@ def own_sampler(p):
     p.run(sampler, spec=BatchSpec(16, 2))
 
 
-@row(r"batch_spec: expected BatchSpec\(T=8, B=2\), that of the BasicSampler", own_sampler)
+@row(r"batch_spec: expected BatchSpec\(T=8, B=2\), the batch_spec of the BasicSampler", own_sampler)
 def batch_spec_runner(p):
     p.run(spec=BatchSpec(16, 2))
 
@@ -739,20 +739,27 @@ def transforms_of_evaluation(p):
     p.run(sampler, eval_sampler=p.eval_of(TorchHandler(p.agent)))
 
 
-@row("eval_sampler: expected a sampler of evaluation, got the BasicSampler that trains", evaluated)
+@row(
+    "eval_sampler: expected a sampler for evaluation, got the BasicSampler used for training",
+    evaluated,
+)
 def sampler_evaluates(p):
     sampler = p.sampler()
     p.run(sampler, eval_sampler=sampler)
 
 
-@row("eval_sampler: expected a sampler of whole episodes, got a BasicSampler", evaluated, TypeError)
+@row(
+    "eval_sampler: expected a sampler that plays whole episodes, got a BasicSampler",
+    evaluated,
+    TypeError,
+)
 def another_sampler_evaluates(p):
     sampler = p.sampler()
     p.cages, p.handler, p.batch_transforms = p.more_cages("b"), TorchHandler(p.agent), []
     p.run(sampler, eval_sampler=p.sampler())
 
 
-@row("sampler: expected a sampler of training, got an EvalSampler", evaluated, TypeError)
+@row("sampler: expected a sampler for training, got an EvalSampler", evaluated, TypeError)
 def evaluation_trains(p):
     p.run(p.eval_sampler())
 
@@ -760,7 +767,7 @@ def evaluation_trains(p):
 # ---------------------------------------------------------------- seeds, schedules, checkpoints
 
 
-@row("seed 'agent' was asked for twice", lambda p: [p.seeds.integer(n) for n in "ab"])
+@row("seed 'agent' was requested twice", lambda p: [p.seeds.integer(n) for n in "ab"])
 def seed_name_twice(p):
     p.seeds.integer("agent")
     p.seeds.integer("agent")
@@ -830,7 +837,7 @@ class MyPPO(PPO):
 
 
 @row(
-    "algorithm: expected the state of BehaviorCloning, got that of PPO",
+    "algorithm: expected the state of BehaviorCloning, got the state of PPO",
     lambda p: resumed(p, lambda q: q.ppo(kind=MyPPO)),
 )
 def checkpoint_of_another_algorithm(p):

@@ -257,7 +257,7 @@ def test_other_samplers_are_refused():
     parts = SamplerSetup(2, (CountingEnv,)).build()
     with (
         BasicSampler(parts.batch_spec, parts.cages, parts.handler, parts.samples) as sampler,
-        pytest.raises(TypeError, match=r"expected one that publishes .* got BasicSampler"),
+        pytest.raises(TypeError, match=r"expected a sampler that publishes .* got BasicSampler"),
     ):
         AsynchronousRunner(
             parts.batch_spec, sampler, None, n_steps=1, logger=Logger([]), log_interval_steps=1
@@ -269,7 +269,7 @@ def test_a_sampler_that_follows_another_agent_is_refused(given):
     with AsynchronousSampler(partial(build, False), agent=given) as sampler:
         algorithm = PPO(make_agent(), **PPO_DEFAULTS, seed=3)
         with pytest.raises(
-            ValueError, match="sampler: expected one that was given the algorithm's agent"
+            ValueError, match="sampler: expected a sampler with the agent of the algorithm"
         ):
             AsynchronousRunner(
                 SPEC, sampler, algorithm, n_steps=1, log_interval_steps=1, logger=Logger([])

@@ -246,14 +246,14 @@ def test_a_training_script_says_in_one_sentence_that_it_cannot_begin(disk, capsy
 @pytest.mark.parametrize("kind", FILE_WRITERS)
 def test_a_full_disk_is_an_error_at_the_start(disk, kind):
     fill(disk)
-    message = f"{kind.__name__}: expected a folder that can be written, got No space left"
+    message = f"{kind.__name__}: expected a writable folder: No space left"
     with pytest.raises(OSError, match=message):
         kind(disk)
 
 
 @pytest.mark.parametrize("kind", FILE_WRITERS)
 def test_a_disk_for_reading_alone_is_an_error_at_the_start(read_only, kind):
-    message = f"{kind.__name__}: expected a folder that can be written, got Read-only file system"
+    message = f"{kind.__name__}: expected a writable folder: Read-only file system"
     with pytest.raises(OSError, match=message):
         kind(read_only)
     with pytest.raises(OSError, match=message):

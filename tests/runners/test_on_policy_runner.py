@@ -175,7 +175,7 @@ def test_wrong_arguments(make_runner):
         make_runner(ListSampler([]), n_steps=0)
     with pytest.raises(ValueError, match="log_interval_steps: expected at least 1, got -1"):
         make_runner(ListSampler([]), log_interval_steps=-1)
-    with pytest.raises(ValueError, match="target_return: expected an eval_sampler"):
+    with pytest.raises(ValueError, match="target_return: requires an eval_sampler"):
         make_runner(ListSampler([]), target_return=1.0)
     with pytest.raises(ValueError, match="target_return: expected a number or None, got nan"):
         make_runner(ListSampler([]), target_return=float("nan"))

@@ -71,7 +71,7 @@ def test_wrong_columns():
     with eval_sampler() as sampler:
         for column in (-1, 4):
             with pytest.raises(
-                ValueError, match=rf"columns: expected some of 0 to 3, got \[{column}"
+                ValueError, match=rf"columns: expected numbers from 0 to 3, got \[{column}"
             ):
                 RenderedColumns(sampler.cages, [column])
 
@@ -123,7 +123,9 @@ def test_one_environment_of_this_process():
     np.testing.assert_array_equal(rendered.frame(), painted(0, 60))
     with pytest.raises(RenderingError, match="my cart could not be drawn: RuntimeError: out of p"):
         rendered.frame()
-    with pytest.raises(WrongStateError, match="my cart: cannot be drawn, its render_mode is None"):
+    with pytest.raises(
+        WrongStateError, match="my cart: cannot be drawn, because its render_mode is None"
+    ):
         RenderedEnv(PaintedEnv(render_mode=None), "my cart")
     with pytest.raises(ValueError, match=r"environment: render: expected a picture, .* 'a pole"):
         RenderedEnv(AnsiEnv()).frame()

@@ -94,7 +94,7 @@ def test_a_state_that_cannot_be_saved_ends_the_run_at_its_beginning(make_runner,
         folder = RunFolder(tmp_path, "run")
         runner = make_runner(ListSampler([traj(1)]), algorithm, folder=folder)
         if calls == 1:
-            said = r"could not be resumed: state\.parts\.algorithm\.opt\[0\]: expected .*, got set; let"
+            said = r"could not be resumed: state\.parts\.algorithm\.opt\[0\]: expected .*, got set; return"
             with pytest.raises(TypeError, match=said):
                 runner.run()
         else:

@@ -512,7 +512,7 @@ def test_a_script_that_trains_when_it_is_imported_is_not_trained_again(tmp_path)
     for doing in ("resume('runs/one', changes={'n_steps': 80})", "repeat('runs/one')"):
         done = python("-c", f"from parllel.runners import repeat, resume; {doing}")
         assert "train: called while" in done.stderr
-        assert 'belongs below `if __name__ == "__main__":`' in done.stderr
+        assert 'the script runs below `if __name__ == "__main__":`' in done.stderr
         assert [path.name for path in (tmp_path / "runs").iterdir()] == ["one"]
 
 
@@ -533,7 +533,7 @@ def test_a_run_whose_source_has_moved(tmp_path, doing, monkeypatch):
     Path(here["__file__"]).unlink()
     del sys.modules[here["__name__"]]
     options = {"build": there["build"], "config_class": there["Config"]}
-    with pytest.raises(FileNotFoundError, match="what built this run is not there any more"):
+    with pytest.raises(FileNotFoundError, match="built this run no longer exists"):
         resume(folder.path)
     if doing == "rebuild":
         with ExitStack() as stack:

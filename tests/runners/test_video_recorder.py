@@ -225,7 +225,7 @@ def test_the_state_is_the_number_of_evaluations(tmp_path):
 def test_what_is_missing_is_told_at_the_start(tmp_path):
     with pytest.raises(WrongStateError, match=r"environment 0 .* cannot be drawn"):
         train(VideoRecorder(folder=tmp_path), render_mode=None)
-    with pytest.raises(ValueError, match="VideoRecorder: folder: expected one"):
+    with pytest.raises(ValueError, match="VideoRecorder: folder: expected a folder"):
         train(VideoRecorder())
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):

@@ -225,10 +225,10 @@ def test_kinds_that_cannot_be_read():
         c: Mapping[str, int] = field(default_factory=dict)
 
     assert read_config(Strange, {"c": {"x": 1}}).c == {"x": 1}
-    with pytest.raises(TypeError, match=r"^a: .*complex.* is no type that can be read"):
+    with pytest.raises(TypeError, match=r"^a: .*complex.* cannot be read from JSON"):
         read_config(Strange, {"a": 1})
     with pytest.raises(
-        TypeError, match=r"^b: a dict in a config has strings as keys, and no .*int"
+        TypeError, match=r"^b: expected a dict type with keys of type str, got .*int"
     ):
         read_config(Strange, {"b": {}})
     with pytest.raises(TypeError, match=r"^kind: expected a dataclass or a dict of defaults"):
@@ -364,9 +364,9 @@ def test_a_dict_is_changed_as_a_copy():
         ({"options.depth": "x"}, r"^options\.depth: expected a whole number, got 'x'"),
         (
             {"ppo": {"epochs": 1}, "ppo.epochs": 2},
-            r"^ppo\.epochs: 'ppo' is changed as a whole as well",
+            r"^ppo\.epochs: 'ppo' as a whole is also changed",
         ),
-        ({"ppo.epochs": 2, "ppo": {"epochs": 1}}, "^ppo: values below it are changed as well"),
+        ({"ppo.epochs": 2, "ppo": {"epochs": 1}}, "^ppo: values below it are also changed"),
     ],
 )
 def test_wrong_changes_are_named(changes, message):

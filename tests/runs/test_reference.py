@@ -209,9 +209,15 @@ def test_what_is_not_there_any_more_is_named(script):
     with pytest.raises(ValueError, match=r"train-it\.py: there is no 'bild' any more"):
         Reference("__main__:bild", str(script)).find()
     script.unlink()
-    with pytest.raises(FileNotFoundError, match=r"train-it\.py: what built this run is not there"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"train-it\.py: the script or module that built this run no longer exists",
+    ):
         Reference("train_it:build", str(script)).find()
-    with pytest.raises(FileNotFoundError, match="__main__: what built this run is not there"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="__main__: the script or module that built this run no longer exists",
+    ):
         Reference("__main__:build").find()
 
 
@@ -225,7 +231,7 @@ def test_what_is_not_there_any_more_is_named(script):
         ),
         (
             "raise SystemExit(3)",
-            r"cannot be imported, as it ends the program \(status 3\); .* belongs below `if",
+            r"cannot be imported, because it exits \(status 3\); .* below `if",
         ),
     ],
 )

@@ -236,7 +236,7 @@ def test_folders_that_are_no_runs(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="file: expected the folder of a run, got a file"):
         RunFolder.open(tmp_path / "file")
-    with pytest.raises(ValueError, match=r"not the folder of a run, as it has no run\.json"):
+    with pytest.raises(ValueError, match=r"not the folder of a run, because it has no run\.json"):
         RunFolder.open(tmp_path)
 
 

@@ -332,7 +332,7 @@ class Passive(Sampler):
 def test_a_switching_buffer_must_be_in_managed_memory():
     with (
         asynchronous(LocalSides(2, FOUR)) as sampler,
-        pytest.raises(RegistrationError, match=r'allocate with storage={"[a-z._]*": "managed"}'),
+        pytest.raises(RegistrationError, match=r'allocate it with storage={"[a-z._]*": "managed"}'),
     ):
         sampler.collect_batch(0)
 

@@ -259,7 +259,7 @@ def test_arrays_that_are_not_rotated_together_are_refused():
         sampler = BasicSampler(spec, [cage], handler, samples)
         sampler.collect_batch(0)
         samples.env.reward.rotate()
-        with pytest.raises(RegistrationError, match=r"got numbers \[1, 2\]; rotate them together"):
+        with pytest.raises(RegistrationError, match=r"got batches \[1, 2\]; rotate them together"):
             sampler.collect_batch(0)
 
 
@@ -327,7 +327,7 @@ def test_views_that_are_not_kept_are_made_once_for_each_batch(monkeypatch):
 
 def test_after_a_buffer_that_was_refused_there_is_none(monkeypatch):
     def refuse(*_):
-        raise RegistrationError("bound to another place")
+        raise RegistrationError("bound to the wrong place")
 
     spec = BatchSpec(2, 1)
     with SynchronizedProcessCage([CountingEnv], n_workers=1, start_method="fork") as cage:
@@ -338,7 +338,7 @@ def test_after_a_buffer_that_was_refused_there_is_none(monkeypatch):
         cage.use_batch(3)
         run(cage, "start_reset", 0)
         monkeypatch.setattr(synchronized_process_cage, "check_places", refuse)
-        with pytest.raises(RegistrationError, match="bound to another place"):
+        with pytest.raises(RegistrationError, match="bound to the wrong place"):
             cage.set_samples_buffer(refused, slice(0, 1))
         with pytest.raises(WrongStateError, match="no samples buffer was set"):
             cage.start_row(0)

@@ -241,7 +241,7 @@ def test_a_leaf_beside_stacks_of_frames():
         assert handler.agent.camera[0, :, 0].tolist() == [1, 2, 3]
         assert np.asarray(samples.agent.observation.speed).max() == 10
         whole = [NormalizeObservations()]
-        with pytest.raises(ValueError, match="frames: expected 0, as a transform"):
+        with pytest.raises(ValueError, match="frames: expected 0, because a transform"):
             allocate_samples(cages, spec, handler, whole, frames=frames)
 
 
@@ -249,7 +249,7 @@ def test_a_leaf_beside_stacks_of_frames():
     ("name", "reason"),
     [
         ("a.b", "dots separate"),
-        ("", "an empty name"),
+        ("", "which is empty"),
         ("__x", "two underscores"),
         ("_key", "'_key'"),
     ],

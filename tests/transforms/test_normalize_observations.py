@@ -213,7 +213,9 @@ def test_stacks_that_are_stored_frame_by_frame_are_refused():
     samples = add_fields(samples, transform.fields(samples), BatchSpec(2, 3))
     frames = LazyFramesArray((2, 3, 4, 5), np.float32)
     samples = samples._replace(env=samples.env._replace(observation=frames))
-    with pytest.raises(ValueError, match=r"env\.observation: .* memory, got a LazyFramesArray"):
+    with pytest.raises(
+        ValueError, match=r"env\.observation: .* without a copy, got a LazyFramesArray"
+    ):
         transform.bind(samples)
 
 
@@ -222,11 +224,11 @@ def test_wrong_arguments_and_moments():
         NormalizeObservations(clip=0)
     with pytest.raises(ValueError, match="epsilon: expected a finite number above 0, got inf"):
         NormalizeObservations(epsilon=np.inf)
-    with pytest.raises(ValueError, match="target: expected another field than source"):
+    with pytest.raises(ValueError, match="target: expected a different field from source"):
         NormalizeObservations(target="env.observation")
     with pytest.raises(ValueError, match=r"no field 'env\.pixels'"):
         NormalizeObservations(source="env.pixels").fields(make_samples(2, 1))
-    with pytest.raises(WrongStateError, match="transform_final came before bind"):
+    with pytest.raises(WrongStateError, match="transform_final was called before bind"):
         NormalizeObservations().transform_final(np.zeros((1, 2)))
     transform = NormalizeObservations(source="env.reward", target="env.scaled")
     with pytest.raises(ValueError, match=r"env\.reward: expected an array with padding"):

@@ -94,7 +94,8 @@ class NativeEnv:
         for needed in ("reset", "step", "num_envs", "single_action_space"):
             if not hasattr(env, needed):
                 raise TypeError(
-                    f"{name}: expected a gymnasium.vector.VectorEnv, got {env!r} without {needed!r}"
+                    f"{name}: expected a gymnasium.vector.VectorEnv, got {env!r}, which has no "
+                    f"{needed!r}"
                 )
         core = env.unwrapped if hasattr(env, "unwrapped") else env
         size = getattr(core, "batch_size", env.num_envs)
@@ -103,13 +104,15 @@ class NativeEnv:
         # A pool that answers for some of its environments at a time cannot fill a row.
         if (env.num_envs, size) != (self.n, self.n):
             raise ValueError(
-                f"{name}: expected a vector environment of {self.n} that are stepped together, got "
-                f"{env.num_envs}, of which {size} are; let make pass its argument on as num_envs"
+                f"{name}: expected a vector environment that steps {self.n} environments together, "
+                f"got one that steps {size} of {env.num_envs}; make must pass its argument on as "
+                "num_envs"
             )
         if seeded and not self._factory.takes_seed and hasattr(core, "all_env_ids"):
             raise ValueError(
-                f"{name}: EnvPool takes its seeds when it is made; let make have an argument `seed`: "
-                "VectorEnvFactory(lambda n, seed: envpool.make_gymnasium(..., num_envs=n, seed=seed))"
+                f"{name}: EnvPool is seeded when it is created, so make needs a parameter `seed`: "
+                "VectorEnvFactory(lambda n, seed: envpool.make_gymnasium(..., num_envs=n, "
+                "seed=seed))"
             )
         self.spaces = Spaces(env.single_observation_space, env.single_action_space, _name_of(core))
         self.mode = _mode_of(env, core, name)
@@ -118,8 +121,9 @@ class NativeEnv:
         forgets = _class_of(core) == _ASYNC and not core.shared_memory
         if self.mode == NEXT_STEP and forgets:
             raise ValueError(
-                f"{name}: AsyncVectorEnv(shared_memory=False) resets an environment once more in the step "
-                "after its reset; give it shared_memory=True, or autoreset_mode=AutoresetMode.SAME_STEP"
+                f"{name}: AsyncVectorEnv(shared_memory=False) resets an environment a second time "
+                "in the step after its reset; use shared_memory=True or "
+                "autoreset_mode=AutoresetMode.SAME_STEP"
             )
         self.core = core
         # Other classes always step all of their environments.
@@ -183,13 +187,15 @@ class NativeEnv:
             return fresh
         if rows != self.n:
             raise ValueError(
-                f"reset of {len(which)} environments: expected as many observations, or {self.n}, got {rows}"
+                f"reset of {len(which)} environments: expected {len(which)} or {self.n} "
+                f"observations, got {rows}"
             )
         # A reset of the others goes unnoticed if they have not moved since their own reset.
         if others is not None and not same_trees(pick(fresh, ~mask), others):
             raise ValueError(
-                "its reset ignores options['reset_mask'], so that one environment cannot be reset while "
-                "others go on; use autoreset_mode=AutoresetMode.SAME_STEP, or an environment that takes it"
+                "its reset ignores options['reset_mask'], so one environment cannot be reset while "
+                "the others continue; use autoreset_mode=AutoresetMode.SAME_STEP, or an "
+                "environment that supports the mask"
             )
         return pick(fresh, which)
 
@@ -335,7 +341,8 @@ def _reset_carts(
         return reset_all(seed=seed, options=options)
     if seed is not None:
         raise ValueError(
-            "CartPoleVectorEnv: seed: expected None with a reset_mask, as all share one"
+            "CartPoleVectorEnv: seed: expected None with a reset_mask, because all environments "
+            "share one random generator"
         )
     # Same draws from the same generator as in the environment's own automatic reset.
     core.state[:, mask] = core.np_random.uniform(

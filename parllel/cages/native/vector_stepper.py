@@ -258,8 +258,8 @@ class VectorStepper(Stepper):
             final = final_observation(step.info, i)
             if final is None:
                 raise ValueError(
-                    f"{self.name_of(i)}: reset in the same step, without its last observation: expected "
-                    f"info['final_obs'], got {sorted(step.info)}"
+                    f"{self.name_of(i)}: was reset in the same step, but its last observation is "
+                    f"missing: expected info['final_obs'], got an info with {sorted(step.info)}"
                 )
             finals.append(final)
         return finals
@@ -439,7 +439,8 @@ class VectorStepper(Stepper):
             return
         if "of" in saved:
             raise ValueError(
-                f"expected the state of a single environment, got that of {saved['of']} in one"
+                "expected the state of a single environment, got the state of a vector environment "
+                f"of {saved['of']}"
             )
         self._load_single(i, envs[i], state)
         if state["needs_reset"]:
@@ -478,9 +479,11 @@ def _check_number(saved: State, i: int, n: int) -> None:
     """Check that a state is that of environment i of n that are saved together. Raises ValueError."""
     if (saved.get("of"), saved.get("environment")) != (n, i):
         found = (
-            f"number {saved['environment']} of {saved['of']}" if "of" in saved else "a single one"
+            f"environment {saved['environment']} of {saved['of']}"
+            if "of" in saved
+            else "a single environment"
         )
         raise ValueError(
-            f"expected the state of number {i} of {n} environments that are stepped together, got that of "
-            f"{found}; resume with the same number of environments in each process"
+            f"expected the state of environment {i} of {n} that are stepped together, got the "
+            f"state of {found}; resume with the same number of environments in each process"
         )

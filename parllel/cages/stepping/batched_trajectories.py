@@ -147,7 +147,8 @@ class BatchedTrajectories(Trajectories):
         self._add_up()
         if "sums" not in state:
             raise ValueError(
-                f"TrajInfo: expected the state of plain sums, got class {state.get('class')}"
+                "TrajInfo: expected the state of a plain TrajInfo, got the state of class "
+                f"{state.get('class')}"
             )
         sums = np.array(state["sums"], np.float64)
         if sums.shape != self._start.shape:
@@ -278,7 +279,9 @@ def make_traj_info(make: TrajInfoFactory) -> TrajInfo:
         )
     traj = make()
     if not isinstance(traj, TrajInfo):
-        raise TypeError(f"traj_info: expected it to make a TrajInfo, got {traj!r}")
+        raise TypeError(
+            f"traj_info: expected a function that returns a TrajInfo, got {traj!r} from it"
+        )
     return traj
 
 

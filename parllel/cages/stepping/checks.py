@@ -31,7 +31,7 @@ def check_step(result: Any, name: str) -> None:
         raise ValueError(f"{name}: reward: expected a number, got NaN")
     if abs(number) > LARGEST:
         raise ValueError(
-            f"{name}: reward: expected a number, got {reward}, which is not finite in 32 bits"
+            f"{name}: reward: expected a number that is finite as float32, got {reward}"
         )
     for what, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, (bool, np.bool_)):
@@ -129,7 +129,8 @@ class StackedCheck:
         if len(wrong):
             i = int(wrong[0])
             raise ValueError(
-                f"{self._name_of(i)}: reward: expected a number that is finite in 32 bits, got {reward[i]}"
+                f"{self._name_of(i)}: reward: expected a number that is finite as float32, got "
+                f"{reward[i]}"
             )
         _check_info(info, self._name)
         self._observation(observation, "observation of step")

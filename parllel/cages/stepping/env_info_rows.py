@@ -124,7 +124,7 @@ class EnvInfoRows:
         if path in self._defaults:
             return self._defaults[path][i]
         raise KeyError(
-            f"{self._where(i, path)}: missing, and the buffer has no default; the info has "
+            f"{self._where(i, path)}: missing, and the buffer has no default for it; the info has "
             f"{sorted(map(str, info))}"
         )
 
@@ -134,7 +134,9 @@ class EnvInfoRows:
             parts = parts_of(node)
             # A number where the example has a dict is not a missing key but a mismatch.
             if parts is None:
-                raise TypeError(f"{self._where(i, path)}: expected dicts around it, got {node!r}")
+                raise TypeError(
+                    f"{self._where(i, path)}: expected a dict on the way to this key, got {node!r}"
+                )
             node = parts.get(key, _ABSENT)
             if node is _ABSENT:
                 break
@@ -147,8 +149,8 @@ class EnvInfoRows:
         # numpy would truncate the fraction silently.
         if kind not in kinds:
             raise TypeError(
-                f"{self._where(i, path)}: expected integers, as the example in env_info is one, got "
-                f"{value!r}; give 0.0 as the example"
+                f"{self._where(i, path)}: expected integers, because the example in env_info is an "
+                f"integer, got {value!r}; use 0.0 as the example"
             )
 
     def _where(self, i: int, path: Sequence[str]) -> str:

@@ -88,15 +88,16 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
         raise _several_agents(env)
     if isinstance(env, gym.vector.VectorEnv):
         raise TypeError(
-            f"environment factory: expected a gymnasium.Env, got {env!r}, a vector environment; pass "
-            "VectorEnvFactory(make), whose make takes the number of environments, in place of the list of "
-            "factories"
+            f"environment factory: expected a gymnasium.Env, got the vector environment {env!r}; "
+            "instead of a list of factories, pass VectorEnvFactory(make), where make takes the "
+            "number of environments"
         )
     # Not isinstance: other libraries' adapters need not inherit from gymnasium.Env.
     for needed in ("reset", "step", "close", "observation_space", "action_space"):
         if not hasattr(env, needed):
             raise TypeError(
-                f"environment factory: expected a gymnasium.Env, got {env!r} without {needed!r}"
+                f"environment factory: expected a gymnasium.Env, got {env!r}, which has no "
+                f"{needed!r}"
             )
     return env
 
@@ -114,11 +115,11 @@ def claim_env(env: Any, stepper: Any, name: str) -> None:
     core = _core_of(env)
     other = _STEPPED.owner_of(core)
     if other is not None:
-        owner = "an environment beside it" if other is stepper else "another cage"
+        owner = "another place in this cage" if other is stepper else "another cage"
         raise ValueError(
-            f"{name}: expected an environment of its own from the factory, got {env!r}, which {owner} "
-            "steps already; make a new one in each call, as lambda: gymnasium.make(...) does, and close "
-            "cages that are no longer used"
+            f"{name}: expected a new environment from the factory, got {env!r}, which {owner} "
+            "already steps; create a new environment in each call, for example with lambda: "
+            "gymnasium.make(...), and close cages that are no longer used"
         )
     _STEPPED.claim(core, stepper)
 

@@ -42,8 +42,8 @@ class MultiAgentTrajInfo(TrajInfo):
         rewards = env_info.get("reward")
         if not isinstance(rewards, dict):
             raise ValueError(
-                "MultiAgentTrajInfo: expected info['reward'] to be a dict by agent, got info with "
-                f"{sorted(env_info)}; see parllel.envs.ParallelEnvAdapter"
+                "MultiAgentTrajInfo: expected info['reward'] to be a dict keyed by agent, got an "
+                f"info with {sorted(env_info)}; see parllel.envs.ParallelEnvAdapter"
             )
         # The parent updates `return_`. Overriding `step` is what makes cages call it in each step.
         super().step(observation, action, reward, terminated, truncated, env_info)

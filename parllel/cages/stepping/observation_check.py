@@ -79,7 +79,7 @@ class ObservationCheck:
         if np.isnan(value):
             return f", got NaN{at}"
         if abs(float(value)) > LARGEST:
-            return f" that are finite in 32 bits, got {value}{at}"
+            return f" that are finite as float32, got {value}{at}"
         low, high = np.min(self._bounds[0]), np.max(self._bounds[1])
         return f" from {low} to {high}, got {value}{at}"
 

@@ -45,7 +45,7 @@ class PendingRows(Generic[KeyT]):
             WrongStateError: if nothing was started for the group.
         """
         if key in self._rows:
-            raise ValueError(f"key: expected a new one, got {key!r}, whose row is awaited already")
+            raise ValueError(f"key: expected a new key, got {key!r}, which already has a row")
         numbers = [self._handles.add(handle, key) for handle in cage.awaited(group).handles()]
         self._rows[key] = cage, group, numbers
         if not numbers:
@@ -73,7 +73,9 @@ class PendingRows(Generic[KeyT]):
             WrongStateError: if there are no rows, or one was already finished.
         """
         if not self._rows:
-            raise WrongStateError("PendingRows.wait: there are no rows; add rows that were started")
+            raise WrongStateError(
+                "PendingRows.wait: there are no rows to wait for; add started rows first"
+            )
         pause_s, left_s = 0.0, timeout_s
         while True:
             # A single row without handles makes the whole wait a poll: nothing would

@@ -66,7 +66,7 @@ class RowEnvironments(ABC):
         # A wrong slice would silently overwrite columns of other environments.
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != n:
             raise ValueError(
-                f"{self.name}: columns: expected {n} of the {B} that there are, got {columns}"
+                f"{self.name}: columns: expected {n} of the {B} columns in the batch, got {columns}"
             )
         # If this raises, the earlier binding stays.
         self._rows = Rows(action, env, columns, self.spaces, stacked=self._stacked)
@@ -131,7 +131,7 @@ class RowEnvironments(ABC):
         """Raise the error for a row that cannot be stepped with the buffer's actions."""
         rows = self._bound()
         if rows.read_actions is None:
-            raise WrongStateError(f"{self.name}: bound without a buffer of actions")
+            raise WrongStateError(f"{self.name}: bound without an action buffer")
         self._check_row(t, rows)
 
     def _check_row(self, t: int, rows: Rows) -> None:

@@ -174,8 +174,8 @@ class Stepper(ABC):
         kinds, waits = ("resets by itself", "waits to be reset"), not self.reset_automatically
         if bool(state["waits"]) != waits:
             raise ValueError(
-                f"expected the state of an environment that {kinds[waits]}, got that of one that "
-                f"{kinds[not waits]}"
+                f"expected the state of an environment that {kinds[waits]}, got the state of one "
+                f"that {kinds[not waits]}"
             )
         self._load_env(i, state)
         self.seeds[i] = state["seed"]
@@ -246,8 +246,8 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
     near = difflib.get_close_matches(name, sorted(n for n in names if not n.startswith("_")))
     # Refused: a misspelled name would otherwise be set on a wrapper, where nothing reads it.
     raise AttributeError(
-        f"neither the cage nor its environment {env!r} has an attribute {name!r} to set; near names: "
-        f"{near}; define it in the environment's __init__ first"
+        f"neither the cage nor its environment {env!r} has an attribute {name!r} to set (similar "
+        f"names: {near}); define it in the environment's __init__ first"
     )
 
 

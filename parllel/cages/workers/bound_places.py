@@ -84,8 +84,9 @@ def _check_leaves(
         for array, spans in found[path]:
             if array != leaf[:] or spans != expected:
                 raise RegistrationError(
-                    f"{who} is bound to another place of {path}: expected {what}, the first and the last row "
-                    f"of its first and of its last batch at {expected}, got {spans} of {array!r}"
+                    f"{who} is bound to the wrong place in {path}: expected {what}, with the first "
+                    f"and last rows of its first and last batches at {expected}, got {spans} of "
+                    f"{array!r}"
                 )
 
 

@@ -157,7 +157,7 @@ class GroupRows:
         self.ready = dict.fromkeys(self.ready, 0)
 
     def finish_decorrelation(self) -> None:
-        """Take main's own random steps and wait for the workers."""
+        """Take the random steps of the main process, then wait for the workers."""
         assert self._decorrelation is not None
         number, args = self._decorrelation
         # Cleared before the wait: an interruption of it ends the cage, so nothing is left to finish.

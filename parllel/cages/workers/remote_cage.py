@@ -127,7 +127,8 @@ class RemoteCage(CageInterface):
         B = fields["reward"].shape[1]
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self.n:
             raise ValueError(
-                f"{self._name}: columns: expected {self.n} of the {B} that there are, got {columns}"
+                f"{self._name}: columns: expected {self.n} of the {B} columns in the batch, got "
+                f"{columns}"
             )
         return action, fields
 

@@ -90,7 +90,8 @@ def divide(
         raise ValueError(f"n_main: expected 0 to {n - 1} of {n} environments, got {n_main}")
     if n_workers > n - n_main:
         raise ValueError(
-            f"n_workers: expected at most one for each of {n - n_main} environments, got {n_workers}"
+            f"n_workers: expected at most {n - n_main}, one for each environment that workers "
+            f"step, got {n_workers}"
         )
     groups = _slices_of(_split_evenly(n, n_groups))
     sizes = [group.stop - group.start for group in groups]

@@ -190,5 +190,7 @@ def serve(
             os.sched_setaffinity(0, {settings.core})
         except OSError as error:
             usable = sorted(os.sched_getaffinity(0))
-            raise ValueError(f"cores: expected some of {usable}, got {settings.core}") from error
+            raise ValueError(
+                f"cores: expected numbers from {usable}, got {settings.core}"
+            ) from error
     SynchronizedWorker(connection, makes, settings, inherited).run()

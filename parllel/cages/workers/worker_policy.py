@@ -66,6 +66,7 @@ def make_policy(make: MakePolicy) -> WorkerPolicy:
     missing = [name for name in ("bind", "start_batch", "step") if not hasattr(policy, name)]
     if missing:
         raise TypeError(
-            f"policy: expected an object with bind, start_batch and step, got {policy!r} without {missing}"
+            f"policy: expected an object with bind, start_batch and step, got {policy!r}, which "
+            f"lacks {missing}"
         )
     return policy

@@ -133,7 +133,7 @@ class WorkerPool:
             self._next_look = time.monotonic() + POLL_S
 
     def done(self, group: int, number: int) -> bool:
-        """Return without waiting whether all workers have finished a command, or one has failed or died."""
+        """Return whether all workers have finished a command, or one has failed or died. Does not wait."""
         # The system is asked only if the words do not decide it.
         return self.broken is not None or self._says(group, number) or self._died()
 

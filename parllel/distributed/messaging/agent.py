@@ -185,8 +185,8 @@ class Agent(ABC):
         sync = self.execution_mode is ExecutionMode.SYNC
         if not sync and self.kafka_broker is None:
             raise WrongStateError(
-                f"agent {self.agent_id!r}: is in ASYNC and has no kafka_broker; pass one, or use "
-                "ExecutionMode.SYNC"
+                f"agent {self.agent_id!r}: execution_mode is ASYNC, but it has no kafka_broker; "
+                "pass one, or use ExecutionMode.SYNC"
             )
         below: list[Agent] = [self]
         for agent in below:
@@ -290,7 +290,7 @@ class Agent(ABC):
             return MissingMessageError(
                 f"environment {self.env_id!r}, action {self.agent_id!r} -> {omitted!r}, step "
                 f"{int(self._timestep)}: decide: expected an action for each of "
-                f"{list(self.subordinates)}, got some for {list(actions)}",
+                f"{list(self.subordinates)}, got actions for {list(actions)}",
                 environment=self.env_id,
                 step=int(self._timestep),
             )

@@ -128,7 +128,7 @@ class Channel:
         with exchange.lock:
             if lease.left:
                 raise ClosedError(
-                    f"{self}: the environment has left; join it again for new channels"
+                    f"{self}: the environment has left the broker; join again to get new channels"
                 )
             if type(payload) is not dict:
                 raise TypeError(f"{self}: payload: expected a dict, got {payload!r}")
@@ -172,8 +172,8 @@ class Channel:
     def _drop_same(self, part: Any) -> None:
         if part is not self._action and not _equal(part, self._action):
             raise DuplicateActionError(
-                f"{self}: expected a single action per step, got a second action in one step that differs "
-                "from the first; call begin_step, or create the topic with "
+                f"{self}: expected one action per step, got a second one that differs from the "
+                "first; call begin_step between them, or create the topic with "
                 "create_topic(topic, latest=True)",
                 environment=self.lease.environment,
                 step=self.lease.step,
@@ -182,9 +182,9 @@ class Channel:
 
     def _overflow(self) -> QueueOverflowError:
         return QueueOverflowError(
-            f"{self}: the queue is full: {self._exchange.capacity} messages were not consumed (the broker's "
-            "capacity); consume them, clear the environment, or create the topic with "
-            "create_topic(topic, latest=True)",
+            f"{self}: the queue is full: {self._exchange.capacity} messages, the broker's "
+            "capacity, have not been consumed; consume them, clear the environment, or create the "
+            "topic with create_topic(topic, latest=True)",
             environment=self.lease.environment,
             step=self.lease.step,
         )
@@ -234,7 +234,7 @@ class Channel:
         if (not queue or (queue[0][0] != step and step is not None)) and not self.ready():
             if self.lease.left:
                 raise ClosedError(
-                    f"{self}: the environment has left; join it again for new channels"
+                    f"{self}: the environment has left the broker; join again to get new channels"
                 )
             raise self.missing("call await_messages first")
         self.taken += 1

@@ -116,7 +116,7 @@ class Delivery:
 
         if not self.wait_until(ready, missing, self.deadline(deadline)):
             others = f" (and {len(missing) - 1} others)" if len(missing) > 1 else ""
-            raise self.overdue(missing[0], f"the deadline is over{others}")
+            raise self.overdue(missing[0], f"the deadline has passed{others}")
 
     def wait_until(
         self, ready: Callable[[], bool], channels: Sequence[Channel], deadline: float

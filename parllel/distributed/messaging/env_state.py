@@ -71,8 +71,8 @@ def load_multi_agent_state(env: Any, state: State) -> None:
         agents, broker, physics = state["agents"], state["broker"], state["physics"]
         if agents.keys() != env.agents.keys():
             raise ValueError(
-                f"environment {env.env_id!r}: expected the state of agents {sorted(env.agents)}, got one of "
-                f"{sorted(agents)}"
+                f"environment {env.env_id!r}: expected the state of the agents "
+                f"{sorted(env.agents)}, got the state of {sorted(agents)}"
             )
         env.timestep, env._needs_reset = state["timestep"], state["needs_reset"]
         env.terminated, env.truncated = state["terminated"], state["truncated"]
@@ -102,7 +102,7 @@ def _says_physics(env: Any) -> bool:
     for name in _OF_PHYSICS:
         if _overridden(cls, name):
             raise NoStateError(
-                f"{cls.__name__} has physics of its own ({name}) but cannot save it. Override "
+                f"{cls.__name__} has its own physics ({name}) but cannot save its state. Override "
                 "physics_state() and load_physics_state(state)."
             )
     return False
@@ -120,8 +120,8 @@ def _check_agent(agent: Any) -> None:
     original = next(base for base in cls.__mro__ if base.__name__ == "Agent")
     if cls.reset is not original.reset and cls.state is original.state:  # type: ignore[attr-defined]
         raise NoStateError(
-            f"agent {agent.agent_id!r}: {cls.__name__} resets a state of its own but cannot save it. "
-            "Override state() and load_state(state)."
+            f"agent {agent.agent_id!r}: {cls.__name__} overrides reset() but cannot save its "
+            "state. Override state() and load_state(state)."
         )
 
 

@@ -61,7 +61,8 @@ def _check_agents(agents: Mapping[str, Agent]) -> None:
             )
         if key != agent.agent_id:
             raise ValueError(
-                f"agents[{key!r}]: its agent_id is {agent.agent_id!r}; they must agree"
+                f"agents[{key!r}]: its agent_id is {agent.agent_id!r}; key and agent_id must be "
+                "equal"
             )
         if key == ENVIRONMENT:
             raise ValueError(
@@ -92,7 +93,8 @@ def _parents(agents: Mapping[str, Agent], root_agents: Sequence[str]) -> dict[st
             name = subordinate.agent_id
             if key != name:
                 raise ValueError(
-                    f"agent {agent.agent_id!r}: subordinates[{key!r}] is agent {name!r}; they must agree"
+                    f"agent {agent.agent_id!r}: subordinates[{key!r}] is the agent {name!r}; key "
+                    "and agent_id must be equal"
                 )
             if agents.get(name) is not subordinate:
                 raise ValueError(

@@ -315,7 +315,7 @@ class KafkaBroker(Closeable):
                 recipients.
         """
         if not isinstance(topic, Topic):
-            raise TypeError(f"channel: expected a Topic, as TopicManager makes it, got {topic!r}")
+            raise TypeError(f"channel: expected a Topic created by a TopicManager, got {topic!r}")
         if env_id is not None and env_id != topic.address.environment:
             raise ValueError(f"channel: expected a topic of environment {env_id!r}, got {topic!r}")
         if topic.address.recipient is None:
@@ -465,8 +465,8 @@ def _make_transport(
         raise ValueError(f"KafkaBroker: mode: expected one of {_MODES}, got {mode!r}")
     if not encoded and (mode == "kafka" or transport is not None):
         raise ValueError(
-            "KafkaBroker: encoded=False passes references, which works in memory only; "
-            "remove mode='kafka' or transport"
+            "KafkaBroker: encoded=False passes references, which works only in memory; remove "
+            "mode='kafka' or transport"
         )
     if transport is not None:
         if not isinstance(transport, Transport):
@@ -536,7 +536,7 @@ def _check_message(topic: str, message: KafkaMessage) -> None:
     ):
         if one != other:
             raise ValueError(
-                f"publish: {name}: expected {one!r}, as in the topic {topic!r}, got {other!r}"
+                f"publish: {name}: expected {one!r} for the topic {topic!r}, got {other!r}"
             )
 
 

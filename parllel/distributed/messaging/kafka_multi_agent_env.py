@@ -90,8 +90,9 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         mode = _mode_of(self.agents)
         if mode is ExecutionMode.ASYNC and kafka_broker is None:
             raise ValueError(
-                f"environment {env_id!r}: its agents are in ASYNC and need kafka_broker=KafkaBroker(); pass "
-                "one, or create them with execution_mode=ExecutionMode.SYNC"
+                f"environment {env_id!r}: its agents are in ASYNC mode and require a broker; pass "
+                "kafka_broker=KafkaBroker(), or create the agents with "
+                "execution_mode=ExecutionMode.SYNC"
             )
         self.kafka_broker = kafka_broker if mode is ExecutionMode.ASYNC else None
         # Why the next step needs a reset first; None if it does not.
@@ -258,7 +259,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         unknown = sorted(map(str, actions.keys() - self._roots))
         for root in self.root_agents:
             if root not in actions:
-                given = f", got also some for {unknown}, which are not roots" if unknown else ""
+                given = f", got actions also for {unknown}, which are not roots" if unknown else ""
                 raise MissingMessageError(
                     f"environment {self.env_id!r}, action {ENVIRONMENT!r} -> {root!r}, step "
                     f"{self.timestep}: expected an action for each of {self.root_agents}" + given,
@@ -266,8 +267,8 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                     step=self.timestep,
                 )
         raise ValueError(
-            f"environment {self.env_id!r}: expected actions for {self.root_agents}, got some for {unknown}, "
-            "which are not roots"
+            f"environment {self.env_id!r}: expected actions for {self.root_agents}, got actions "
+            f"for {unknown}, which are not roots"
         )
 
     def begin_step(self, actions: Mapping[str, Any]) -> None:
@@ -404,14 +405,14 @@ def _mode_of(agents: Mapping[str, Agent]) -> ExecutionMode:
     for agent in agents.values():
         if agent._environment is not None:
             raise ValueError(
-                f"agent {agent.agent_id!r} belongs to environment {agent.env_id!r} already; create new "
-                "agents for each environment"
+                f"agent {agent.agent_id!r} already belongs to environment {agent.env_id!r}; create "
+                "new agents for each environment"
             )
     modes = {agent.execution_mode: name for name, agent in agents.items()}
     if len(modes) > 1:
         named = ", ".join(f"{name!r} is in {mode.name}" for mode, name in modes.items())
         raise ValueError(
-            f"agents of an environment must have one execution_mode, but {named}; choose one for all"
+            f"all agents of an environment must have the same execution_mode, but {named}"
         )
     return next(iter(modes))
 

@@ -55,11 +55,11 @@ class MemoryLog:
 
 
 class MemoryTransport(Transport):
-    """A transport that returns records immediately, within this process.
+    """A transport that delivers records immediately, within this process.
 
     Args:
-        log: shared by several transports, whose brokers then see, and drop, each other's records. A
-            transport whose broker never receives keeps queueing them.
+        log: a log shared by several transports. Each broker discards the records of other brokers when it
+            receives them; if it never receives, they pile up.
     """
 
     def __init__(self, log: MemoryLog | None = None) -> None:

@@ -58,8 +58,9 @@ class Namespaces:
         namespace = self.get(env_id)
         if namespace.lease.joined:
             raise WrongStateError(
-                f"KafkaBroker: environment id {env_id!r} is in use; give each environment a different id "
-                "(VectorizedKafkaEnv: a different env_prefix), or call leave for the other first"
+                f"KafkaBroker: environment id {env_id!r} is in use; give each environment a "
+                "different id (VectorizedKafkaEnv: a different env_prefix), or call leave for the "
+                "other environment first"
             )
         # Messages published before anyone joined must not reach the environment that joins now.
         if any(channel.sent for channel in namespace.channels.values()):
@@ -88,7 +89,7 @@ class Namespaces:
             if namespace is None or agent_id not in namespace.listeners.get(address.sender, ()):
                 raise ValueError(
                     f"consume: agent {agent_id!r} has not subscribed to {topic!r}; call "
-                    f"subscribe(topic, agent_id={agent_id!r}) before it is published to"
+                    f"subscribe(topic, agent_id={agent_id!r}) before anything is published to it"
                 )
             return [namespace.channel_of(address, agent_id)]
         if agent_id != address.recipient:

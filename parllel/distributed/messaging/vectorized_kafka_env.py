@@ -165,7 +165,9 @@ class VectorizedKafkaEnv(Closeable):
         else:
             seeds = [operator.index(seed) + i for i in chosen]
         if len(seeds) != len(chosen):
-            raise ValueError(f"seed: expected one for each of {chosen}, got {seeds}")
+            raise ValueError(
+                f"seed: expected one seed for each of the environments {chosen}, got {seeds}"
+            )
         return [
             self.envs[i].reset(seed=env_seed, options=options)[0]
             for i, env_seed in zip(chosen, seeds, strict=True)
@@ -194,10 +196,10 @@ class VectorizedKafkaEnv(Closeable):
     ) -> KafkaVectorEnv:
         """Return a `gymnasium.vector.VectorEnv` of these environments. Closing it closes them.
 
-        With a single root, or with `root`, it has that root's spaces and rewards; otherwise Dict spaces by
-        root and the sum of the roots' rewards.
+        If there is only one root, or `root` names one, the result has the spaces and rewards of that root.
+        Otherwise it has Dict spaces keyed by root, and its reward is the sum of the roots' rewards.
 
-        others: with `root`, a function from observation to action for each of the other roots.
+        others: required with `root`: a function from observation to action for each of the other roots.
         """
         return KafkaVectorEnv(self, root, autoreset_mode, others or {})
 
@@ -287,7 +289,8 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         expected = set() if self._root is None else set(roots) - {self._root}
         if set(others) != expected:
             raise ValueError(
-                f"others: expected a function for each of {sorted(expected)}, got {sorted(others)}"
+                f"others: expected functions for the roots {sorted(expected)}, got functions for "
+                f"{sorted(others)}"
             )
         self.num_envs = envs.num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -315,12 +318,16 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         if isinstance(seeds, (int, np.integer)):
             seeds = [int(seeds) + i for i in range(self.num_envs)]
         if len(seeds) != self.num_envs:
-            raise ValueError(f"seed: expected one for each of {self.num_envs}, got {len(seeds)}")
+            raise ValueError(
+                f"seed: expected one seed for each of {self.num_envs} environments, got "
+                f"{len(seeds)}"
+            )
         self._reset_some(chosen, [seeds[i] for i in chosen], options)
         missing = [i for i, seen in enumerate(self._seen) if seen is None]
         if missing:
             raise WrongStateError(
-                f"reset: environments {missing} were never reset; reset all once, without reset_mask"
+                f"reset: environments {missing} were never reset; reset all environments once, "
+                "without reset_mask"
             )
         return self._observations(), {}
 
@@ -443,7 +450,10 @@ def _checked(mask: Any, n: int) -> Any:
         or mask.shape != (n,)
         or not mask.any()
     ):
-        raise ValueError(f"options['reset_mask']: expected [{n}] bool with one True, got {mask!r}")
+        raise ValueError(
+            f"options['reset_mask']: expected a bool array [{n}] with at least one True, got "
+            f"{mask!r}"
+        )
     return mask
 
 

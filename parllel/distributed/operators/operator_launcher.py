@@ -83,8 +83,8 @@ class OperatorLauncher(Closeable):
     ) -> OperatorProcessHandle:
         """Start an operator's worker.
 
-        Returns as soon as the process runs. What the worker fails to load is reported by its reply to the
-        first command.
+        Returns as soon as the process runs. If the worker fails to load its policy or environment, its reply
+        to the first command reports the failure.
 
         Args:
             config: the operator.
@@ -93,8 +93,9 @@ class OperatorLauncher(Closeable):
                 log.
 
         Raises:
-            ValueError, TypeError, OSError, ImportError: as `check`, before anything is started.
-            WrongStateError: if an operator of this id, or with this run id, is already running.
+            ValueError, TypeError, OSError, ImportError: for the same reasons as `check`, before a process is
+                started.
+            WrongStateError: if an operator with this id or this run id is already running.
             WorkerDiedError, WorkerTimeoutError: if no process could be started.
         """
         # Held until the process is started, but not while the worker loads its policy.
@@ -106,7 +107,7 @@ class OperatorLauncher(Closeable):
 
         Raises:
             ValueError, FileNotFoundError, ImportError: if its policy, environment or worker is missing.
-            WrongStateError: if an operator of this id is already running.
+            WrongStateError: if an operator with this id is already running.
             ClosedError: after `close`.
         """
         with self._lock:
@@ -123,7 +124,7 @@ class OperatorLauncher(Closeable):
             run_id: identifies this run of the game; default `op_<operator_id>`. Each player's run id is this,
                 "_" and the player's operator_id.
 
-        Raises: as `launch_operator`.
+        Raises: the same errors as `launch_operator`.
         """
         base = f"op_{config.operator_id}" if run_id is None else run_id
         handles: dict[str, OperatorProcessHandle] = {}
@@ -204,8 +205,8 @@ class OperatorLauncher(Closeable):
                 continue
             if handle.operator_id == config.operator_id:
                 raise WrongStateError(
-                    f"operator {config.operator_id!r}: is already running as process {handle.pid}; end it "
-                    "or use another operator_id"
+                    f"operator {config.operator_id!r} is already running as process {handle.pid}; "
+                    "end it or use another operator_id"
                 )
             if handle.run_id == run_id:
                 raise WrongStateError(

@@ -227,8 +227,8 @@ class OperatorProcessHandle(Closeable):
         if not self.interactive:
             # The protocol's description fixes how this message begins.
             raise WrongStateError(
-                f"{self.process.name}: Cannot send command to non-interactive operator; launch it with "
-                "interactive=True"
+                f"{self.process.name}: Cannot send a command to a non-interactive operator; launch "
+                "it with interactive=True"
             )
 
     # ------------------------------------------------------------------ replies

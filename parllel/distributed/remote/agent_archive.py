@@ -84,7 +84,7 @@ class ExtractedArchive(Closeable):
     def _target(self, name: str) -> Path:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or ":" in name:
-            raise ValueError(f"contains a path that leads out of it: {name[:200]!r}")
+            raise ValueError(f"contains a path that leads out of the archive: {name[:200]!r}")
         return Path(self._folder.name, path)
 
     def _top(self) -> str:

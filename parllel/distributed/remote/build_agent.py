@@ -107,7 +107,7 @@ def code_of_agent(raw: str | os.PathLike[str], kind: str, builtin: Mapping[str, 
     if not os.path.isfile(file):
         names = ", ".join(sorted(builtin)) or "none"
         raise FileNotFoundError(
-            f"agent {text[:200]!r}: there is no such file, folder of a run or built-in agent ({names})"
+            f"agent {text[:200]!r}: there is no such file, run folder or built-in agent ({names})"
         )
     return AgentCode(kind, os.path.abspath(file), name, f"agent {text}")
 

@@ -31,8 +31,8 @@ def number_of_arguments(function: Callable[..., Any]) -> int:
     if needed:
         name = getattr(function, "__qualname__", None) or type(function).__name__
         raise ValueError(
-            f"{name}: expected a function of at most two arguments, (observation, configuration), got one "
-            f"that also needs {needed}"
+            f"{name}: expected a function of at most two arguments, (observation, configuration), "
+            f"got one that also requires {needed}"
         )
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return 2

@@ -334,8 +334,9 @@ class Environment(Closeable):
         seed = self.info.get("seed")
         if type(seed) is not int or seed < 0:
             raise ValueError(
-                f"{self.name}: its observations do not contain its whole state, so an episode is rebuilt "
-                f'from its seed and actions: expected the replay\'s info with its "seed", got {seed!r}'
+                f'{self.name}: info: expected the "seed" of the replayed episode, got {seed!r}; '
+                "the observations of this game do not contain its whole state, so the episode is "
+                "rebuilt from seed and actions"
             )
         return seed
 

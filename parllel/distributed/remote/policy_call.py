@@ -35,8 +35,9 @@ class PolicyCall:
     def __init__(self, policy: Policy) -> None:
         if policy.observation_space is None or policy.action_space is None:
             raise ValueError(
-                f"{type(policy).__name__}: expected a policy that knows its spaces, which define the JSON of "
-                "observations and actions, got one without"
+                f"{type(policy).__name__}: expected a policy with an observation space and an "
+                "action space, which define the JSON form of observations and actions, got one "
+                "without"
             )
         self._policy = policy
         self._observation_space, self._action_space = policy.observation_space, policy.action_space

@@ -89,12 +89,13 @@ def url_of(raw: Mapping[str, Any]) -> str:
     given = raw.get("url")
     if given and inner and given != inner:
         raise ValueError(
-            'protobuf agent: expected one URL, got different ones as "url" and in "proto_config"'
+            'protobuf agent: expected one URL, got different URLs in "url" and in "proto_config"'
         )
     url = given or inner
     if not isinstance(url, str) or not url:
         raise ValueError(
-            'protobuf agent: expected a URL as "url", or as "url" in "proto_config", got neither'
+            'protobuf agent: expected a URL in "url", or in the "url" of "proto_config", got '
+            "neither"
         )
     return url
 

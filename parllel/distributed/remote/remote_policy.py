@@ -84,8 +84,8 @@ class RemotePolicy(Policy):
         self.url = client.shown
         if observation_space is None or action_space is None:
             raise TypeError(
-                f"RemotePolicy: {self.url}: expected the spaces of the environment, which define the JSON of "
-                "observations and actions, got None"
+                f"RemotePolicy: {self.url}: expected the spaces of the environment, which define "
+                "the JSON form of observations and actions, got None"
             )
         for name, value in (("timeout_s", timeout_s), ("reconnect_s", reconnect_s)):
             if not value >= 0:

@@ -65,7 +65,7 @@ def checked_logs(logs: Any, n_steps: int) -> list[list[dict[str, Any]]]:
     if not isinstance(rows, list) or not all(
         isinstance(row, list) and all(isinstance(log, dict) for log in row) for row in rows
     ):
-        raise ValueError("logs: expected a list of objects for each step")
+        raise ValueError("logs: expected a list with one list of JSON objects per step")
     made: list[list[dict[str, Any]]] = rows
     return made
 

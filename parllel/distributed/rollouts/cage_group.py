@@ -93,7 +93,7 @@ class WaitingGroups:
         if not 1 <= check_integer("batch_size", batch_size) <= n_environments:
             raise ValueError(
                 f"batch_size: expected 1 to {n_environments}, the number of environments, got "
-                f"{batch_size}: a batch that is never full would always wait for max_wait_s"
+                f"{batch_size}; with a larger batch_size, every batch would wait for max_wait_s"
             )
         if check_seconds("max_wait_s", max_wait_s) < 0:
             raise ValueError(f"max_wait_s: expected 0 or more seconds, got {max_wait_s}")

@@ -140,8 +140,8 @@ class EpisodeStatistics:
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
-                "EpisodeStatistics: expected a state with the number of dropped episodes, and for each task "
-                f"its episodes and recent numbers, got something else ({type(error).__name__}: {error})"
+                "EpisodeStatistics: expected the state of an EpisodeStatistics, got one that "
+                f"cannot be read ({type(error).__name__}: {error})"
             ) from None
         with self._lock:
             # All conversions are done, so nothing can fail halfway.

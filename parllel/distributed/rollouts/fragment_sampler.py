@@ -171,8 +171,8 @@ class FragmentSampler(PublishingSampler):
                 # A storage may be a user's, and this error names it.
                 if len(fragments) != B:
                     raise ValueError(
-                        f"{type(self._source).__name__}.fetch: expected {B} fragments or none, got "
-                        f"{len(fragments)}"
+                        f"{type(self._source).__name__}.fetch: expected {B} fragments or an empty "
+                        f"list, got {len(fragments)}"
                     )
                 return fragments
             if left_s == 0:
@@ -290,7 +290,9 @@ class FragmentSampler(PublishingSampler):
         """
         classes, saved = self._transform_classes(), state.get("transform_classes")
         if saved != classes:
-            raise ValueError(f"transforms: expected the states of {classes}, got those of {saved}")
+            raise ValueError(
+                f"transforms: expected the states of {classes}, got the states of {saved}"
+            )
         if "version" not in state:
             raise ValueError(
                 "expected the state of a FragmentSampler, which has a version, got none"

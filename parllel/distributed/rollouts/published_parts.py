@@ -40,8 +40,9 @@ class PublishedLayout(NamedTuple):
         check_layout(self.agent, self.weights, weights, "the weights of the worker's agent")
         if statistics.keys() != self.statistics.keys():
             raise ValueError(
-                f"step_transforms: expected the statistics of {sorted(self.statistics)}, which the worker "
-                f"has, got those of {sorted(statistics)}; give trainer and workers the same step transforms"
+                f"step_transforms: expected statistics for the worker's {sorted(self.statistics)}, "
+                f"got statistics for {sorted(statistics)}; give the trainer and the workers the "
+                "same step transforms"
             )
         for name, layout in self.statistics.items():
             which = "the statistics of the worker's copy"
@@ -68,8 +69,8 @@ class PublishedParts:
         self._handler, self._agent = handler, handler.agent
         if STEP_TRANSFORMS in self._agent.models():
             raise ValueError(
-                f"{type(self._agent).__name__}: models: expected another name than {STEP_TRANSFORMS!r}, "
-                "under which the statistics of step transforms are published"
+                f"{type(self._agent).__name__}: models: expected a name other than "
+                f"{STEP_TRANSFORMS!r}, which is reserved for the statistics of step transforms"
             )
         # Transforms without shared state are left out, so the workers' copies may differ.
         # Names include the position in the whole list, which must be the same on both sides.

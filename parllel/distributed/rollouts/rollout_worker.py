@@ -90,8 +90,8 @@ class RolloutWorker(Closeable):
         only = schedule.fragment_length
         if only is not None and fragment_length != only:
             raise ValueError(
-                f"fragment_length: expected {only}, the rows of the batches of a recurrent agent, got "
-                f"{fragment_length}"
+                f"fragment_length: expected {only}, the number of rows in the batches of a "
+                f"recurrent agent, got {fragment_length}"
             )
         self.schedule = schedule
         self.handler = schedule.handler
@@ -204,7 +204,7 @@ class RolloutWorker(Closeable):
         if not self._at_work.acquire(blocking=False):
             self._check_open()  # the lock may be held by `close`
             raise WrongStateError(
-                "RolloutWorker: run: it is called already, by this thread or another"
+                "RolloutWorker: run: this thread or another one is already running the worker"
             )
         self._runner = threading.get_ident()
         try:

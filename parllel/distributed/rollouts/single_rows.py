@@ -57,8 +57,9 @@ class SingleRows:
         fields = stored_fields(samples)
         if fields["agent.observation"] is not None and not step_transforms:
             raise ValueError(
-                "agent.observation: expected env.observation itself, as there are no step transforms, got "
-                "another field; allocate the samples without transforms, or pass the same ones here"
+                "agent.observation: expected env.observation itself, because there are no step "
+                "transforms, got another field; allocate the samples without transforms, or pass "
+                "the same ones here"
             )
         self._transforms = list(step_transforms)
         for transform in self._transforms:
@@ -116,7 +117,8 @@ class SingleRows:
                     part = np.asarray(part_at(value, path))[:n]
                 except KeyError as error:
                     raise ValueError(
-                        f"{dotted(path, name)}: the samples have this field but the agent returned {value!r}"
+                        f"{dotted(path, name)}: the samples have this field, but the agent "
+                        f"returned {value!r}"
                     ) from error
                 if part.shape != (n, *leaf.shape[2:]):
                     raise ValueError(

@@ -55,7 +55,7 @@ class Guard:
         # the token, so that guessing tokens is limited too.
         host = headers.get(b"host")
         if host is None:
-            raise WebError(400, "a request needs a Host header")
+            raise WebError(400, "a request must have a Host header")
         if host not in self._known:
             self._check_host(host)
         if self._rate is not None:

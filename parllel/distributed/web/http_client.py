@@ -437,7 +437,9 @@ def _split(url: str) -> tuple[SplitResult, str]:
         _ = parts.port
     except ValueError:
         # The URL is not shown, since an unreadable one may contain a secret anywhere.
-        raise ValueError("URL: expected http://host:port/, got one that cannot be read") from None
+        raise ValueError(
+            "URL: expected http://host:port/, got a URL that cannot be parsed"
+        ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"URL: expected http:// or https:// and a host, got {parts.scheme}://...")
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

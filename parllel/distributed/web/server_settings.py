@@ -84,7 +84,9 @@ class ServerSettings:
         if self.token is not None:
             check_token(self.token, "token")
         if isinstance(self.allowed_hosts, str):
-            raise TypeError(f"allowed_hosts: expected several names, got {self.allowed_hosts!r}")
+            raise TypeError(
+                f"allowed_hosts: expected a sequence of names, got {self.allowed_hosts!r}"
+            )
         for name in _TIMES:
             value = getattr(self, name)
             # Finite: `WebServer.close` passes `end_s` to `Thread.join`, which raises OverflowError

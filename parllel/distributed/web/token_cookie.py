@@ -19,7 +19,7 @@ _MAX_FIELDS = 10  # in a query with a token
 def cookie_of(headers: dict[bytes, bytes]) -> bytes:
     """Return the token from a request's cookies, or b"".
 
-    headers: by lower-case name; the Host must have been checked.
+    headers: keyed by lower-case name. Check the Host header before the call.
     """
     name = _name(headers).encode()
     for part in headers.get(b"cookie", b"").split(b";"):
@@ -32,7 +32,7 @@ def cookie_of(headers: dict[bytes, bytes]) -> bytes:
 def login(token: str, headers: dict[bytes, bytes], query: bytes) -> Response | None:
     """Return the reply that sets the cookie, or None if the query does not contain the token.
 
-    headers: by lower-case name; the Host must have been checked.
+    headers: keyed by lower-case name. Check the Host header before the call.
     """
     if b"token=" not in query:
         return None

@@ -83,7 +83,9 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
             raise WireError(f"byte {position} starts a key that is neither a str nor a 64-bit int")
         head = _HEADS[message[position]]
         if head is None:
-            raise WireError(f"byte {position} is {message[position]:#x}, which starts no value")
+            raise WireError(
+                f"byte {position} is {message[position]:#x}, which cannot start a value"
+            )
         position += 1
         width, number, per, extra = head
         if width:

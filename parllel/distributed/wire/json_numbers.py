@@ -125,7 +125,7 @@ def _check_types(flat: list[Any], kinds: set[type], expected: str, shape: tuple[
 
 
 def _floats(flat: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    expected = f'a number that fits {dtype}, "NaN", "Infinity" or "-Infinity"'
+    expected = f'a number that fits in a {dtype}, "NaN", "Infinity" or "-Infinity"'
     numbers = flat
     if str in set(map(type, flat)):
         numbers = [_SPELLED.get(item, item) if type(item) is str else item for item in flat]

@@ -101,7 +101,7 @@ def _constant(name: str) -> NoReturn:
 def _float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise WireError(f"expected a number that fits float64, got {digits[:40]}")
+        raise WireError(f"expected a number that fits in a float64, got {digits[:40]}")
     return value
 
 

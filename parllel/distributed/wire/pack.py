@@ -188,8 +188,9 @@ def _pack_other(value: Any, depth: int) -> Any:
     if isinstance(value, np.generic):
         raise WireError(_bad_dtype(value.dtype))
     raise WireError(
-        "expected None, bool, int, float, str, bytes, bytearray, list, tuple, dict, NamedTuple, or a number "
-        f"or array of numpy or parllel, got {_named(type(value))}; convert it, since classes are not sent"
+        "expected None, bool, int, float, str, bytes, bytearray, list, tuple, dict, NamedTuple, or "
+        f"a number or array of numpy or parllel, got {_named(type(value))}; convert it, because "
+        "classes are not sent"
     )
 
 

@@ -62,7 +62,7 @@ def _(space: spaces.Text, value: Any) -> None:
         )
     strange = set(value) - set(space.character_set)
     if strange:
-        raise WireError(f"expected characters of the space, got {shown(sorted(strange))}")
+        raise WireError(f"expected only characters in the space, got {shown(sorted(strange))}")
 
 
 @check_bounds.register

@@ -93,7 +93,8 @@ def _elements(dtype: np.dtype[Any], payload: memoryview) -> NDArray[Any]:
         return elements
     except ValueError:
         raise WireError(
-            f"expected elements of {dtype.itemsize} bytes ({dtype}), got {len(payload)} bytes"
+            f"expected a multiple of {dtype.itemsize} bytes, the size of {dtype}, got "
+            f"{len(payload)} bytes"
         ) from None
 
 
@@ -136,7 +137,7 @@ def _build_tuple(items: list[Any], depth: int) -> tuple[Any, ...]:
 def _build_node(items: list[Any], depth: int) -> NamedTuple:
     names, values = items[1::2], items[2::2]
     if len(names) != len(values) or not all(type(name) is str for name in names):
-        raise WireError("expected alternating names and values of a node")
+        raise WireError("expected a node with alternating names and values")
     if len(set(names)) < len(names):
         raise WireError(f"a name occurs twice in the node of {shown(names)}")
     return NamedTuple(**dict(zip(names, _finish_items(values, depth), strict=True)))
@@ -155,7 +156,8 @@ def _build_array(items: list[Any], depth: int) -> NDArray[Any]:
         return elements.reshape(shape)
     except (ValueError, OverflowError):
         raise WireError(
-            f"expected elements for an array of shape {shown(tuple(shape))}, got {elements.size}"
+            f"expected the elements of an array of shape {shown(tuple(shape))}, got "
+            f"{elements.size} elements"
         ) from None
 
 

@@ -28,7 +28,7 @@ class AtariState:
         ale = layer.ale
         if layer.continuous and _stickiness(ale):
             raise NoStateError(
-                "its actions are sticky and continuous: their strength sticks as well"
+                "it has continuous sticky actions, whose repeated strength cannot be saved"
             )
         # Without the random numbers, which are left out by default, sticky actions would differ from here on.
         saved = ale.cloneState(include_rng=True)
@@ -45,7 +45,9 @@ class AtariState:
 
         content, action = state["emulator"], state["action"]
         if state["game"] != layer._game:
-            raise ValueError(f"expected the game {layer._game!r}, got {state['game']!r}")
+            raise ValueError(
+                f"expected a state of the game {layer._game!r}, got one of {state['game']!r}"
+            )
         if not isinstance(content, np.ndarray) or content.dtype != np.uint8 or content.ndim != 1:
             raise ValueError(f"emulator: expected [bytes] uint8, got {content!r}")
         legal = [int(legal.value) for legal in layer.ale.getLegalActionSet()]
@@ -60,7 +62,7 @@ class AtariState:
             raise ValueError(f"the emulator's state cannot be read: {error}") from error
         # It silently continues with half of what it could read.
         if layer.ale.cloneState(include_rng=True).serialize() != content.tobytes():
-            raise ValueError("the emulator took another state than the one that was saved")
+            raise ValueError("the emulator loaded a state that differs from the saved one")
 
 
 def _find_action(ale: Any, saved: Any) -> int:
@@ -76,7 +78,10 @@ def _find_action(ale: Any, saved: Any) -> int:
             _set_action(ale, action)
             ale.restoreState(saved)
             return action
-    raise NoStateError("none of its actions continues the game as it would go on")
+    raise NoStateError(
+        "its sticky action cannot be determined, because no legal action continues the game in the "
+        "same way"
+    )
 
 
 def _play(ale: Any, frames: int) -> list[bytes]:

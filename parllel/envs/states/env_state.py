@@ -82,7 +82,8 @@ def load_env_state(env: Any, state: State) -> None:
     )
     if spaces != came:
         raise ValueError(
-            f"{name_of(env)}: expected the state of one with spaces {spaces}, got one with {came}"
+            f"{name_of(env)}: expected the state of an environment with the spaces {spaces}, got "
+            f"one with the spaces {came}"
         )
     # From the inside out: the load_state of a wrapper may look at what it wraps.
     for layer, record in zip(reversed(layers), reversed(saved), strict=True):
@@ -250,7 +251,8 @@ def _check_layers(env: Any, layers: list[Any], state: State) -> list[State]:
     if len(came) == len(expected) and all(map(_same_class, expected, came)):
         return saved
     raise ValueError(
-        f"{name_of(env)}: expected the state of layers {_chain(expected)}, got that of {_chain(came)}"
+        f"{name_of(env)}: expected the state of the layers {_chain(expected)}, got the state of "
+        f"{_chain(came)}"
     )
 
 

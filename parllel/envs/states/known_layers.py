@@ -66,7 +66,9 @@ class ParallelEnvState:
             raise ValueError(f"expected the state of a {cls.__qualname__}, got {state['class']!r}")
         for name in ("live", "terminated"):
             if not isinstance(state[name], list) or not set(state[name]) <= set(layer.agents):
-                raise ValueError(f"{name}: expected some of {layer.agents}, got {state[name]!r}")
+                raise ValueError(
+                    f"{name}: expected a list of agents from {layer.agents}, got {state[name]!r}"
+                )
         if _says_itself(cls):
             cls.load_state(inside, plain_copy(state["inside"]))
         else:

@@ -88,8 +88,8 @@ def load_parallel_state(parallel_env: Any, state: State) -> None:
     saved = state["objects"]
     if state["core"] != type(core).__module__ or set(saved) != set(objects):
         raise ValueError(
-            f"expected the state of {type(core).__module__} with {sorted(objects)}, got that of "
-            f"{state['core']} with {sorted(saved)}"
+            f"expected the state of {type(core).__module__} with {sorted(objects)}, got the state "
+            f"of {state['core']} with {sorted(saved)}"
         )
     for wrapper, flags in zip(order, state["order"], strict=True):
         wrapper._has_reset, wrapper._has_updated = map(bool, flags)

@@ -49,8 +49,8 @@ class MujocoState:
         arrays = _arrays(data)
         if set(saved) != set(arrays):
             raise ValueError(
-                f"data: expected arrays as this model and MuJoCo {mujoco.__version__} have them, got "
-                f"others or none of {sorted(set(saved) ^ set(arrays))}"
+                f"data: expected the arrays that this model has in MuJoCo {mujoco.__version__}; "
+                f"missing or unknown: {sorted(set(saved) ^ set(arrays))}"
             )
         for name, array in arrays.items():
             _check_array(name, array.shape, saved[name])
@@ -88,10 +88,10 @@ def _check(model: Any) -> None:
         raise NoStateError("its model has plugins, whose memory cannot be read")
     # MuJoCo has flexes since version 3, and sleeping bodies since a later one.
     if getattr(model, "nflex", 0):
-        raise NoStateError("its model has flexes")
+        raise NoStateError("its model has flexes, whose state cannot be saved")
     sleep = getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0)
     if model.opt.enableflags & int(sleep):
-        raise NoStateError("its model lets bodies sleep")
+        raise NoStateError("its model allows bodies to sleep, and their state cannot be saved")
 
 
 def _check_array(name: str, shape: tuple[int, ...], array: Any) -> None:

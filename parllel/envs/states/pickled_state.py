@@ -35,8 +35,8 @@ class PickleState:
             # By hand: a subclass that overrides it may well pickle all of itself.
             if getattr(type(inner), "__getstate__", None) is EzPickle.__getstate__:
                 raise NoStateError(
-                    f"{type(inner).__name__} is pickled by the arguments it was made with (EzPickle), "
-                    "without its state"
+                    f"{type(inner).__name__} pickles only its constructor arguments (EzPickle), "
+                    "not its state"
                 )
         try:
             content = cloudpickle.dumps(layer.env)
@@ -59,7 +59,7 @@ class PickleState:
             [type(part).__qualname__ for part in _layers(whole)] for whole in (layer.env, env)
         ]
         if expected != came:
-            raise ValueError(f"expected the pickle of {expected}, got that of {came}")
+            raise ValueError(f"expected the pickle of {expected}, got the pickle of {came}")
         # Closed only after the new one is in its place: closing may raise.
         old, layer.env = layer.env, env
         old.close()

@@ -17,11 +17,12 @@ _AS_THEY_ARE = (bool, int, float, str, type(None))
 
 
 def freeze(value: Any, at: str = "value") -> Any:
-    """Return `value` as arrays (copies) and JSON values that `thaw` can read.
+    """Convert `value` to copied arrays and JSON values, which `thaw` converts back.
+
+    Numbers, strings, None and arrays are supported, and lists, tuples, deques and dicts of them.
 
     Raises:
-        TypeError: naming `at`, for anything but numbers, strings, None, arrays, and lists, tuples, deques
-            and dicts of them.
+        TypeError: for a value of any other type; the message begins with `at`.
     """
     # The exact type: np.float64 is a subclass of float, and would come back as one.
     kind = type(value)
@@ -43,10 +44,10 @@ def freeze(value: Any, at: str = "value") -> Any:
 
 
 def thaw(frozen: Any) -> Any:
-    """Return what was given to `freeze`; deques come back as lists.
+    """Convert a value returned by `freeze` back. Deques become lists.
 
     Raises:
-        TypeError: if `frozen` is nothing that `freeze` returns.
+        TypeError: if `frozen` was not returned by `freeze`.
     """
     if type(frozen) in _AS_THEY_ARE:
         return frozen
@@ -67,13 +68,13 @@ def thaw(frozen: Any) -> Any:
 
 
 def plain_copy(value: Any, at: str = "state") -> Any:
-    """Return a copy of a state, in the one form in which it comes back from a file.
+    """Return a deep copy of a state, in the form that it has when it is read from a file.
 
-    Lists stand for tuples, arrays of no dimension for numpy's scalars. Nothing is shared with `value`.
+    Tuples become lists, and NumPy scalars become arrays without dimensions.
 
     Raises:
-        TypeError: naming the place, for anything but arrays, numbers, strings, None, lists and dicts
-            with string keys.
+        TypeError: for anything but arrays, numbers, strings, None, lists, tuples and dicts with string
+            keys. The message names the place of the value in the state.
     """
     if isinstance(value, (np.ndarray, np.generic)):
         if value.dtype.hasobject:
@@ -86,6 +87,6 @@ def plain_copy(value: Any, at: str = "state") -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"{at}: expected keys that are strings, got {key!r}")
+                raise TypeError(f"{at}: expected strings as keys, got {key!r}")
         return {key: plain_copy(part, f"{at}.{key}") for key, part in value.items()}
     raise TypeError(f"{at}: expected arrays and JSON values, got {type(value).__name__}")

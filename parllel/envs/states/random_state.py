@@ -31,7 +31,9 @@ def generator_state(generator: np.random.Generator) -> State:
     """
     bits = generator.bit_generator
     if type(bits).__name__ not in _BIT_GENERATORS:
-        raise TypeError(f"expected one of {sorted(_BIT_GENERATORS)}, got {type(bits).__name__}")
+        raise TypeError(
+            f"expected a bit generator of {sorted(_BIT_GENERATORS)}, got {type(bits).__name__}"
+        )
     state: State = {"bits": plain_copy(bits.state), "sequence": None}
     # Public since numpy 1.25.
     sequence = getattr(bits, "seed_seq", None) or getattr(bits, "_seed_seq", None)
@@ -63,12 +65,12 @@ def generator_from(state: State) -> np.random.Generator:
 
 
 def space_state(space: gym.Space[Any]) -> State:
-    """Return the random state of a space and of those inside it.
+    """Return the random state of a space and of the spaces inside it.
 
-    A space that has not drawn yet has no generator: its state says so.
+    A space that has not sampled yet has no generator, and its state records that.
 
     Raises:
-        TypeError: if one draws with anything but a numpy generator.
+        TypeError: if one of the spaces samples with anything but a NumPy generator.
     """
     generator = space._np_random
     if not isinstance(generator, np.random.Generator | None):
@@ -81,12 +83,12 @@ def space_state(space: gym.Space[Any]) -> State:
 
 
 def load_space_state(space: gym.Space[Any], state: State) -> None:
-    """Make `space` draw what the space that returned `state` would draw next.
+    """Restore a state returned by `space_state`, so that `space` continues its sequence of samples.
 
     Raises:
         TypeError: if `state` is not a dict.
-        ValueError: if it is the state of another kind of space, or nonsense; spaces inside may have been
-            changed by then.
+        ValueError: if `state` is invalid or belongs to another kind of space. Spaces inside `space` may
+            have been changed already.
     """
     if not isinstance(state, dict):
         raise TypeError(f"space {space}: expected its state as a dict, got {state!r}")
@@ -98,7 +100,9 @@ def load_space_state(space: gym.Space[Any], state: State) -> None:
         "inside": sorted(names) if isinstance(names, dict) else names,
     }
     if came != expected:
-        raise ValueError(f"space {space}: expected the state of {expected}, got that of {came}")
+        raise ValueError(
+            f"space {space}: expected the state of {expected}, got the state of {came}"
+        )
     for name, inner in inside.items():
         load_space_state(inner, state["inside"][name])
     saved = state.get("np_random")

@@ -73,8 +73,8 @@ class InputPipe:
             # Under the lock, as `torn` is also set while another thread writes.
             if self.torn:
                 raise ClosedError(
-                    "it has received part of a message, and would take anything more for the rest of it; "
-                    "end it and start another"
+                    "it has received only part of a message, and would read anything sent now as "
+                    "the rest of it; end it and start another"
                 )
             # Set first, as an interrupt may come right after the write.
             self.torn = size > 0

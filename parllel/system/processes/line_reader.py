@@ -149,7 +149,7 @@ class LineReader:
                 self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Close the pipe. The process has ended, so a thread that waits for a line returns."""
+        """Close the pipe. Call only after the process has ended; a thread blocked in a read then returns."""
         self._closing = True
         # A thread that could not be started has no id, and joining it would raise. One that runs
         # sees `_closing` within a slice.

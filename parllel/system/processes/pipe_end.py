@@ -66,7 +66,7 @@ class PipeEnd:
                 self._poller.register(death, select.POLLIN)
 
     def poll(self) -> bool:
-        """Return without waiting whether there is something to read, or the other side has ended."""
+        """Return whether there is something to read or the other side has ended. Does not wait."""
         if self._ahead:
             return True
         # Only this channel reads the pipe, so the bytes will still be there for `read`.

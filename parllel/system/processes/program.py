@@ -152,8 +152,8 @@ class Program(WatchedProcess, Closeable):
             if error.args[0]:
                 taken, then = "only a part", "end it and start another"
             raise WorkerTimeoutError(
-                f"{self.name}: process {self.pid} took {taken} of {memoryview(message).nbytes:,} bytes "
-                f"within {timeout_s:g} s; {then}"
+                f"{self.name}: process {self.pid} accepted {taken} of "
+                f"{memoryview(message).nbytes:,} bytes within {timeout_s:g} s; {then}"
             ) from None
         except BrokenPipeError:
             raise self.death_error("before it took its input") from None

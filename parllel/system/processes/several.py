@@ -106,7 +106,7 @@ class ExitPoller:
             self._handles.add(process.sentinel, process)
 
     def any(self) -> bool:
-        """Return without waiting whether any process has ended, by itself or by `end`."""
+        """Return whether any process has ended, by itself or by `end`. Does not wait."""
         return bool(self._handles.ready(0.0))
 
 

@@ -40,7 +40,7 @@ def make_wait(
         return CompiledWait(lines, spin_us=spin_us)
     if sleep_slots is None:
         raise ValueError(
-            "sleep_slots: expected SleepSlots that all processes share, got None; make them before the "
-            "processes start"
+            "sleep_slots: expected SleepSlots that all processes share, got None; create them "
+            "before the processes start"
         )
     return SemaphoreWait(lines, sleep_slots, spin_us=spin_us)

@@ -48,7 +48,8 @@ class SemaphoreWait(Wait):
         super().__init__(lines, spin_us=spin_us)
         if sleep_slots.n_lines != len(lines):
             raise ValueError(
-                f"sleep_slots: expected some for {len(lines)} lines, got {sleep_slots.n_lines}"
+                f"sleep_slots: expected slots for {len(lines)} lines, got slots for "
+                f"{sleep_slots.n_lines}"
             )
         self._sleep_slots = sleep_slots
         # A memoryview loads and stores aligned items in single instructions, so no process sees half a word;

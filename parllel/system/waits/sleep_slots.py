@@ -132,13 +132,14 @@ class SleepSlots:
         # With a time-out, as a process killed while it holds the lock never releases it.
         if not self._taking.acquire(timeout=_TAKE_TIMEOUT_S):
             raise RuntimeError(
-                "sleep_slots: a process ended while it took a slot; make new sleep_slots"
+                "sleep_slots: a process ended while it was taking a slot; create new sleep_slots"
             )
         try:
             sleep_slot = self._words[0]
             if sleep_slot >= self.n_waiters:
                 raise RuntimeError(
-                    f"sleep_slots: expected at most {self.n_waiters} processes that wait, got one more"
+                    f"sleep_slots: expected at most {self.n_waiters} waiting processes, got one "
+                    "more"
                 )
             self._words[0] = sleep_slot + 1
             return sleep_slot

@@ -116,8 +116,8 @@ class Wait(ABC):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__}: cannot be pickled, as the memory would be copied; expected "
-            f"make_wait(lines, {self.kind!r}) over the same shared memory in the other process"
+            f"{type(self).__name__}: cannot be pickled, because its memory would be copied; call "
+            f"make_wait(lines, {self.kind!r}) with the same shared memory in the other process"
         )
 
 

@@ -195,5 +195,7 @@ class NativeCageContract(NativeCageHooks):
         factory = VectorEnvFactory(self.make_env)
         given = VectorEnvFactory(make if factory.takes_seed else lambda n: make(n))
         # It has been made by then and is closed by the cage: nobody else has a reference.
-        with pytest.raises(ValueError, match=f"expected a vector environment of {N} that are"):
+        with pytest.raises(
+            ValueError, match=f"expected a vector environment that steps {N} environments"
+        ):
             VectorizedCage(given, n=N, seeds=SEEDS)

@@ -219,7 +219,7 @@ class StepMethodsContract(SingleCageHooks):
                 with pytest.raises(WrongStateError, match=r"is not finished|was not awaited"):
                     getattr(cage, method)(*args)
             # The two interfaces do not take each other's results.
-            with pytest.raises(WrongStateError, match=r"finish_row\(\) without"):
+            with pytest.raises(WrongStateError, match=r"finish_row\(\) was called without"):
                 cage.finish_row()
             cage.await_step()
             # The same with a row in progress, which the worker may be writing.

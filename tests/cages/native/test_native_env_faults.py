@@ -46,7 +46,7 @@ def random_rows(cage: VectorizedCage, rows: int = T) -> None:
     ("fault", "error", "text"),
     [
         ("NaN", ValueError, r"environment 5 \(CountingVectorEnv\): observation of step.*NaN at 2"),
-        ("reward", ValueError, r"environment 5 .*: reward: expected .* finite in 32 bits, got inf"),
+        ("reward", ValueError, r"environment 5 .*: reward: expected .* finite as float32, got inf"),
         ("flags", TypeError, r"environments 4 to 6 .*: terminated: expected an array of 3 bool"),
         ("shape", ValueError, r"environments 4 to 6 .*: observation of step: expected shape"),
         ("four", TypeError, r"environments 4 to 6 .*: step: expected \(observation, reward, term"),
@@ -85,7 +85,10 @@ def test_a_mask_that_is_ignored_is_found_out() -> None:
 
 def test_a_last_observation_that_is_missing_is_found_out() -> None:
     cage, _ = bound(partial(CountingVectorEnv, mode="SameStep", fault="no final_obs"))
-    with cage, pytest.raises(ValueError, match=r"expected info\['final_obs'\], got \[\]"):
+    with (
+        cage,
+        pytest.raises(ValueError, match=r"expected info\['final_obs'\], got an info with \[\]"),
+    ):
         random_rows(cage)
 
 
@@ -95,7 +98,7 @@ def test_what_makes_no_such_environment_is_refused() -> None:
     ):
         made(lambda n: CountingEnv())
     with pytest.raises(
-        ValueError, match=r"environments 4 to 6: expected a vector environment of 3"
+        ValueError, match=r"environments 4 to 6: expected a vector environment that steps 3"
     ):
         made(lambda n: CountingVectorEnv(1))
 
@@ -121,7 +124,7 @@ def test_envpool_without_its_seeds_is_refused() -> None:
     def make(n: int) -> Any:
         return envpool.make_gymnasium("CartPole-v1", num_envs=n)
 
-    with pytest.raises(ValueError, match="EnvPool takes its seeds when it is made; let make have"):
+    with pytest.raises(ValueError, match="EnvPool is seeded when it is created, so make needs"):
         made(make)
     made(make, seeds=None).close()
 
@@ -132,7 +135,7 @@ def test_attributes_are_those_of_the_vector_environment() -> None:
         assert cage.steps == [0] * N  # an array of one for each
         cage.gravity = 1.62
         assert cage.gravity == [1.62] * N
-        with pytest.raises(AttributeError, match="an attribute 'gravitiy' to set; near names"):
+        with pytest.raises(AttributeError, match=r"an attribute 'gravitiy' to set \(similar names"):
             cage.gravitiy = 3.0
         with pytest.raises(AttributeError, match="weather"):
             _ = cage.weather
@@ -173,7 +176,7 @@ def test_environments_in_processes_of_gymnasium_play_the_same() -> None:
             found.append(np.array(samples.env.observation).tolist())
     assert found[0] == found[1]
     with pytest.raises(
-        ValueError, match="resets an environment once more in the step after its reset"
+        ValueError, match="resets an environment a second time in the step after its reset"
     ):
         made(lambda n: in_processes(factories[:n]))
 

@@ -78,7 +78,9 @@ def test_agents_alone_by_calls():
     assert grid.take_report() == EXPECTED
     with pytest.raises(MissingMessageError, match="action 'operator' -> 'grid', step 1"):
         grid.step(5)
-    with pytest.raises(WrongStateError, match="agent 'grid': is in ASYNC and has no kafka_broker"):
+    with pytest.raises(
+        WrongStateError, match="agent 'grid': execution_mode is ASYNC, but it has no kafka_broker"
+    ):
         make_adders().step(5)
 
 

@@ -151,7 +151,7 @@ def test_a_step_has_one_action_for_each_agent(broker):
     broker.begin_step([ENV], [3])
     broker.publish(ACTION, message(n=np.arange(3)))
     broker.publish(ACTION, message(n=np.arange(3)))
-    with pytest.raises(DuplicateActionError, match="a second action in one step") as caught:
+    with pytest.raises(DuplicateActionError, match="got a second one that differs") as caught:
         broker.publish(ACTION, message(n=np.arange(4)))
     assert (caught.value.environment, caught.value.step) == (ENV, 3)
     assert broker.statistics()["duplicates"] == 1
@@ -162,7 +162,7 @@ def test_an_action_that_did_not_fit_may_be_sent_again(broker):
     for n in range(4):
         broker.publish(ACTION, message(n=n))
     broker.begin_step([ENV], [0])
-    with pytest.raises(QueueOverflowError, match="4 messages were not consumed"):
+    with pytest.raises(QueueOverflowError, match=r"4 messages, .* have not been consumed"):
         broker.publish(ACTION, message(n=4))
     consume(broker)
     broker.publish(ACTION, message(n=4))
@@ -470,7 +470,7 @@ def test_a_delay_holds_messages_back_for_its_time():
         ({"capacity": 0}, ValueError, "capacity: expected an int of at least 1, got 0"),
         ({"timeout_s": 0}, ValueError, "timeout_s: expected seconds above 0, got 0"),
         ({"transport": 3}, TypeError, "transport: expected a Transport, got 3"),
-        ({"mode": "kafka", "encoded": False}, ValueError, "which works in memory only"),
+        ({"mode": "kafka", "encoded": False}, ValueError, "which works only in memory"),
     ],
 )
 def test_wrong_arguments_are_named(wrong, error, match):
@@ -481,10 +481,10 @@ def test_wrong_arguments_are_named(wrong, error, match):
 @pytest.mark.parametrize(
     ("topic", "wrong", "error", "match"),
     [
-        (ACTION, message("other"), ValueError, "env_id: expected 'rollout_0', as in the topic"),
-        (ACTION, message(sender="x"), ValueError, "sender_id: expected 'grid1', as in the topic"),
-        (ACTION, message(to="x"), ValueError, "recipient_id: expected 'device1', as in the topic"),
-        (ACTION, info(), ValueError, "message_type: expected 'action', as in the topic"),
+        (ACTION, message("other"), ValueError, "env_id: expected 'rollout_0' for the topic"),
+        (ACTION, message(sender="x"), ValueError, "sender_id: expected 'grid1' for the topic"),
+        (ACTION, message(to="x"), ValueError, "recipient_id: expected 'device1' for the topic"),
+        (ACTION, info(), ValueError, "message_type: expected 'action' for the topic"),
         (ACTION, message(""), ValueError, "env_id: expected an id, got ''"),
         (ACTION, message(3), TypeError, "env_id: expected an id that is a str, got 3"),
         (ACTION, message(kind="action"), TypeError, "expected a MessageType, got 'action'"),
@@ -524,7 +524,7 @@ def test_consumers_ask_for_what_is_theirs(broker):
         broker.subscribe(ACTION)
     with pytest.raises(TypeError, match="expected a function, got 3"):
         broker.subscribe(ACTION, 3)
-    with pytest.raises(TypeError, match="expected a Topic, as TopicManager makes it, got 'x'"):
+    with pytest.raises(TypeError, match="expected a Topic created by a TopicManager, got 'x'"):
         broker.channel("x")
     with pytest.raises(ValueError, match="expected a topic with a recipient"):
         broker.channel(SPOKEN)

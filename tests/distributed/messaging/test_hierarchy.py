@@ -101,12 +101,12 @@ def mixed():
         (wrong_key, r"agents\['b'\]: its agent_id is 'a'"),
         (reserved, "'environment' is reserved for the environment itself"),
         (wrong_parent, "agent 'b': its parent_id is 'z', but it is a subordinate of 'a'"),
-        (mixed, "must have one execution_mode, but 'b' is in ASYNC, 'a' is in SYNC"),
+        (mixed, "must have the same execution_mode, but 'b' is in ASYNC, 'a' is in SYNC"),
         (lambda: ({}, ["a"]), "agents: expected at least one"),
         (lambda: (make_agents({"a": {}}, SYNC), []), "root_agents: expected at least one"),
         (lambda: (make_agents({"a": {}}, SYNC), ["a", "a"]), "an id occurs twice"),
         (lambda: (make_agents({"a": {}}, SYNC), ["b"]), "there is no agent 'b'"),
-        (lambda: (make_agents({"a": {}}), ["a"]), "are in ASYNC and need kafka_broker"),
+        (lambda: (make_agents({"a": {}}), ["a"]), "are in ASYNC mode and require a broker"),
     ],
 )
 def test_what_is_no_hierarchy(make, match):
@@ -132,7 +132,7 @@ def test_wrong_types():
 def test_agents_belong_to_one_environment():
     agents = make_agents({"a": {}}, SYNC)
     env = make_env(agents, ["a"])
-    with pytest.raises(ValueError, match="agent 'a' belongs to environment 'default' already"):
+    with pytest.raises(ValueError, match="agent 'a' already belongs to environment 'default'"):
         make_env(agents, ["a"])
     env.close()
     make_env(agents, ["a"])

@@ -157,7 +157,7 @@ def test_action_for_each_root_and_no_other(way, make_world):
         MissingMessageError, match=r"'default', action 'environment' -> 'b', step 0: "
     ):
         env.step({name: actions[name] for name in ("a", "env_a__")})
-    with pytest.raises(ValueError, match=r"got some for \['a_'\], which are not roots"):
+    with pytest.raises(ValueError, match=r"got actions for \['a_'\], which are not roots"):
         env.step({**actions, "a_": actions["a"]})
     env.step(actions)  # nothing had begun
 
@@ -337,16 +337,16 @@ def test_states_that_would_not_be_whole_are_refused(make_world):
         def apply_actions(self, actions):
             self.moved = True
 
-    with pytest.raises(NoStateError, match="agent 'device1': Counts resets a state of its own"):
+    with pytest.raises(NoStateError, match="agent 'device1': Counts overrides reset"):
         make_world(TREES["grid"], agent_cls=Counts).state()
-    with pytest.raises(NoStateError, match=r"Moves has physics of its own \(apply_actions\)"):
+    with pytest.raises(NoStateError, match=r"Moves has its own physics \(apply_actions\)"):
         make_world(TREES["grid"], cls=Moves).state()
     env = make_world(TREES["grid"])
     env.agents["device1"]._last_observation = object()
     with pytest.raises(NoStateError, match="agent 'device1': _last_observation: expected numbers"):
         env.state()
     state = make_world(TREES["grid"]).state()
-    with pytest.raises(ValueError, match=r"expected the state of agents \['only'\]"):
+    with pytest.raises(ValueError, match=r"expected the state of the agents \['only'\]"):
         make_world(TREES["no subordinates"]).load_state(state)
 
 

@@ -169,13 +169,15 @@ def test_arguments_are_checked(make_envs):
         with pytest.raises(TypeError, match=r"'rollout_1': actions: expected a dict .* got 3"):
             envs.step([None, 3])
         with pytest.raises(
-            MissingMessageError, match=r"for each of \['grid1'\], got also .* \['grid'\]"
+            MissingMessageError, match=r"for each of \['grid1'\], got actions also for \['grid'\]"
         ):
             envs.step([{"grid": 1}, None])
         for wrong in ([2], [-1], [0, 0]):
             with pytest.raises(ValueError, match="env_idx: expected different numbers from 0 to 1"):
                 envs.reset(wrong)
-        with pytest.raises(ValueError, match=r"seed: expected one for each of \[0, 1\]"):
+        with pytest.raises(
+            ValueError, match=r"seed: expected one seed for each of the environments \[0, 1\]"
+        ):
             envs.reset(seed=[1])
         with pytest.raises(ValueError, match="root: expected one of"):
             envs.as_vector_env("grid2")
@@ -186,7 +188,7 @@ def test_arguments_are_checked(make_envs):
 
 def test_agents_of_one_factory_call_for_all(make_envs):
     agents = make_agents(TREES["grid"])
-    with pytest.raises(ValueError, match="belongs to environment 'rollout_0' already"):
+    with pytest.raises(ValueError, match="already belongs to environment 'rollout_0'"):
         VectorizedKafkaEnv(lambda env_id: agents, ["grid1"], 2)
 
 
@@ -258,7 +260,7 @@ def test_vector_environment_of_one_of_several_roots(make_envs):
     tree = TREES["several roots"]
     others = {"b": lambda observation: -observation, "env_a__": lambda observation: observation * 0}
     with pytest.raises(
-        ValueError, match=r"others: expected a function for each of \['b', 'env_a__'\]"
+        ValueError, match=r"others: expected functions for the roots \['b', 'env_a__'\]"
     ):
         make_envs(tree).as_vector_env("a")
     face = make_envs(tree).as_vector_env("a", others=others)

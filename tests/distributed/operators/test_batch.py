@@ -132,7 +132,7 @@ def test_seeds_and_folders_by_default(worker, tmp_path):
     # Those of an earlier run are kept.
     records, status, errors = played(worker(*CART, **variables))
     assert (records, status) == ([], 1)
-    assert "telemetry of this run exists already" in errors
+    assert "telemetry of this run already exists" in errors
 
 
 def test_a_failed_episode_is_recorded_and_the_next_one_played(worker, tmp_path):

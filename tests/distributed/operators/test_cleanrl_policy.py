@@ -131,7 +131,7 @@ def changed(**values):
         (changed(), FIVE, TWO, r"actor.0.weight: expected float32 \[64, 5\].*got float32 \[64, 4\]"),
         (changed(), SEEN, spaces.Discrete(3), r"actor.4.weight: expected float32 \[3, 64\]"),
         (changed(), SEEN, POWER, "a model of ppo.py acts in a Discrete, but the action space .* is Box"),
-        (changed(), spaces.Discrete(4), TWO, "expected observations of a Box, got Discrete"),
+        (changed(), spaces.Discrete(4), TWO, "expected a Box as observation space, got Discrete"),
         (changed(actor_0_bias=np.zeros(3, np.float32)), SEEN, TWO, r"actor.0.bias: expected float32 \[64\]"),
         (changed(critic_0_bias=np.zeros(3)), SEEN, TWO, r"critic.0.bias: expected float32 \[64\]"),
         (changed(actor_0_weight=np.zeros((), np.float32)), SEEN, TWO, "actor.0.weight: expected"),

@@ -175,7 +175,7 @@ def test_what_workers_say_wrongly_fails_one_episode_alone(tmp_path, mode):
     wrong = {
         "print": "wrote a line that is not a reply",
         "endless": "within 3 s",
-        "miscount": "expected an episode_end after 5 steps, got one of 4",
+        "miscount": "expected an episode_end with episode_length 5, got 4",
         "huge": "its total reward is not a finite number",
     }
     operators = [frail(word, f"{word}=2") for word in wrong]

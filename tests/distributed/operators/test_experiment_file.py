@@ -103,7 +103,7 @@ def test_toml_says_the_same_as_json(file):
     ("text", "changes", "said"),
     [
         ("experiment = of(", [], "experiment_0.py: cannot be imported: SyntaxError"),
-        ("import sys\nsys.exit(3)", [], r"cannot be imported, as it ends the program \(status 3\)"),
+        ("import sys\nsys.exit(3)", [], r"cannot be imported, because it exits \(status 3\)"),
         (
             "",
             [],
@@ -153,14 +153,18 @@ def test_bad_scripts(file, text, changes, said):
         (
             "procedural = 3",
             "random = 3",
-            "seeds: expected an int, a list, or a table with procedural",
+            "seeds: expected an int, a list, or a table with the key procedural",
         ),
         (
             '"baseline"',
             '"robot"',
             "operator 'only': operator_type: expected one of baseline, chess",
         ),
-        ('"black"', '"white"', "have the operator_id 'white'; give each its own"),
+        (
+            '"black"',
+            '"white"',
+            "both have the operator_id 'white'; give each player a different one",
+        ),
         (
             '"black"',
             '"only"',

@@ -163,7 +163,7 @@ def test_games_that_are_none_are_named(env_id, error, message):
 def test_games_that_cannot_be_made_say_why(tmp_path):
     with pytest.raises(ValueError, match=r"could not be made: TypeError: .*'wrong'"):
         make_game_env("mpe2/simple_spread_v3", {"wrong": 1})
-    with pytest.raises(ValueError, match=r"expected a player of .*'agent_0'.*got 'nobody'"):
+    with pytest.raises(ValueError, match=r"expected one of the players .*'agent_0'.*got 'nobody'"):
         player_spaces("mpe2/simple_spread_v3", {}, "nobody")
     file = tmp_path / "mine.py"
     file.write_text("def make():\n    return 3\n")

@@ -201,7 +201,7 @@ def test_ctrl_d_and_a_closed_terminal_are_errors_of_the_step(worker, person):
     process = begun(worker, person, *LAKE)
     send(process, "step")
     person.types("\x04")
-    assert "its user ended the input with Ctrl-D" in reply(process)["message"]
+    assert "the user ended the input with Ctrl-D" in reply(process)["message"]
     assert person.is_as_before()
     send(process, "step")
     person.sees("action 3")
@@ -332,10 +332,10 @@ def test_keys_of_other_actions_are_refused():
 @pytest.mark.parametrize(
     ("policy", "keys", "match"),
     [
-        ("random", None, "--policy: expected none, because a person decides, got 'random'"),
-        (None, {}, "keys: expected an action by key"),
+        ("random", None, "--policy: expected no policy, because a person decides, got 'random'"),
+        (None, {}, "keys: expected an object from key to action"),
         (None, {"w": True}, "keys: 'w': expected a whole number, got True"),
-        (None, ["w"], "keys: expected an action by key"),
+        (None, ["w"], "keys: expected an object from key to action"),
         (None, "names", "action_names: expected a list of names, got 'names'"),
     ],
 )

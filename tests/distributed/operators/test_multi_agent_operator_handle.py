@@ -109,7 +109,7 @@ def test_a_death_is_noticed_while_others_are_awaited(game: Game) -> None:
 def test_the_end_of_a_game(game: Game, launcher: OperatorLauncher) -> None:
     handle = game("--stubborn")
     pids = [own.pid for own in handle.player_handles.values()]
-    with pytest.raises(WrongStateError, match="operator 'of_a': is already running"):
+    with pytest.raises(WrongStateError, match="operator 'of_a' is already running"):
         launcher.launch_multiagent_operator(handle.config)
     handle.send_select_action("a", ["deaf"])
     handle.end(0.1)

@@ -19,7 +19,7 @@ from parllel.distributed.operators import MultiAgentConfig, OperatorConfig
         ("baseline", {}, "policy: 'baseline' requires a policy, got None"),
         ("rl", {"policy": ""}, "policy: expected non-empty text"),
         ("rl", {"policy": len}, "policy: expected text or a path, .* got builtin_function"),
-        ("human", {"policy": "random"}, "policy: 'human' has no policy, so expected None"),
+        ("human", {"policy": "random"}, "policy: expected None, because 'human' has no policy"),
         ("baseline", {"policy": "runs/x"}, "expected random, noop or file.py:name for a baseline"),
         (
             "baseline",
@@ -30,7 +30,11 @@ from parllel.distributed.operators import MultiAgentConfig, OperatorConfig
         ("program", {}, "worker: expected the words of a command line, .* got None"),
         ("program", {"worker": "python x.py"}, "worker: expected the words of a command line"),
         ("program", {"worker": ["", "x"]}, "worker: expected a program and its arguments"),
-        ("human", {"worker": ["x"]}, "worker: only operator_type='program' has one, got 'human'"),
+        (
+            "human",
+            {"worker": ["x"]},
+            "worker: expected operator_type='program' with a worker, got 'human'",
+        ),
         ("llm", {"settings": {"api_key": "sk-1"}}, "settings: 'api_key' would be visible"),
         (
             "llm",
@@ -87,8 +91,11 @@ def test_a_game_has_an_operator_for_each_player() -> None:
     assert json.loads(json.dumps(game.as_json()))["players"]["player_1"]["operator_id"] == "two"
     other = OperatorConfig("policy", "three", "CartPole-v1", policy="random")
     for players, said in (
-        ({"a": one, "b": one}, "players 'a' and 'b' have the operator_id 'one'"),
-        ({"a": other}, "player 'a': expected no env_id, or 'x', as all play the same game"),
+        ({"a": one, "b": one}, "players 'a' and 'b' both have the operator_id 'one'"),
+        (
+            {"a": other},
+            "player 'a': expected no env_id, or 'x', because all players play the same game",
+        ),
         ({"a": "random"}, "player 'a': expected an OperatorConfig, got str"),
         ({}, "players: expected a mapping of players to operators"),
     ):

@@ -44,13 +44,13 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "policy.py"
     lacking: dict[str, OperatorConfig] = {
-        "policy: .*'/nowhere' does not exist": OperatorConfig(
+        "policy: .*'/nowhere', which does not exist": OperatorConfig(
             "rl", "o", "CartPole-v1", policy="/nowhere"
         ),
         "file .*policy.py' not found": OperatorConfig(
             "policy", "o", "CartPole-v1", policy=f"{file}:act"
         ),
-        "the folder 'nothing' does not exist": OperatorConfig(
+        "got 'nothing', but there is no such folder": OperatorConfig(
             "policy", "o", "CartPole-v1", policy="nothing"
         ),
         "environment .*policy.py: there is no such file": OperatorConfig(
@@ -66,7 +66,7 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         "environment 'nowhere:X-v0': needs nowhere, which is not installed": OperatorConfig(
             "human", "o", "nowhere:X-v0"
         ),
-        "environment 'a b': expected an id of gymnasium": OperatorConfig("human", "o", "a b"),
+        "environment 'a b': expected a Gymnasium id": OperatorConfig("human", "o", "a b"),
         "program '/no/worker' not found": OperatorConfig("program", "o", worker=["/no/worker"]),
         "settings: the environment variable NO_KEY is not set": model(api_key_env="NO_KEY"),
         "settings: the environment variable OPENAI_API_KEY is not set": model(),
@@ -79,11 +79,13 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         "settings: unparsed: expected one of error, random, first, noop; got 'guess'": model(
             unparsed="guess"
         ),
-        "settings: price: expected prompt and completion, each per million": model(price=3),
+        "settings: price: expected a prompt price and a completion price, each per million": model(
+            price=3
+        ),
         "settings: price: prompt: expected a number of at least 0, got '1'": model(
             price={"prompt": "1", "completion": 2}
         ),
-        "settings: expected some of action_names, .*; got .'modle'.": model(modle="any"),
+        "settings: expected names from action_names, .*; got .'modle'.": model(modle="any"),
     }
     for said, config in lacking.items():
         for call in (launcher.check, lambda config: launcher.launch_operator(config, "run_1")):
@@ -105,10 +107,10 @@ def test_a_run_id_can_be_part_of_file_names(launcher: OperatorLauncher, run_id: 
 def test_an_operator_runs_once(launcher: OperatorLauncher, hostile: Hostile) -> None:
     first = hostile(operator_id="one")
     with pytest.raises(
-        WrongStateError, match=f"'one': is already running as process {first.pid}; end it"
+        WrongStateError, match=f"'one' is already running as process {first.pid}; end it"
     ):
         hostile(operator_id="one")
-    with pytest.raises(WrongStateError, match="operator 'one': is already running"):
+    with pytest.raises(WrongStateError, match="operator 'one' is already running"):
         launcher.check(first.config)
     other = OperatorConfig("program", "two", worker=HOSTILE)
     with pytest.raises(WrongStateError, match="run_id 'run_one' is in use by operator 'one'"):
@@ -123,7 +125,8 @@ def test_an_operator_runs_once(launcher: OperatorLauncher, hostile: Hostile) -> 
 def test_players_are_checked(launcher: OperatorLauncher) -> None:
     players = {"a": OperatorConfig("policy", "one", policy="nothing")}
     with pytest.raises(
-        FileNotFoundError, match=r"operator 'one': policy: .* the folder 'nothing' does not exist"
+        FileNotFoundError,
+        match=r"operator 'one': policy: .* got 'nothing', but there is no such folder",
     ):
         launcher.check(MultiAgentConfig("game", "pettingzoo/rps_v2", players))
 

@@ -236,7 +236,7 @@ def test_a_write_that_is_not_taken(hostile: Hostile) -> None:
     worker.send_step(action=["deaf"])
     with pytest.raises(WorkerTimeoutError, match="only a part"):
         worker.send_step(action=["x" * 2**20])
-    with pytest.raises(ClosedError, match="received part of a message"):
+    with pytest.raises(ClosedError, match="received only part of a message"):
         worker.send_step()
 
 
@@ -274,7 +274,7 @@ def test_commands_for_an_operator_that_takes_none(launcher, tmp_path) -> None:  
     worker = launcher.launch_operator(config, "run_1")
     for call in (worker.send_step, worker.try_read_response):
         with pytest.raises(
-            WrongStateError, match="Cannot send command to non-interactive operator"
+            WrongStateError, match="Cannot send a command to a non-interactive operator"
         ):
             call()
     assert worker.wait(LONG_S) == 0

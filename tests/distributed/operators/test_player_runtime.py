@@ -119,7 +119,9 @@ def test_players_of_no_such_game_are_refused_until_a_game_begins():
     runtime = InteractiveRuntime(Deciding([Decision(0)]))
     refused = begin(runtime, "nobody", id="a")
     assert refused["type"] == "error"
-    assert "expected a player of ['player_0', 'player_1'], got 'nobody'" in refused["message"]
+    assert (
+        "expected one of the players ['player_0', 'player_1'], got 'nobody'" in refused["message"]
+    )
     asked = ask(runtime, cmd="select_action", player_id="nobody", observation=1)
     assert asked["message"] == "select_action: send init_agent first"
     begin(runtime)

@@ -153,7 +153,7 @@ def test_a_policy_plays_games_and_is_loaded_once_for_their_spaces():
 @pytest.mark.parametrize(
     ("worker", "policy", "options", "match"),
     [
-        (rl_worker, "gone", {}, "gone: expected a run folder or a file of CleanRL"),
+        (rl_worker, "gone", {}, "gone: expected a run folder or a model saved by CleanRL"),
         (rl_worker, "{run}", {"env_id": "Pendulum-v1"}, "the observation space Box.*RunPolicy"),
         (
             rl_worker,
@@ -187,7 +187,10 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(
 def test_a_worker_that_cannot_be_loaded_says_so_and_ends():
     for words, said in (
         (["--env-id", "a b"], "environment: ValueError: environment 'a b'"),
-        (["--settings", '{"wise": 1}'], "policy: ValueError: settings: expected some of best, gr"),
+        (
+            ["--settings", '{"wise": 1}'],
+            "policy: ValueError: settings: expected names from best, gr",
+        ),
     ):
         driven = run_worker("rl_worker", "--policy", "gone", *words, "--interactive")
         reply = json.loads(driven.stdout)

@@ -266,7 +266,7 @@ def test_telemetry_of_other_rounds_is_refused(tmp_path):
     folder = Experiment("short", [RANDOM], seeds=[1, 2]).run(tmp_path).folder
     path = folder / "telemetry" / "short_random_episodes.jsonl"
     with pytest.raises(
-        ValueError, match=r"line 1: expected episode and seed \(0, 5\), got \(0, 1\)"
+        ValueError, match=r"line 1: expected the episode and seed \(0, 5\), got \(0, 1\)"
     ):
         earlier_part(folder / "telemetry", "short_random", [(0, 5, None), (1, 2, None)], 1)
     path.write_text("no record\n" + path.read_text())

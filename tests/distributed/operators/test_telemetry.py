@@ -69,7 +69,7 @@ def test_refusals(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     os.remove(telemetry_path(tmp_path, "a", "steps"))
     with pytest.raises(
-        FileExistsError, match=r"a_episodes\.jsonl: telemetry of this run exists already"
+        FileExistsError, match=r"a_episodes\.jsonl: telemetry of this run already exists"
     ):
         Telemetry(tmp_path, "a")
     assert len(os.listdir("/proc/self/fd")) == before

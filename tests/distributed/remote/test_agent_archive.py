@@ -130,10 +130,16 @@ def twice(path):
 
 
 BAD = {
-    "parent.zip": (lambda path: as_zip(path, {"../main.py": ""}), "path that leads out of it"),
-    "root.tar": (lambda path: as_tar(path, {"/main.py": ""}), "path that leads out of it"),
+    "parent.zip": (
+        lambda path: as_zip(path, {"../main.py": ""}),
+        "path that leads out of the archive",
+    ),
+    "root.tar": (lambda path: as_tar(path, {"/main.py": ""}), "path that leads out of the archive"),
     "deep.tgz": (lambda path: as_tar(path, {"a/../../main.py": ""}), "path that leads out"),
-    "windows.zip": (lambda path: as_zip(path, {"C:/main.py": ""}), "path that leads out of it"),
+    "windows.zip": (
+        lambda path: as_zip(path, {"C:/main.py": ""}),
+        "path that leads out of the archive",
+    ),
     "link.tar.gz": (linked, "expected regular files, got 'main.py'"),
     "link.zip": (linked_zip, "expected regular files, got 'main.py'"),
     "device.tar": (device, "expected regular files, got 'main.py'"),

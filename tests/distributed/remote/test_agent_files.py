@@ -64,7 +64,7 @@ def test_siblings_of_one_name_stay_apart_and_the_path_is_known(tmp_path):
     [
         ("def agent(o)\n    return 1", r"SyntaxError: expected ':' \(agent.py, line 1\)"),
         ("x = 1\nraise KeyError('gone')", "cannot be imported: KeyError: 'gone'"),
-        ("import sys\nsys.exit(3)", r"cannot be imported, as it ends the program \(status 3\)"),
+        ("import sys\nsys.exit(3)", r"cannot be imported, because it exits \(status 3\)"),
         ("x = 1", "expected a function or a Policy, got none"),
         ("def agent(a, b, c): pass", "agent: expected a function of at most two arguments"),
     ],

@@ -152,13 +152,13 @@ def test_a_long_double_is_no_number_of_json():
         (npy_of((0,), "<U536870911"), "np.save"),
         (npy_of((0, 3), "|S1000000000"), "np.save"),
         (npy_of((4,), "|S0"), "np.save"),
-        (b"", "expected a file of np.save"),
-        (b"PK\x03\x04", "expected a file of np.save"),
-        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "expected a file of np.save: "),
+        (b"", "expected a file written by np.save"),
+        (b"PK\x03\x04", "expected a file written by np.save"),
+        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "expected a file written by np.save: "),
         (npy_of((2**40,), "<f8", b"1234"), f"of {8 * 2**40} bytes, got 4"),
         (npy_of((2**62, 4)), "bytes, got 0"),
         (npy_of((0, 2**62, 2**62)), "empty array of shape"),
-        (npy_of((2**62,), "|S0"), "expected a file of np.save"),
+        (npy_of((2**62,), "|S0"), "expected a file written by np.save"),
     ],
 )
 def test_files_that_promise_what_they_do_not_hold_are_refused(file, said):

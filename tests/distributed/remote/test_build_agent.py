@@ -83,22 +83,26 @@ def test_none_and_an_agent_are_not_specifications():
 @pytest.mark.parametrize(
     ("raw", "error", "said"),
     [
-        ({"type": "proto"}, ValueError, 'expected a URL as "url", or as "url" in "proto_config"'),
+        (
+            {"type": "proto"},
+            ValueError,
+            'expected a URL in "url", or in the "url" of "proto_config"',
+        ),
         ({"proto_config": {}}, ValueError, "got neither"),
         (
             {"url": "http://a:1", "proto_config": {"url": "http://b:1"}},
             ValueError,
-            'one URL, got different ones as "url" and in "proto_config"',
+            'one URL, got different URLs in "url" and in "proto_config"',
         ),
         ("http://", ValueError, "URL: expected http:// or https:// and a host, got http://"),
-        ("http://user:secret@host:port/", ValueError, "got one that cannot be read"),
+        ("http://user:secret@host:port/", ValueError, "got a URL that cannot be parsed"),
         ("http://host/a b", ValueError, "URL: expected printable ASCII"),
         (
             "empty",
             FileNotFoundError,
             "expected a file or the folder of a run, got a folder without",
         ),
-        ("missing.py", FileNotFoundError, r"agent 'missing.py': there is no such file, folder"),
+        ("missing.py", FileNotFoundError, r"agent 'missing.py': there is no such file, run folder"),
         ("papr", FileNotFoundError, r"built-in agent \(paper, rock\)"),
         ({1, 2}, TypeError, r"agent: expected an action, got \{1, 2\}: expected JSON values"),
         (float("nan"), TypeError, "expected a finite number, got nan"),

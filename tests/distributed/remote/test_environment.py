@@ -144,7 +144,7 @@ def test_an_error_of_the_game_is_raised_and_says_where():
         with pytest.raises(ZeroDivisionError, match="of the rules") as caught:
             env.step([1, None])
         assert caught.value.__notes__ == ["in step 1 of nim"]
-        with pytest.raises(WrongStateError, match="the game raised an error; call reset"):
+        with pytest.raises(WrongStateError, match="the game has raised an error; call reset"):
             env.step([1, None])
         env.reset()
         assert len(env.steps) == 1
@@ -176,7 +176,10 @@ def test_an_episode_goes_on_from_any_state():
     ("steps", "message"),
     [
         ([[]], r"nim: steps\[0\]: expected a list of the states of 2 or 3 agents"),
-        ([[1, 2]], r"nim: steps\[0\]: expected objects, got int"),
+        (
+            [[1, 2]],
+            r"nim: steps\[0\]: expected the state of each agent to be a JSON object, got int",
+        ),
         ([[{}, {}]], r"nim: steps\[0\]: the observation of the first agent lacks"),
         (
             [[{"observation": {"sticks": -1, "step": 0}}, {}]],
@@ -188,7 +191,7 @@ def test_an_episode_goes_on_from_any_state():
         ),
         (
             [[{"observation": {"sticks": 1, "step": 0}}] * 2, [{"observation": {}}] * 3],
-            "all with the same number of agents",
+            "and the same number of agents in all steps",
         ),
     ],
 )

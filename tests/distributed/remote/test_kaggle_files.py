@@ -49,9 +49,9 @@ def test_the_same_function_plays_in_both(theirs, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("class after it", r"the last that it defines is Helper, a class"),
-        ("built-in name", r"the last that it defines is size, a built-in function"),
-        ("type alias", r"the last that it defines is Board, a type"),
+        ("class after it", r"the last name that it defines is Helper, a class"),
+        ("built-in name", r"the last name that it defines is size, a built-in function"),
+        ("type alias", r"the last name that it defines is Board, a type"),
         ("nothing", r"expected a function or a Policy, got none"),
     ],
 )
@@ -83,5 +83,5 @@ def test_source_text_has_the_same_rule():
     ):
         with Agent(FILES[name][0], context()) as agent:
             assert agent.act(OBSERVATION)[0] == played
-    with pytest.raises(ValueError, match="the last that it defines is Helper, a class"):
+    with pytest.raises(ValueError, match="the last name that it defines is Helper, a class"):
         Agent(FILES["class after it"][0], context())

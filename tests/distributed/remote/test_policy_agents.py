@@ -94,5 +94,5 @@ def test_a_policy_without_spaces_is_refused():
     class Spaceless(Counting):
         observation_space = None
 
-    with pytest.raises(ValueError, match="Spaceless: expected a policy that knows its spaces"):
+    with pytest.raises(ValueError, match="Spaceless: expected a policy with an observation space"):
         Agent(Spaceless(), context())

@@ -89,8 +89,8 @@ def test_details():
     ("value", "said"),
     [
         ({"a": [1, {2}]}, r"^a\[1\]: expected None, bool, .*, got builtins.set"),
-        (2**63, "expected an int of 64 bits, got one of 65"),
-        (1e39, "expected a float that fits float32, got 1e[+]39"),
+        (2**63, "expected an int that fits in 64 bits, got one of 65"),
+        (1e39, "expected a float that fits in a float32, got 1e[+]39"),
         ({1: 2}, r"^\[1\]: expected keys of type str, got int"),
         ("\ud800", "a lone surrogate"),
         (np.array([object()]), "expected an array of numbers or text, got one of object"),

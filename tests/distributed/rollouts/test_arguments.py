@@ -128,7 +128,9 @@ def test_two_workers_with_one_name_are_refused():
         assert stored == first.ledger.counts()["accepted"] > 0
         second = FragmentSender(buffer)
         with (
-            pytest.raises(ValueError, match="one producer named 'local', got those of another,"),
+            pytest.raises(
+                ValueError, match="one producer named 'local', got fragments of another one"
+            ),
             RolloutWorker(rows(), fragment_length=3, seed=0, sender=second) as worker,
         ):
             worker.run()
@@ -145,7 +147,7 @@ def test_one_thread_at_a_time_runs_a_worker():
     thread = threading.Thread(target=worker.run)
     thread.start()
     assert waits.wait(30)
-    with pytest.raises(WrongStateError, match="run: it is called already, by this thread or"):
+    with pytest.raises(WrongStateError, match="run: this thread or another one is already running"):
         worker.run(1)
     with pytest.raises(
         WorkerTimeoutError, match=r"run\(\) in another thread did not end within 0.1"

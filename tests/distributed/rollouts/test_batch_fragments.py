@@ -187,10 +187,10 @@ def test_a_gap_between_batches():
 @pytest.mark.parametrize(
     ("cls", "recurrent", "length", "message"),
     [
-        (BasicSampler, True, T, r"expected a field env.valid for .*recurrent=True\), got none"),
-        (RecurrentSampler, False, T, r"expected no field env.valid for .*False\), got one"),
+        (BasicSampler, True, T, r"expected a `env.valid` field for .*recurrent=True\), got none"),
+        (RecurrentSampler, False, T, r"expected no `env.valid` field for .*False\), got one"),
         (RecurrentSampler, True, T - 1, f"fragment_length={T - 1} rows .* got {T}"),
-        (BasicSampler, False, T, "expected a field env.next_observation"),
+        (BasicSampler, False, T, "expected a field `env.next_observation`"),
     ],
 )
 def test_samples_that_do_not_fit_are_refused(cls, recurrent, length, message):

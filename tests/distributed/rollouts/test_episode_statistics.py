@@ -102,7 +102,7 @@ def test_a_checkpoint_of_a_sampler_has_them():
         ):
             other.load_state(old)
             assert other.stats["dig/episodes"] == 1
-        with pytest.raises(ValueError, match="EpisodeStatistics: expected a state with"):
+        with pytest.raises(ValueError, match="EpisodeStatistics: expected the state of"):
             other.load_state({**state, "statistics": {"episodes": 3}})
 
 
@@ -121,7 +121,7 @@ def test_states_of_something_else_are_refused(state):
     statistics = EpisodeStatistics()
     statistics.report([digger(7)], "dig")
     before = statistics.state()
-    with pytest.raises(ValueError, match=r"^EpisodeStatistics: expected a state with") as caught:
+    with pytest.raises(ValueError, match=r"^EpisodeStatistics: expected the state of") as caught:
         statistics.load_state(state)
     assert "\n" not in str(caught.value)
     assert statistics.state() == before

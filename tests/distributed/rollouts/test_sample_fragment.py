@@ -104,7 +104,7 @@ def test_a_buffer_refuses_packed_fragments_of_a_second_producer_with_the_same_na
     )
     with ReplayBuffer(capacity=4) as buffer:
         buffer.add([first], 0.0)
-        with pytest.raises(ValueError, match="expected fragments of one producer"):
+        with pytest.raises(ValueError, match="expected the fragments of only one producer"):
             buffer.add([second], 0.0)
 
 

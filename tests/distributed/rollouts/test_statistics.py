@@ -177,7 +177,9 @@ def test_what_does_not_fit_the_workers_raises_at_the_trainer():
         sampler = stack.enter_context(
             make_fragment_sampler(buffer, publish_to=[source.worker.load_weights])
         )
-        with pytest.raises(ValueError, match=r"got those of \[\]; give trainer and workers the"):
+        with pytest.raises(
+            ValueError, match=r"got statistics for \[\]; give the trainer and the workers the"
+        ):
             sampler.publish()
         source.run(1)
         assert source.worker.version == 0

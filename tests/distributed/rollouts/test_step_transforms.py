@@ -182,10 +182,13 @@ def test_statistics_change_with_the_weights_and_at_no_other_time(schedule):
         worker.run(150)
         version = worker.version
         for wrong, message in [
-            (WeightedAgent.weights(1), r"step_transforms: expected the statistics of \['0\.Norm"),
+            (
+                WeightedAgent.weights(1),
+                r"step_transforms: expected statistics for the worker's \['0\.Norm",
+            ),
             (
                 {**WeightedAgent.weights(1), "step_transforms": {"0.Other": STATISTICS}},
-                r"got those of \['0\.Other'\]; give trainer and workers the same",
+                r"got statistics for \['0\.Other'\]; give the trainer and the workers the same",
             ),
             (
                 {
@@ -205,7 +208,7 @@ def test_statistics_change_with_the_weights_and_at_no_other_time(schedule):
 def test_weights_with_statistics_are_refused_by_a_worker_without():
     with (
         RolloutWorker(rows(weighted()), fragment_length=LENGTH, seed=1) as worker,
-        pytest.raises(ValueError, match=r"expected the statistics of \[\], which the worker has"),
+        pytest.raises(ValueError, match=r"expected statistics for the worker's \[\], got"),
     ):
         worker.load_weights({**WeightedAgent.weights(1), **PUBLISHED}, 1)
 
@@ -259,7 +262,7 @@ def test_what_cannot_be_published_is_refused():
     handler = weighted()
     handler.agent.__class__ = Named
     schedule = rows(handler)
-    with pytest.raises(ValueError, match="Named: models: expected another name than 'step_tr"):
+    with pytest.raises(ValueError, match="Named: models: expected a name other than 'step_tr"):
         RolloutWorker(schedule, fragment_length=LENGTH, seed=1)
     schedule.close()
 
@@ -270,7 +273,7 @@ def test_samples_and_transforms_that_do_not_fit():
     arguments = {"batch_size": 1, "max_wait_s": 0.0}
     for allocated, given, message in [
         (step, [], r"agent\.observation was allocated for NormalizeObservations, .* not given"),
-        ([], step, r"NormalizeObservations: writes agent\.observation, which in these samples is"),
+        ([], step, r"NormalizeObservations: writes agent\.observation, which is the same array as"),
     ]:
         samples = allocate_samples(cages, BatchSpec(2, B), handler, allocated)
         with pytest.raises(ValueError, match=message):

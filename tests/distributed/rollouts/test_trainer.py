@@ -207,7 +207,7 @@ def test_what_a_trainer_does_not_take_is_refused():
         arguments = {"n_steps": 1, "log_interval_steps": 1, "logger": Logger([])}
         with pytest.raises(TypeError, match=r"expected a FragmentSampler, got BasicSampler; Asyn"):
             Trainer(SPEC, producer.sampler, ppo_of(producer.agent), **arguments)
-        with pytest.raises(ValueError, match="expected one that was given the algorithm's agent"):
+        with pytest.raises(ValueError, match="expected a sampler with the agent of the algorithm"):
             Trainer(SPEC, sampler, ppo_of(producer.agent), **arguments)
         with pytest.raises(ValueError, match=r"batch_spec: expected BatchSpec\(T=16, .*got Batch"):
             Trainer(BatchSpec(8, 4), sampler, ppo_of(sampler.agent), **arguments)

@@ -62,7 +62,7 @@ def test_a_host_of_another_form_is_refused(host):
 def test_http_1_0_without_a_host_is_refused(serve):
     with RawConnection(serve()) as connection:
         connection.send(b"GET /health HTTP/1.0\r\n\r\n")
-        assert connection.reply() == (400, {"error": "a request needs a Host header"})
+        assert connection.reply() == (400, {"error": "a request must have a Host header"})
 
 
 def test_names_depend_on_the_address():

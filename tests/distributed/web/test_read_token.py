@@ -97,7 +97,11 @@ def test_the_variable_is_not_left_for_children(monkeypatch, token_file):
         ({"host": ""}, TypeError, "^host: expected an address or a name, got ''"),
         ({"port": 65536}, ValueError, "^port: expected an int from 0 to 65535, got 65536"),
         ({"port": "80"}, ValueError, "^port: expected an int from 0 to 65535, got '80'"),
-        ({"allowed_hosts": "a"}, TypeError, "^allowed_hosts: expected several names, got 'a'"),
+        (
+            {"allowed_hosts": "a"},
+            TypeError,
+            "^allowed_hosts: expected a sequence of names, got 'a'",
+        ),
         ({"body_s": 0}, ValueError, "^body_s: expected seconds above 0, got 0"),
         ({"end_s": float("inf")}, ValueError, "^end_s: expected seconds above 0, got inf"),
         ({"handler_threads": 0}, ValueError, "^handler_threads: expected an int of at least 1"),

@@ -77,7 +77,7 @@ def test_what_holds_itself_is_refused():
         ("[-Infinity]", 'expected JSON, which has no -Infinity; send the string "-Infinity"'),
         ('{"a": 1, "b": {"c": 1, "c": 1}}', "the key 'c' occurs twice in an object"),
         ('{"a": 1, "\\u0061": 2}', "the key 'a' occurs twice in an object"),
-        ("[1e999]", "expected a number that fits float64, got 1e999"),
+        ("[1e999]", "expected a number that fits in a float64, got 1e999"),
         ("1" * 1001, "expected an int of at most 1000 digits, got 1001"),
         (b'["\xff"]', "expected JSON in UTF-8: 'utf-8' codec can't decode byte 0xff"),
         ('["\\ud800"]', "expected JSON in UTF-8: 'utf-8' codec can't encode character"),

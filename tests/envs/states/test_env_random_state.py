@@ -41,7 +41,7 @@ def test_generators_of_others_are_refused():
     class Other:
         bit_generator = object()
 
-    with pytest.raises(TypeError, match=r"expected one of .*PCG64.*, got object"):
+    with pytest.raises(TypeError, match=r"expected a bit generator of .*PCG64.*, got object"):
         generator_state(Other())
 
 
@@ -123,12 +123,12 @@ def test_a_space_that_never_drew_has_no_generator():
     [("Box", "Discrete"), ("Dict", "Tuple"), ("Sequence", "Stack"), ("OneOf", "Tuple")],
 )
 def test_states_of_other_spaces_are_refused(one, other):
-    with pytest.raises(ValueError, match=r"expected the state of .*, got that of"):
+    with pytest.raises(ValueError, match=r"expected the state of .*, got the state of"):
         load_space_state(SPACES[one](), space_state(SPACES[other]()))
 
 
 def test_a_dict_with_other_keys_is_refused():
-    with pytest.raises(ValueError, match=r"spaces\.b.*got that of .*spaces\.c"):
+    with pytest.raises(ValueError, match=r"spaces\.b.*got the state of .*spaces\.c"):
         load_space_state(spaces.Dict(a=box(), b=box()), space_state(spaces.Dict(a=box(), c=box())))
 
 

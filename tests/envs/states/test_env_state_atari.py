@@ -71,7 +71,7 @@ def test_the_action_that_sticks_goes_on_as_well(stickiness):
 
 def test_strengths_that_stick_are_missing():
     env = make("ALE/Breakout-v5", continuous=True)
-    assert "AtariEnv<ALE/Breakout-v5>: its actions are sticky and cont" in missing_env_state(env)
+    assert "AtariEnv<ALE/Breakout-v5>: it has continuous sticky actions" in missing_env_state(env)
     env.close()
     env = make("ALE/Breakout-v5", continuous=True, repeat_action_probability=0.0)
     assert missing_env_state(env) is None

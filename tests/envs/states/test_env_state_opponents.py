@@ -44,6 +44,6 @@ def test_states_of_other_opponents_are_refused():
     policies = state["layers"][1]["state"]["policies"]
     policies["green"] = policies.pop("blue")
     with pytest.raises(
-        ValueError, match=r"expected the states of the policies of \['blue'\], got .*'green'"
+        ValueError, match=r"expected the states of the policies for \['blue'\], got .*'green'"
     ):
         load_env_state(make_env(), state)

@@ -90,9 +90,12 @@ def test_agents_with_noise_are_missing():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda saved: saved.update(live=["cat"]), "live: expected some of .* got .'cat'"),
+        (
+            lambda saved: saved.update(live=["cat"]),
+            "live: expected a list of agents from .* got .'cat'",
+        ),
         (lambda saved: saved.update({"class": "Other"}), "expected the state of a .*, got 'Other'"),
-        (lambda saved: saved["inside"].update(core="mpe2.other"), "got that of mpe2.other"),
+        (lambda saved: saved["inside"].update(core="mpe2.other"), "got the state of mpe2.other"),
         (lambda saved: saved["inside"]["objects"].pop("world"), "with .*'world'"),
         (
             lambda saved: saved["inside"]["objects"]["world"].update(dt={"odd": 3}),

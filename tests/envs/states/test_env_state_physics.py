@@ -87,5 +87,5 @@ def test_a_model_that_lets_bodies_sleep_is_missing():
         pytest.skip("this MuJoCo has no sleep")
     env = body("Hopper")()
     env.unwrapped.model.opt.enableflags |= int(mujoco.mjtEnableBit.mjENBL_SLEEP)
-    assert "HopperEnv<Hopper-v5>: its model lets bodies sleep" in missing_env_state(env)
+    assert "HopperEnv<Hopper-v5>: its model allows bodies to sleep" in missing_env_state(env)
     env.close()

@@ -75,7 +75,7 @@ def test_what_pickles_without_its_state_is_missing(name):
         assert missing_env_state(env) is None
     else:
         text = (
-            r"PickledState<HalfCheetah-v5>: HalfCheetahEnv is pickled by the arguments it was made"
+            r"PickledState<HalfCheetah-v5>: HalfCheetahEnv pickles only its constructor arguments"
         )
         assert missing_env_state(env).startswith(text)
         assert env_state(env) is None
@@ -114,7 +114,7 @@ def test_nothing_is_unpickled_where_the_factory_does_not_allow_it(tmp_path):
     state = env_state(PickledState(make("CartPole-v1")))
     state["layers"][0]["state"]["pickle"] = trap
     state = through_file(state, tmp_path)
-    with pytest.raises(ValueError, match="expected the state of layers"):
+    with pytest.raises(ValueError, match="expected the state of the layers"):
         load_env_state(make("CartPole-v1"), state)
 
 

@@ -205,11 +205,11 @@ def test_line_in_many_pieces_takes_no_more_memory_than_in_one() -> None:
 def test_program_that_reads_nothing_does_not_block_for_ever(run_either_way: Run) -> None:
     program = run_either_way("exec sleep 60")
     with pytest.raises(
-        WorkerTimeoutError, match=r"took only a part of 1,000,000 bytes within 0\.05 s; end it"
+        WorkerTimeoutError, match=r"accepted only a part of 1,000,000 bytes within 0\.05 s; end it"
     ):
         program.write(bytes(10**6), timeout_s=0.05)
     assert program.alive
-    with pytest.raises(ClosedError, match="has received part of a message"):
+    with pytest.raises(ClosedError, match="has received only part of a message"):
         program.write(b"the next one")
 
 
@@ -218,7 +218,7 @@ def test_message_that_was_not_begun_may_be_repeated(run: Run) -> None:
     program.read_line(LONG_S)
     program.write(bytes(2**16))
     with pytest.raises(
-        WorkerTimeoutError, match=r"took nothing of 3 bytes within 0\.05 s; it does not"
+        WorkerTimeoutError, match=r"accepted nothing of 3 bytes within 0\.05 s; it does not"
     ):
         program.write(b"a\nb", timeout_s=0.05)
     os.kill(program.pid, signal.SIGUSR1)
@@ -276,7 +276,7 @@ def test_threads_write_one_after_the_other(run: Run) -> None:
     for thread in threads:
         thread.start()
         until(lambda: program._input.torn)
-    with pytest.raises(WorkerTimeoutError, match="took nothing of 3 bytes within 0 s"):
+    with pytest.raises(WorkerTimeoutError, match="accepted nothing of 3 bytes within 0 s"):
         program.write(b"one", timeout_s=0.0)
     os.kill(program.pid, signal.SIGUSR1)
     for thread in threads:

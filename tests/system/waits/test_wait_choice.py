@@ -77,7 +77,9 @@ def test_other_unsuitable_arguments_are_refused() -> None:
         ValueError, match="sleep_slots: expected at least 1 line and 1 waiter, got 1 and 0"
     ):
         SleepSlots(1, 0)
-    with pytest.raises(ValueError, match="sleep_slots: expected some for 1 lines, got 3"):
+    with pytest.raises(
+        ValueError, match="sleep_slots: expected slots for 1 lines, got slots for 3"
+    ):
         SemaphoreWait(shared_lines(1), SleepSlots(3, 1))
 
 
@@ -90,7 +92,7 @@ def test_one_waiter_more_than_sleep_slots_is_refused() -> None:
 
     child = Child(wait_too, inherited=wait, start_method="fork")
     with pytest.raises(
-        RuntimeError, match="sleep_slots: expected at most 1 processes that wait, got one"
+        RuntimeError, match="sleep_slots: expected at most 1 waiting processes, got one"
     ):
         child.receive(LONG_S, "waiting")
     child.end()

@@ -146,19 +146,19 @@ class KafkaTransport(Transport):
                     # again; those that then arrive twice are dropped by their sequence numbers.
                     self._window.drop(number)
                     raise BrokerUnavailableError(
-                        f"broker {self._settings.bootstrap}: the client's queue of records is full, with "
-                        f"{len(self._window)} that did not come back by the deadline"
+                        f"broker {self._settings.bootstrap}: the client's queue is full: "
+                        f"{len(self._window)} records were not delivered by the deadline"
                     ) from None
 
     def receive(self, timeout_s: float) -> list[Record]:
-        """Return records that came back, in the order of sending for each environment and kind.
+        """Return the records that have arrived, in the order sent for each environment and kind.
 
-        A broken connection is replaced, which may take longer than `timeout_s`: until the deadline of the
-        last hop. Noticing records that are missing after that is up to the caller; `trouble` explains them.
+        A broken connection is replaced. Reconnecting may outlast `timeout_s`, up to the deadline of the last
+        hop. The caller must detect records that are still missing then; `trouble` returns the reason.
 
         Raises:
             BrokerRefusedError: if the broker denies permission.
-            MessageTooLargeError: if the broker's limit is below `max_bytes`; refused records are given up.
+            MessageTooLargeError: if the broker's limit is below `max_bytes`; refused records are not resent.
         """
         end = time.monotonic() + timeout_s
         with self._receiving:
@@ -358,9 +358,9 @@ class KafkaTransport(Transport):
             connection.too_large.clear()
             sizes = sorted(len(record.content) for record in gone if record is not None)
             raise MessageTooLargeError(
-                f"broker {self._settings.bootstrap}: records of up to {sizes[-1] if sizes else 0} bytes are "
-                f"above its own limit; raise that (message.max.bytes), or lower max_bytes, now "
-                f"{self.max_bytes}"
+                f"broker {self._settings.bootstrap}: records of up to {sizes[-1] if sizes else 0} "
+                "bytes exceed the broker's limit; raise the limit (message.max.bytes), or lower "
+                f"max_bytes, which is {self.max_bytes}"
             )
         if connection.refused:
             raise BrokerRefusedError(f"broker {self._settings.bootstrap}: {connection.refused}")
@@ -368,15 +368,16 @@ class KafkaTransport(Transport):
     def _partition_of(self, record: Record) -> int:
         if len(record.content) > self.max_bytes:
             raise MessageTooLargeError(
-                f"record of {record.environment!r} ({record.kind}): {len(record.content)} bytes, of "
-                f"{self.max_bytes} allowed; raise max_bytes, or send less per step"
+                f"record of {record.environment!r} ({record.kind}): expected at most "
+                f"{self.max_bytes} bytes, got {len(record.content)}; raise max_bytes, or send less "
+                "per step"
             )
         # A fixed function of the key, so that records of an environment always share a partition, and order.
         found = crc32(record.environment) % self._partitions
         if found not in self._assigned:
             raise ValueError(
-                f"environment {record.environment!r} belongs to partition {found}, and this process has "
-                f"{self._assigned}; change `assigned` or the environment's id"
+                f"environment {record.environment!r} belongs to partition {found}, but this "
+                f"process is assigned {self._assigned}; change `assigned` or the environment's id"
             )
         return found
 
@@ -388,7 +389,8 @@ class KafkaTransport(Transport):
             raise ClosedError("KafkaTransport: used after it was closed")
         if os.getpid() != self._process:
             raise WrongStateError(
-                "KafkaTransport: it was created before this process was forked; create one in each process"
+                "KafkaTransport: this transport was created before the process was forked; create "
+                "one in each process"
             )
 
 

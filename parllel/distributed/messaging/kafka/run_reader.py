@@ -67,8 +67,8 @@ class RunReader:
             if topic.error is not None or not topic.partitions:
                 reason = topic.error.str() if topic.error is not None else "no partitions"
                 raise BrokerRefusedError(
-                    f"broker {self._settings.bootstrap}: run {run!r}: topic {name!r}: {reason}; without a "
-                    "run, `parllel messaging tap` lists those that exist"
+                    f"broker {self._settings.bootstrap}: run {run!r}: topic {name!r}: {reason}; "
+                    "call `parllel messaging tap` without a run to list the existing runs"
                 )
             partitions += [TopicPartition(name, number) for number in sorted(topic.partitions)]
         for partition in partitions:

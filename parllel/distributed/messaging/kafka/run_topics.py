@@ -29,8 +29,8 @@ def run_topics(run: str) -> dict[str, str]:
     longest = _MAX_LENGTH + len(run) - max(map(len, topics.values()))
     if not _ALLOWED.fullmatch(run) or len(run) > longest:
         raise ValueError(
-            f"run: with Kafka its name is part of topic names, so expected 1 to {longest} letters, digits, "
-            f"'.', '_' or '-', got {run[:300]!r}"
+            f"run: expected 1 to {longest} letters, digits, '.', '_' or '-', because Kafka topics "
+            f"are named after the run, got {run[:300]!r}"
         )
     return topics
 

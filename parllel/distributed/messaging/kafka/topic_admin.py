@@ -85,8 +85,9 @@ class TopicAdmin:
                 time.sleep(_PAUSE_S)
             if len(found.partitions) < self._partitions:
                 raise BrokerRefusedError(
-                    f"broker {self._settings.bootstrap}: topic {name!r} has {len(found.partitions)} "
-                    f"partitions, expected at least {self._partitions}; lower `partitions`"
+                    f"broker {self._settings.bootstrap}: topic {name!r}: expected at least "
+                    f"{self._partitions} partitions, got {len(found.partitions)}; lower "
+                    "`partitions`"
                 )
 
     def _has_optional(self, consumer: Consumer, deadline: float) -> bool:
@@ -98,8 +99,9 @@ class TopicAdmin:
     def _raise_missing(self, name: str, refused: str) -> NoReturn:
         if refused:
             raise BrokerRefusedError(
-                f"broker {self._settings.bootstrap}: topic {name!r} does not exist and cannot be created "
-                f"({refused}); ask its administrator to create it, and name the run accordingly"
+                f"broker {self._settings.bootstrap}: topic {name!r} does not exist and cannot be "
+                f"created ({refused}); ask the broker's administrator to create it, and name the "
+                "run accordingly"
             )
         raise BrokerUnavailableError(
             f"broker {self._settings.bootstrap}: topic {name!r} was not usable by the deadline"

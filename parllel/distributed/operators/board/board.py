@@ -408,8 +408,8 @@ class Board(Closeable):
         if chosen and (not found or (cards is not None and len(found) < len(chosen))):
             card = next(card for card in chosen if card not in found)
             raise WrongStateError(
-                f"card {card.card_id!r}: expected a card in an episode, got one that is {card.status}; "
-                f"{'restart' if card.status == 'died' else 'reset'} it first"
+                f"card {card.card_id!r}: expected a card that is in an episode, got one that is "
+                f"{card.status}; {'restart' if card.status == 'died' else 'reset'} it first"
             )
         return found
 

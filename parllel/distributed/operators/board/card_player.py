@@ -272,11 +272,11 @@ class CardPlayer:
         """Do nothing: the episode was shown when its round was taken."""
 
     def stepped(self, record: Record) -> None:
-        """Show a step."""
+        """Update the card with the record of a step."""
         self.card.stepped(record)
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Show the outcomes of an episode, and request the next if autoplay is on."""
+        """Update the card with the outcomes of an episode. Requests the next if autoplay is on."""
         with self._condition:
             card = self.card
             card.ended(outcomes)

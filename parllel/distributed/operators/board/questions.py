@@ -102,7 +102,7 @@ class Questions:
             asked = self._open.get(number)
             if asked is None or self._withdrawn is not None:
                 raise WrongStateError(
-                    f"question {number!r} is not open any more; answer one of "
+                    f"question {number!r} is no longer open; answer one of "
                     f"{list(self._open) or 'the next, when it is asked'}"
                 )
             _check(asked, action)

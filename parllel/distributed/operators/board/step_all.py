@@ -89,6 +89,7 @@ class StepAll:
         people = [card.card_id for card in within if card.has_people]
         if people:
             raise WrongStateError(
-                f"card {people[0]!r} has a human player, who sets the pace; play it, or step it separately"
+                f"card {people[0]!r} has a human player, who decides when to step; play it, or "
+                "step it separately"
             )
         raise WrongStateError("no card is in an episode at the moment; wait for the next one")

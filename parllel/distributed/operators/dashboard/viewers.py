@@ -194,7 +194,7 @@ class _Viewer:
 
     def _see(self, card: Any, number: Any) -> None:
         if not isinstance(card, str) or isinstance(number, bool) or not isinstance(number, int):
-            raise MessageRefusedError(1008, "seen: expected the id of a card, and an integer")
+            raise MessageRefusedError(1008, "seen: expected the id of a card and an integer")
         if self._sent.get(card) == number:
             self._unseen.discard(card)
             self._due.set()

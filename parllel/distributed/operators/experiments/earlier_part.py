@@ -31,16 +31,16 @@ _MAY_CHANGE = ("budget", "script")
 
 @dataclass(frozen=True)
 class PlayedPart:
-    """The part that one operator or game has played.
+    """The finished episodes of one operator or game in an experiment that is resumed.
 
     Attributes:
-        n_done, n_failed: the numbers of episodes.
-        n_steps: the number of step records of these episodes.
-        rewards: of the episodes that ended; in a game, of its first player.
-        n_restarts: of its worker.
+        n_done, n_failed: the numbers of finished and of failed episodes.
+        n_steps: the number of step records in these episodes.
+        rewards: the total rewards of the episodes that did not fail; in a game, those of the first player.
+        n_restarts: how often the worker was restarted.
         lost: why the worker was lost in the last episode; None if it was not.
-        used: tokens by operator_id since the worker was last started.
-        paid: records of episodes and interrupted steps that used tokens.
+        used: the tokens used since the last start of the worker, keyed by operator_id.
+        paid: the records of these episodes and of the interrupted steps, with the tokens that they used.
     """
 
     n_done: int = 0
@@ -63,11 +63,11 @@ def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: 
     """Return the finished part of the rounds, and cut off unfinished episodes.
 
     Args:
-        folder: of the telemetry.
+        folder: the folder of the telemetry.
         n_players: the number of records per episode.
 
     Raises:
-        ValueError: if telemetry is damaged, or belongs to other rounds; names the file.
+        ValueError: if the telemetry is damaged or belongs to other rounds. The message names the file.
     """
     path = telemetry_path(folder, run_id, EPISODES)
     records = list(read_telemetry(path)) if path.exists() else []
@@ -78,8 +78,8 @@ def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: 
         expected = rounds[i // n_players][:2] if i // n_players < len(rounds) else None
         if found != expected:
             raise ValueError(
-                f"{path}: line {i + 1}: expected episode and seed {expected}, got {found}; the file is "
-                "damaged, or belongs to another experiment"
+                f"{path}: line {i + 1}: expected the episode and seed {expected}, got {found}; the "
+                "file is damaged or belongs to another experiment"
             )
     n_steps = _cut_steps(folder, run_id, n_done)
     if path.exists():

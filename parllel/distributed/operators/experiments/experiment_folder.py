@@ -104,8 +104,8 @@ class ExperimentFolder:
         changed = changed_settings(self._run.read_record().config, now)
         if changed:
             raise ValueError(
-                f"{self.path}: cannot be resumed with other settings: {'; '.join(changed)}. Restore these "
-                "settings, or start anew without resuming"
+                f"{self.path}: cannot be resumed with other settings: {'; '.join(changed)}. "
+                "Restore these settings, or start a new experiment"
             )
 
     def note_resume(self, n_done: int) -> None:
@@ -239,7 +239,7 @@ def run_id_of(values: Mapping[str, Any], operator_id: str) -> str:
 
 
 def failures_of(groups: list[GroupResult], *, stopped: bool) -> tuple[str, ...]:
-    """Return a sentence for each operator that failed or was given up."""
+    """Return one sentence for each operator with failed or missing episodes."""
     found = []
     for group in groups:
         for result in group.operators:

@@ -94,12 +94,13 @@ def seeds_as_json(seeds: SeedsLike) -> Any:
 
 
 def seeds_from_json(values: Any) -> Any:
-    """Return the seeds of an experiment's file. Values of another form are returned unchanged."""
+    """Return the seeds listed in an experiment file. Any other value than a table is returned unchanged."""
     if isinstance(values, Mapping):
         kinds = {"procedural": ProceduralSeeds, "fixed": FixedSeeds}
         if len(values) != 1 or not kinds.keys() >= values.keys():
             raise ValueError(
-                f"seeds: expected an int, a list, or a table with procedural or fixed, got {dict(values)}"
+                "seeds: expected an int, a list, or a table with the key procedural or fixed, got "
+                f"{dict(values)}"
             )
         ((kind, seed),) = values.items()
         return kinds[kind](seed)

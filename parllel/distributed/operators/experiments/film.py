@@ -127,7 +127,8 @@ def _decoded(data: str | Picture) -> Picture:
         # Checked before decoding: a file of a few kilobytes can contain hundreds of millions of pixels.
         if image.width * image.height > _MAX_PIXELS:
             raise ValueError(
-                f"a picture of {image.width}x{image.height} pixels, more than the {_MAX_PIXELS:,} allowed"
+                f"expected a picture of at most {_MAX_PIXELS:,} pixels, got "
+                f"{image.width}x{image.height}"
             )
         return np.asarray(image.convert("RGB"))
 

@@ -77,14 +77,15 @@ def mean_with_interval(
 def sign_flip_interval(
     values: Sequence[float], *, seeds: Sequence[Hashable] | None = None, level: float = LEVEL
 ) -> tuple[float, float] | None:
-    """Return the interval of the mean, which excludes zero exactly if the sign-flip test rejects it.
+    """Return a confidence interval for the mean, based on the sign-flip test.
 
-    Arguments as for `mean_with_interval`. Differences between two interchangeable players are distributed
-    symmetrically about zero, whatever their returns: for these, the test errs with a probability of at most
-    1 - level.
+    The interval excludes zero if and only if the test rejects a mean of zero. The differences between two
+    interchangeable players are distributed symmetrically about zero, whatever their returns. For such
+    differences, the test errs with a probability of at most 1 - level. The arguments are the same as for
+    `mean_with_interval`.
 
     Returns:
-        None if there are fewer seeds than `least_seeds(level)`.
+        The ends of the interval, or None if there are fewer seeds than `least_seeds(level)`.
     """
     blocks = _numbers(range(len(values)) if seeds is None else seeds)
     n_blocks = max(blocks, default=-1) + 1

@@ -275,7 +275,9 @@ class _Episode:
         if has_ended:
             self._end()
         elif self._length == MAX_STEPS and not self.ended:
-            raise _EpisodeFailedError(f"no end within {MAX_STEPS:,} steps; set max_steps")
+            raise _EpisodeFailedError(
+                f"the episode did not end within {MAX_STEPS:,} steps; set max_steps"
+            )
 
     def _stepped(self) -> Record:
         """Return the reply to a step, asking a person for the action until it is accepted."""
@@ -309,7 +311,8 @@ class _Episode:
         # A worker that counts differently has not played the episode that it reports.
         if end["episode_length"] != self._length:
             raise _EpisodeFailedError(
-                f"expected an episode_end after {self._length} steps, got one of {end['episode_length']}"
+                f"expected an episode_end with episode_length {self._length}, got "
+                f"{end['episode_length']}"
             )
 
     def _reply(self, kind: str, timeout_s: float) -> Record:

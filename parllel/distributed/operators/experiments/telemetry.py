@@ -143,7 +143,7 @@ def _open(path: Path, goes_on: bool) -> int:
         return os.open(path, flags | os.O_EXCL, 0o666)
     except FileExistsError:
         raise FileExistsError(
-            f"{path}: telemetry of this run exists already; move it away, or choose another run_id"
+            f"{path}: telemetry of this run already exists; move it away, or choose another run_id"
         ) from None
 
 

@@ -68,7 +68,7 @@ class GameEpisodes(Closeable):
             self.close()
             raise ValueError(
                 f"game {config.operator_id!r}: players: {config.env_id} expects operators for "
-                f"{list(self.players)}, got those of {sorted(config.players)}"
+                f"{list(self.players)}, got operators for {sorted(config.players)}"
             )
 
     def seating(self, episode: int) -> dict[str, str]:

@@ -54,7 +54,8 @@ def player_spaces(
     try:
         if player_id not in env.possible_agents:
             raise ValueError(
-                f"game {env_id!r}: expected a player of {list(env.possible_agents)}, got {player_id!r}"
+                f"game {env_id!r}: expected one of the players {list(env.possible_agents)}, got "
+                f"{player_id!r}"
             )
         return env.observation_space(player_id), env.action_space(player_id)
     finally:

@@ -66,7 +66,7 @@ class EnvAgent(TextAgent):
         """Set the spaces.
 
         Raises:
-            ValueError: if the number of action names is not that of the actions.
+            ValueError: if the number of action names differs from the number of actions.
         """
         super().bind(observation_space, action_space)
         self._observation_space = observation_space

@@ -124,8 +124,8 @@ class LlmClient(Closeable):
             raise ClosedError("LlmClient: used after it was closed")
         if self._budget is not None and self.used >= self._budget:
             raise BudgetError(
-                f"{self.model}: the budget of {self._budget} tokens is used up ({self.used} were used); "
-                "raise token_budget"
+                f"{self.model}: the budget of {self._budget} tokens is used up ({self.used} tokens "
+                "used); raise token_budget"
             )
         request = {"model": self.model, "messages": list(messages), **self._options}
         # ASCII escapes: environments and models emit unpaired surrogates, which UTF-8 cannot encode.

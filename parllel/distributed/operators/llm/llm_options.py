@@ -74,7 +74,9 @@ def checked_url(url: object) -> str:
     except ValueError:
         raise ValueError(f"{expected}; got a malformed URL") from None
     if parts.username is not None or parts.password is not None:
-        raise ValueError(f"{expected}; put a key into the variable of api_key_env")
+        raise ValueError(
+            f"{expected}; put a key into the environment variable named by api_key_env"
+        )
     printable = all(" " < letter < "\x7f" for letter in url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not printable:
         raise ValueError(f"{expected}, got {url!r}")

@@ -37,7 +37,7 @@ def check_llm_settings(settings: Mapping[str, Any], others: Collection[str] = ()
     unknown = sorted(set(settings) - {*LLM_SETTINGS, *others})
     if unknown:
         expected = ", ".join(sorted({*LLM_SETTINGS, *others}))
-        raise ValueError(f"expected some of {expected}; got {unknown}")
+        raise ValueError(f"expected names from {expected}; got {unknown}")
     check_options(settings)
     for name, least in (("attempts", 0), ("history", 0), ("turns", 1)):
         if name in settings:
@@ -52,7 +52,8 @@ def check_llm_settings(settings: Mapping[str, Any], others: Collection[str] = ()
         price = settings["price"]
         if not isinstance(price, Mapping) or set(price) != {"prompt", "completion"}:
             raise ValueError(
-                f"price: expected prompt and completion, each per million tokens, got {price!r}"
+                "price: expected a prompt price and a completion price, each per million tokens, "
+                f"got {price!r}"
             )
         for name, value in price.items():
             check_number(f"price: {name}", value, "a number of at least 0", 0, is_whole=False)

@@ -36,7 +36,8 @@ def llm_load(worker: str, make: MakeServed) -> Load:
     ) -> LoadedWorker:
         if given.policy is not None:
             raise ValueError(
-                f"--policy: expected none, because settings name the model, got {given.policy!r}"
+                "--policy: expected no policy, because the settings name the model, got "
+                f"{given.policy!r}"
             )
         try:
             check_llm_settings(settings, OWN_SETTINGS[worker])

@@ -49,7 +49,7 @@ class MiniGridAgent(TextAgent):
         """Set the spaces.
 
         Raises:
-            TypeError, ValueError: if they are not those of a MiniGrid environment.
+            TypeError, ValueError: if they are not the spaces of a MiniGrid environment.
         """
         super().bind(observation_space, action_space)
         parts = getattr(observation_space, "spaces", {})
@@ -65,8 +65,8 @@ class MiniGridAgent(TextAgent):
             or not 1 <= action_space.n <= len(_ACTIONS)
         ):
             raise TypeError(
-                f"balrog_worker: expected MiniGrid's actions, Discrete({len(_ACTIONS)}) or the first of "
-                f"them, got {action_space}"
+                f"balrog_worker: expected MiniGrid's actions, Discrete({len(_ACTIONS)}), or only "
+                f"the first of these actions, got {action_space}"
             )
         actions = _ACTIONS[: int(action_space.n)]
         self._names = tuple(name for name, *_ in actions)

@@ -38,5 +38,7 @@ def unparsed_action(
     if legal and (rule == "first" or space is None or zero_of(space) not in legal):
         return legal[0]
     if space is None:
-        raise LlmError("the answer names no action, and without an action space none can be chosen")
+        raise LlmError(
+            "the answer names no action, and no action can be chosen without an action space"
+        )
     return draw_actions(space, generator, ()) if rule == "random" else zero_of(space)

@@ -87,11 +87,11 @@ def _check_policy(name: str, kind: str, policy: str) -> None:
     elif kind == "rl":
         if not Path(policy).exists():
             raise FileNotFoundError(
-                f"{name}: policy: expected a run folder or a model saved by CleanRL, but "
-                f"{policy!r} does not exist"
+                f"{name}: policy: expected a run folder or a model saved by CleanRL, got "
+                f"{policy!r}, which does not exist"
             )
     elif not (policy in ("random", "noop") or _SCHEME.fullmatch(policy) or Path(policy).is_dir()):
         raise FileNotFoundError(
-            f"{name}: policy: expected random, noop, file.py:name, a URL or a run folder, but the folder "
-            f"{policy!r} does not exist"
+            f"{name}: policy: expected random, noop, file.py:name, a URL or a run folder, got "
+            f"{policy!r}, but there is no such folder"
         )

@@ -21,8 +21,8 @@ def check_can_render(env: gym.Env[Any, Any]) -> None:
     """Raise ValueError if an environment renders neither pictures nor text."""
     if not can_render(env):
         raise ValueError(
-            f"frame: expected an environment with the render mode rgb_array, got {env.render_mode}; make it "
-            'with {"render_mode": "rgb_array"} in env_kwargs'
+            "frame: expected an environment with the render mode rgb_array, got "
+            f'{env.render_mode}; create it with {{"render_mode": "rgb_array"}} in env_kwargs'
         )
 
 

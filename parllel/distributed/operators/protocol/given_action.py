@@ -27,10 +27,12 @@ class GivenAction:
         self._plain = isinstance(space, spaces.Discrete)
 
     def of(self, chosen: Any) -> Any:
-        """Return `chosen` in the dtype of the space, clipped to a Box; a Python int for Discrete.
+        """Return `chosen` cast to the dtype of the space, and clipped to the bounds if the space is a Box.
+
+        An action of a Discrete space is returned as a Python int.
 
         Raises:
-            ValueError: if it is not an action of the space.
+            ValueError: if `chosen` is not an action of the space.
         """
         try:
             return self._read(chosen)

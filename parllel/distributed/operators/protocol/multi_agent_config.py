@@ -109,12 +109,12 @@ def _check_players(name: str, config: MultiAgentConfig) -> None:
             )
         if operator.env_id not in (None, config.env_id):
             raise ValueError(
-                f"{name}: player {player!r}: expected no env_id, or {config.env_id!r}, as all play "
-                f"the same game; got {operator.env_id!r}"
+                f"{name}: player {player!r}: expected no env_id, or {config.env_id!r}, because all "
+                f"players play the same game; got {operator.env_id!r}"
             )
         other = taken.setdefault(operator.operator_id, player)
         if other != player:
             raise ValueError(
-                f"{name}: players {other!r} and {player!r} have the operator_id "
-                f"{operator.operator_id!r}; give each its own"
+                f"{name}: players {other!r} and {player!r} both have the operator_id "
+                f"{operator.operator_id!r}; give each player a different one"
             )

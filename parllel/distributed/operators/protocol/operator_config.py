@@ -155,12 +155,12 @@ def _policy(name: str, kind: str, policy: object) -> str | None:
         return None
     if kind not in _NEEDS_POLICY:
         raise ValueError(
-            f"{name}: policy: {kind!r} has no policy, so expected None, got {policy!r}"
+            f"{name}: policy: expected None, because {kind!r} has no policy, got {policy!r}"
         )
     if not isinstance(policy, (str, os.PathLike)):
         raise TypeError(
             f"{name}: policy: expected text or a path, because another process reads it, got "
-            f"{type(policy).__name__}; put a function into a file and name it as file.py:name"
+            f"{type(policy).__name__}; put a function into a file and pass it as file.py:name"
         )
     text = os.fspath(policy)
     if not isinstance(text, str) or not text or "\0" in text:
@@ -177,7 +177,9 @@ def _policy(name: str, kind: str, policy: object) -> str | None:
 def _worker(name: str, kind: str, worker: object) -> tuple[str, ...] | None:
     if kind != "program":
         if worker is not None:
-            raise ValueError(f"{name}: worker: only operator_type='program' has one, got {kind!r}")
+            raise ValueError(
+                f"{name}: worker: expected operator_type='program' with a worker, got {kind!r}"
+            )
         return None
     # A string is a sequence too: of single letters.
     if not isinstance(worker, Sequence) or isinstance(worker, (str, bytes)) or not worker:

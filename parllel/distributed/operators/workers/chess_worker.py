@@ -50,10 +50,10 @@ class ChessAgent(WorkerAgent):
         self._choose = choose
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return the function's move. An illegal one is left to the game's rule.
+        """Return the move that the function chose. The game applies its own rule to an illegal move.
 
         Raises:
-            ValueError: for a player of another game.
+            ValueError: if the observation is not from a chess game.
         """
         fen, moves, legal = (info.get(name) for name in ("text", "legal_moves", "legal_actions"))
         if fen is None or not moves or not legal:
@@ -69,7 +69,7 @@ class ChessAgent(WorkerAgent):
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the player: the language model of the settings, else the policy of `--policy`.
+    """Return the player: the language model configured in the settings, or the policy named by `--policy`.
 
     Raises:
         ValueError: if neither plays chess, or for invalid settings.

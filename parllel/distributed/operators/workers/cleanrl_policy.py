@@ -150,7 +150,7 @@ def _sizes(
     """Return the sizes of the model's input and output."""
     box = gym.spaces.Box
     if not isinstance(observation_space, box):
-        raise ValueError(f"{title}: expected observations of a Box, got {observation_space}")
+        raise ValueError(f"{title}: expected a Box as observation space, got {observation_space}")
     expected = box if is_continuous else gym.spaces.Discrete
     if not isinstance(action_space, expected):
         script = "ppo_continuous_action.py" if is_continuous else "ppo.py"

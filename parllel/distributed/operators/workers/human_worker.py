@@ -37,7 +37,9 @@ def load(
         ValueError: for a --policy, and for invalid keys or names.
     """
     if given.policy is not None:
-        raise ValueError(f"--policy: expected none, because a person decides, got {given.policy!r}")
+        raise ValueError(
+            f"--policy: expected no policy, because a person decides, got {given.policy!r}"
+        )
     keys = settings.get("keys")
     if keys is not None:
         _check_keys(keys)
@@ -61,7 +63,7 @@ def load(
 
 def _check_keys(keys: Any) -> None:
     if not isinstance(keys, dict) or not keys:
-        raise ValueError(f"settings: keys: expected an action by key, got {keys!r}")
+        raise ValueError(f"settings: keys: expected an object from key to action, got {keys!r}")
     for key, action in keys.items():
         if isinstance(action, bool) or not isinstance(action, int):
             raise ValueError(f"settings: keys: {key!r}: expected a whole number, got {action!r}")

@@ -68,16 +68,16 @@ _MAX_SPACE_CHARACTERS = 200
 
 
 class InteractiveRuntime:
-    """Answers commands, one line each, after `bind`.
+    """Answers commands, one per line, once `bind` has been called.
 
     Args:
         agent: a WorkerAgent, a Policy, or a function of an observation.
         env_factory: called by `make_env`; None for a worker that only plays games.
-        run_id, env_id: reported in `ready`; `env_id` defaults to the environment's own.
-        max_steps: limit of an episode, unless a reset gives another.
+        run_id, env_id: reported in the `ready` reply; `env_id` defaults to the id of the environment.
+        max_steps: the maximum number of steps in an episode; a reset command may override it.
 
     Attributes:
-        ended: whether `stop` was answered.
+        ended: True once a `stop` command has been answered.
     """
 
     def __init__(

@@ -34,10 +34,10 @@ _FILE = re.compile(r".+\.py(:\w+)?")
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the baseline of `--policy`, or the language model of the settings.
+    """Return the baseline named by `--policy`, or the language model configured in the settings.
 
     Raises:
-        ValueError: if both or neither are given.
+        ValueError: unless exactly one of them is given.
     """
     policy = given.policy
     if settings:

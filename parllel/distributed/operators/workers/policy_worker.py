@@ -80,7 +80,7 @@ def _check_spaces(policy: Policy, spaces: Mapping[str, _AnySpace]) -> None:
         expected = getattr(policy, f"{kind}_space")
         if actual is not None and expected is not None and actual != expected:
             raise ValueError(
-                f"expected the {kind} space {expected}, for which the {type(policy).__name__} was made; the "
+                f"expected the {kind} space {expected} of the {type(policy).__name__}, but the "
                 f"environment has {actual}"
             )
 
@@ -88,9 +88,9 @@ def _check_spaces(policy: Policy, spaces: Mapping[str, _AnySpace]) -> None:
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the policy of `--policy`. That of a run folder is loaded at once.
+    """Return the policy named by `--policy`. The policy of a run folder is loaded immediately.
 
-    Raises: as `policy_of`.
+    Raises: the same errors as `policy_of`, and ValueError without `--policy`.
     """
     if given.policy is None:
         raise ValueError("--policy: expected an agent specification, got none")
@@ -110,7 +110,7 @@ def specified_agent(spec: str) -> PolicyWorkerAgent:
 def loaded_run(
     policy: RunPolicy, given: argparse.Namespace, env_factory: EnvFactory | None
 ) -> LoadedWorker:
-    """Return the policy of a run. A batch without `--env-id` plays the run's evaluation environment."""
+    """Return a run's policy. A batch without `--env-id` plays the evaluation environment of the run."""
     if env_factory is None and not given.interactive:
         env_factory = policy.make_env
     return LoadedWorker(PolicyWorkerAgent(lambda observation, action: policy), env_factory)

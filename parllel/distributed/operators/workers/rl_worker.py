@@ -45,14 +45,15 @@ def load(
         ValueError: for a setting of the other kind. Also raises as `load_policy` and `CleanRlPolicy`.
     """
     if given.policy is None:
-        raise ValueError("--policy: expected a run folder or a file of CleanRL, got none")
+        raise ValueError("--policy: expected a run folder or a model saved by CleanRL, got none")
     path = Path(given.policy)
     if path.is_dir():
         _check_settings(settings, _OF_RUNS, f"{path}: a run folder")
         return loaded_run(load_policy(path, best=settings.get("best", False)), given, env_factory)
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path}: expected a run folder or a file of CleanRL, but it does not exist"
+            f"{path}: expected a run folder or a model saved by CleanRL, but the path does not "
+            "exist"
         )
     _check_settings(settings, _OF_MODELS, f"{path}: a model of CleanRL")
     return _loaded_model(path, settings, env_factory)
@@ -92,7 +93,9 @@ def normalized(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 def _check_settings(settings: dict[str, Any], known: tuple[str, ...], what: str) -> None:
     for name, value in settings.items():
         if name not in known:
-            raise ValueError(f"settings: {name!r} is unknown for {what}; known: {', '.join(known)}")
+            raise ValueError(
+                f"settings: {name!r} is unknown for {what}; expected one of {', '.join(known)}"
+            )
         if not isinstance(value, bool):
             raise ValueError(f"settings: {name}: expected true or false, got {value!r}")
 

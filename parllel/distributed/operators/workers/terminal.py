@@ -95,7 +95,7 @@ class Terminal(Closeable):
                 while key[-1] in "[O0123456789;" and self._ready(_ESCAPE_MS):
                     key += self._read_character()
         if key == _END:
-            raise TerminalError(f"{self._path}: its user ended the input with Ctrl-D")
+            raise TerminalError(f"{self._path}: the user ended the input with Ctrl-D")
         return _NAMES.get(key, key)
 
     def read_line(self) -> str:
@@ -103,7 +103,7 @@ class Terminal(Closeable):
         self._wait()
         line = self._read(4096)
         if not line:
-            raise TerminalError(f"{self._path}: its user ended the input with Ctrl-D")
+            raise TerminalError(f"{self._path}: the user ended the input with Ctrl-D")
         return line.decode(errors="replace").rstrip("\r\n")
 
     def close(self) -> None:

@@ -163,7 +163,7 @@ def _check_settings(given: dict[str, Any], known: Collection[str]) -> None:
     unknown = sorted(set(given) - set(known))
     if unknown:
         expected = ", ".join(sorted(known)) or "none"
-        raise ValueError(f"settings: expected some of {expected}, got {unknown}")
+        raise ValueError(f"settings: expected names from {expected}, got {unknown}")
 
 
 def _env_factory(given: argparse.Namespace) -> EnvFactory | None:

@@ -54,7 +54,8 @@ class GameEpisode:
         rows = [self._specification.check_row(row, number) for number, row in enumerate(steps)]
         if len({len(row) for row in rows}) != 1:
             raise ValueError(
-                f"{name}: steps: expected at least one, all with the same number of agents"
+                f"{name}: steps: expected at least one step, and the same number of agents in all "
+                "steps"
             )
         for state in itertools.chain.from_iterable(rows):
             # Steps written by hand have no times.
@@ -100,7 +101,7 @@ class GameEpisode:
         position = self.position
         if position is None:
             raise WrongStateError(
-                f"{self._specification.name}: the game raised an error; call reset"
+                f"{self._specification.name}: the game has raised an error; call reset"
             )
         self.position = None  # stays None if the game raises, as the position may be half changed
         try:

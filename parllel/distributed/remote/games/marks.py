@@ -18,13 +18,13 @@ _NEVER_HIDDEN = ("remainingOverageTime", "step")
 
 
 def hidden_fields(values: Mapping[str, Any]) -> Hidden:
-    """Return the fields of observations that agents do not see.
+    """Return the observation fields that agents do not see.
 
-    values: of a specification, whose parts are schemas or schemas by name.
+    values: the values of a specification; each is a schema, or a dict of schemas keyed by name.
 
     Raises:
-        ValueError: for a mark that is not true or false, or that would have no effect: `hidden` is for fields
-            of observations and of objects in them, `shared` for fields of observations.
+        ValueError: for a mark that is not true or false, or that would have no effect. `hidden` applies to
+            fields of observations and of objects in them, `shared` only to fields of observations.
     """
     for part in ("action", "reward", "status"):
         _refuse_marks(values[part], part)
@@ -37,7 +37,9 @@ def hidden_fields(values: Mapping[str, Any]) -> Hidden:
         _marked(schema, "shared", where)
         inside = _hidden_in(schema, where)
         if inside and name in _NEVER_HIDDEN:
-            raise ValueError(f"{where}: hidden: an agent cannot act without it")
+            raise ValueError(
+                f"{where}: hidden: expected false, because an agent cannot act without this field"
+            )
         if inside:
             found[name] = inside
     return found
@@ -65,7 +67,9 @@ def _hidden_in(schema: Any, where: str) -> Any:
             _refuse_marks(inner, path)
             continue
         if isinstance(inner, Mapping) and _marked(inner, "shared", path):
-            raise ValueError(f"{path}: shared: expected it on whole fields of the observation only")
+            raise ValueError(
+                f"{path}: shared: expected this mark only on whole fields of the observation"
+            )
         inside = _hidden_in(inner, path)
         if inside:
             found[path.rpartition(".properties.")[2]] = inside
@@ -79,8 +83,8 @@ def _refuse_marks(schema: Any, where: str) -> None:
     for mark in _MARKS:
         if _marked(schema, mark, where):
             raise ValueError(
-                f"{where}: {mark}: expected it on fields of the observation, or of objects in it, only; here "
-                "it would have no effect"
+                f"{where}: {mark}: expected this mark only on fields of the observation or of "
+                "objects in it; here it would have no effect"
             )
     for path, inner, _ in _inside(schema, where):
         _refuse_marks(inner, path)

@@ -69,8 +69,8 @@ def new_game(name: str) -> Game:
         return made
     known = ", ".join(environments())
     raise ValueError(
-        f"environment {name!r}: expected {known}, gymnasium/NAME, pettingzoo/MODULE, mpe2/MODULE, or one "
-        "that a module of yours registers (--import MODULE)"
+        f"environment {name!r}: expected {known}, gymnasium/NAME, pettingzoo/MODULE, mpe2/MODULE, "
+        "or a name that one of your modules registers (--import MODULE)"
     )
 
 

@@ -192,7 +192,10 @@ class Specification:
         made = []
         for seat, state in enumerate(row):
             if not isinstance(state, dict):
-                raise ValueError(f"{where}: expected objects, got {type(state).__name__}")
+                raise ValueError(
+                    f"{where}: expected the state of each agent to be a JSON object, got "
+                    f"{type(state).__name__}"
+                )
             defaults: dict[str, Any] = {
                 "action": None,
                 "reward": _or_none(_default(self.values["reward"], seat)),

@@ -43,7 +43,7 @@ def read_array(data: bytes) -> np.ndarray[Any, Any]:
     if dtype.kind not in _KINDS:
         raise WireError(f"expected an array of numbers or text, got one of {dtype}")
     if len(shape) > _MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
-        raise WireError("expected a file of np.save, got one with an invalid shape")
+        raise WireError("expected a file written by np.save, got one with an invalid shape")
     n_items = math.prod(shape)
     # Checked before memory is allocated, as the header may announce any amount.
     if not n_items:
@@ -51,8 +51,8 @@ def read_array(data: bytes) -> np.ndarray[Any, Any]:
     expected, got = n_items * dtype.itemsize, len(data) - file.tell()
     if expected != got or not dtype.itemsize:
         raise WireError(
-            f"expected a file of np.save of {reprlib.repr(expected)} bytes, got {got}, in elements of "
-            f"{dtype.itemsize}"
+            f"expected a file written by np.save of {reprlib.repr(expected)} bytes, got {got}, in "
+            f"elements of {dtype.itemsize}"
         )
     if not n_items:
         return np.zeros(shape, dtype)
@@ -67,7 +67,7 @@ def _header(file: io.BytesIO) -> tuple[Any, bool, np.dtype[Any]]:
         version = np.lib.format.read_magic(file)
         if version not in ((1, 0), (2, 0)):
             raise WireError(
-                f"expected a file of np.save of version 1.0 or 2.0, got version {version}"
+                f"expected a file written by np.save in format 1.0 or 2.0, got format {version}"
             )
         read = (
             np.lib.format.read_array_header_1_0
@@ -79,7 +79,7 @@ def _header(file: io.BytesIO) -> tuple[Any, bool, np.dtype[Any]]:
         raise
     # Headers are Python literals, for which literal_eval and np.dtype raise all kinds of errors.
     except Exception as error:
-        raise WireError(f"expected a file of np.save: {type(error).__name__}") from None
+        raise WireError(f"expected a file written by np.save: {type(error).__name__}") from None
 
 
 def _check_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -92,5 +92,6 @@ def _check_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         )
     if dtype.itemsize > _MAX_ITEM:
         raise WireError(
-            f"expected a file of np.save with elements of at most {_MAX_ITEM} bytes, got {dtype.itemsize}"
+            f"expected a file written by np.save with elements of at most {_MAX_ITEM} bytes, got "
+            f"{dtype.itemsize}"
         )

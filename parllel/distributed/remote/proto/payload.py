@@ -55,11 +55,13 @@ def fill(payload: Any, value: Any, depth: int = _DEEPEST) -> None:
         payload.bool = value
     elif isinstance(value, int):
         if not -(1 << 63) <= value < (1 << 63):
-            raise WireError(f"expected an int of 64 bits, got one of {value.bit_length() + 1} bits")
+            raise WireError(
+                f"expected an int that fits in 64 bits, got one of {value.bit_length() + 1} bits"
+            )
         payload.int = value
     elif isinstance(value, float):
         if math.isfinite(value) and abs(value) > _LARGEST:
-            raise WireError(f"expected a float that fits float32, got {value}")
+            raise WireError(f"expected a float that fits in a float32, got {value}")
         payload.float = value
     elif isinstance(value, str):
         payload.str = _text(value)

@@ -28,7 +28,9 @@ class Arguments:
         """Return the environment's name."""
         name = self._args.get("environment")
         if not isinstance(name, str) or not name:
-            raise WebError(400, "environment: expected a name; the action `list` returns them")
+            raise WebError(
+                400, "environment: expected a name; the action `list` returns the known names"
+            )
         return name
 
     def environment_to_make(self) -> str:

@@ -106,7 +106,8 @@ def _agents_of_query(request: Request) -> list[str] | None:
         if name != _AGENTS:
             raise WebError(
                 400,
-                f"query: {name[:80]}: expected no field except {_AGENTS}; put others into the body",
+                f"query: {name[:80]}: expected no field except {_AGENTS}; put other fields into "
+                "the body",
             )
     return [request.query[_AGENTS]] if request.query else None
 

@@ -78,12 +78,12 @@ class Permissions:
             raise WebError(400, "agents: expected the path of a file or folder") from error
         if not inside:
             # Before any check of existence, so that clients learn nothing about files outside.
-            raise WebError(403, "the agent's path leads out of the folder of --agent-root")
+            raise WebError(403, "the path of the agent leads out of the --agent-root folder")
         if not exists:
             raise WebError(404, f"agents: there is no file {raw[:200]} below --agent-root")
         if path.is_dir() and (path / MAIN).is_file() and not (path / "run.json").exists():
             if not (path / MAIN).resolve().is_relative_to(root):
-                raise WebError(403, "the agent's path leads out of the folder of --agent-root")
+                raise WebError(403, "the path of the agent leads out of the --agent-root folder")
         elif path.is_dir():
             self._check_run(path, root)
         return f"{path}{name}"
@@ -100,4 +100,4 @@ class Permissions:
                 continue
             file = None if reference.file is None else Path(reference.file).resolve()
             if file is None or not file.is_relative_to(root):
-                raise WebError(403, "the run's script is not in the folder of --agent-root")
+                raise WebError(403, "the script of the run is not in the --agent-root folder")

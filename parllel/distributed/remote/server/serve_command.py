@@ -27,7 +27,7 @@ from parllel.system.processes.confinement import hide_from_others
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit status."""
     if (arguments.agent is None) != (arguments.environment is None):
-        raise ValueError("--agent SPEC and --environment NAME: expected both or none")
+        raise ValueError("expected either both --agent SPEC and --environment NAME, or neither")
     for flag in ("max_sessions", "idle", "memory"):
         value = getattr(arguments, flag)
         if value is not None and not value > 0:

@@ -73,9 +73,9 @@ class BatchFiller:
         self._final_values = [leaf for _, leaf in buffer_leaves(final)]
         if handler.agent.recurrent and self._final_values:
             raise ValueError(
-                "samples: expected no field agent.final_value for a recurrent agent, whose state at the "
-                "end of a fragment is unknown; let EvaluatePolicy and EstimateVtrace estimate values in a "
-                "TransformingAlgorithm"
+                "samples: expected no field agent.final_value for a recurrent agent, because its "
+                "state at the end of a fragment is unknown; use a TransformingAlgorithm in which "
+                "EvaluatePolicy and EstimateVtrace estimate values"
             )
         # The last fragment of each column, because some transforms continue from batch to batch.
         self._keys: list[FragmentKey | None] = [None] * batch_spec.B

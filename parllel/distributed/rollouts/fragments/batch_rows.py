@@ -78,8 +78,8 @@ class BatchRows:
         """
         if self._next is None:
             raise ValueError(
-                "samples: expected a field env.next_observation, which holds the last observations of "
-                "truncated episodes, got none; use allocate_samples(next_observation=True)"
+                "samples: expected a field `env.next_observation`, which holds the last "
+                "observations of truncated episodes; use allocate_samples(next_observation=True)"
             )
         # The fragment may be in the sender's queue when the sampler writes here again.
         return copied(named_map(lambda leaf: leaf[t, column], self._next))
@@ -90,8 +90,9 @@ class BatchRows:
         if (valid is not None) != recurrent:
             expected, got = ("a", "none") if recurrent else ("no", "one")
             raise ValueError(
-                f"samples: expected {expected} field env.valid for FragmentCutter(recurrent={recurrent}), "
-                f"got {got}; RecurrentSampler's samples have it, and are cut with recurrent=True"
+                f"samples: expected {expected} `env.valid` field for "
+                f"FragmentCutter(recurrent={recurrent}), got {got}; samples from RecurrentSampler "
+                "include it and require recurrent=True"
             )
 
 

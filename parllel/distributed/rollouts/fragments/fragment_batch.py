@@ -68,8 +68,8 @@ class FragmentBatch:
         arrays = buffer_arrays(samples)
         if moving(arrays) or any(isinstance(array, LazyFramesArray) for array in arrays):
             raise ValueError(
-                "samples: expected a buffer of one batch whose observations are stored whole; allocate it "
-                "without n_batches, switching and frames"
+                "samples: expected a buffer that holds one batch and whole observations; allocate "
+                "it without n_batches, switching and frames"
             )
         there = dict(buffer_leaves(samples))
         missing = {path: value for path, value in _OWN.items() if path not in there}
@@ -138,8 +138,8 @@ class FragmentBatch:
         if ("observation" in fragment.agent._fields) is not bool(self._seen):
             with_or_without = "with" if self._seen else "without"
             raise ValueError(
-                f"agent.observation: expected it from workers {with_or_without} step transforms, as the "
-                "trainer's sampler; give both the same"
+                f"agent.observation: expected workers {with_or_without} step transforms, like the "
+                "trainer's sampler; give both the same step transforms"
             )
         leaves = dict(buffer_leaves(NamedTuple(env=fragment.env, agent=fragment.agent)))
         # Only fragments of recurrent agents have the field.
@@ -173,7 +173,7 @@ class FragmentBatch:
                 observation = fragment.next_observation
             if observation is None:
                 raise ValueError(
-                    f"final_observations: expected one of row {row}, which is truncated"
+                    f"final_observations: expected an observation for row {row}, which is truncated"
                 )
             # Still the fragment's memory, of which `stacked` makes a copy.
             cuts.append(Cut(row, column, observation))
@@ -249,7 +249,7 @@ def _checked(
     """
     leaf = leaves.get(path)
     if leaf is None:
-        raise ValueError(f"expected the field {path} of the samples, got {sorted(leaves)}")
+        raise ValueError(f"expected the field {path}, which the samples have, got {sorted(leaves)}")
     # numpy would broadcast a wrong shape, and truncate fractions.
     if leaf.shape[rows:] != cell or not np.can_cast(leaf.dtype, dtype, "same_kind"):
         raise ValueError(

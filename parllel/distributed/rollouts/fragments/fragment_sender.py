@@ -169,8 +169,8 @@ class FragmentSender(Closeable):
                 done = self.storage.add(fragments, self.storage.add_wait_s)
                 if not isinstance(done, Integral) or not 0 <= done <= len(fragments):
                     raise ValueError(
-                        f"{type(self.storage).__name__}.add: expected from 0 to {len(fragments)}, the "
-                        f"fragments that it was given, got {done!r}"
+                        f"{type(self.storage).__name__}.add: expected a result from 0 to "
+                        f"{len(fragments)}, the number of fragments, got {done!r}"
                     )
                 self._done("accepted", done)
                 # Fragments that were not handled are still in the queue, and are chosen again.
@@ -242,8 +242,8 @@ class FragmentSender(Closeable):
                 self._changed.wait(min(left_s, _MAX_WAIT_S))
         if not self._ended:
             raise WorkerTimeoutError(
-                f"FragmentSender: {type(self.storage).__name__}.add did not return within {_LATE_S:g} s; "
-                "it must keep to the timeout_s that it is given"
+                f"FragmentSender: {type(self.storage).__name__}.add did not return within "
+                f"{_LATE_S:g} s; it must respect its argument timeout_s"
             )
         self._thread.join()
         # Raised once only: an error that leaves a `with` block must not be raised again on closing.

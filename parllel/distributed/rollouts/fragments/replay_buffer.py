@@ -211,9 +211,10 @@ class ReplayBuffer(ReplayBufferInterface):
             # Otherwise the second producer's fragments would be dropped as duplicates of the first one's.
             if not self._known.register_producer(producer, fragment.instance_id):
                 raise ValueError(
-                    f"ReplayBuffer: add: expected fragments of one producer named {producer!r}, got those of "
-                    "another, which has the same numbers; give each RolloutWorker a different producer "
-                    "name and, as their workers have the same names, each Rollouts a separate buffer"
+                    "ReplayBuffer: add: expected the fragments of only one producer named "
+                    f"{producer!r}, got fragments of another one; give each RolloutWorker a "
+                    "different producer name, and each Rollouts a separate buffer, because their "
+                    "workers have the same names"
                 )
 
     def _check_open(self, doing: str) -> None:

@@ -30,8 +30,9 @@ class RayConnection:
         """
         if not self.holds:
             raise WorkerDiedError(
-                f"{doing}: the Ray with its actors was shut down, or this process disconnected; leave that "
-                "to RaySession.close, or do it after closing the workers, the statistics and the buffer"
+                f"{doing}: Ray was shut down together with its actors, or this process "
+                "disconnected from it; leave both to RaySession.close, or do it after closing the "
+                "workers, the statistics and the buffer"
             )
 
 

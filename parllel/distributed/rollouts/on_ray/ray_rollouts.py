@@ -219,8 +219,8 @@ def _check(n_workers: int, buffer: object, statistics: object) -> None:
     ):
         if not isinstance(value, kind):
             raise TypeError(
-                f"RayRollouts: {name}: expected a {kind.__name__}, which other processes can reach, got a "
-                f"{type(value).__name__}"
+                f"RayRollouts: {name}: expected a {kind.__name__}, because other processes must be "
+                f"able to reach it, got a {type(value).__name__}"
             )
 
 

@@ -56,8 +56,8 @@ class RaySession(Closeable):
         if ray.is_initialized():
             if address is not None:
                 raise ValueError(
-                    "RaySession: address: expected None, as this process is connected with Ray, "
-                    f"got {address!r}"
+                    "RaySession: address: expected None, because this process is already connected "
+                    f"to Ray, got {address!r}"
                 )
             return
         # Output of other processes would disturb the progress bar; it is in Ray's log folder anyway.
@@ -128,8 +128,9 @@ def _check_shared_memory(needed: int) -> None:
         free = shutil.disk_usage(_SHARED_MEMORY).free
         if free < needed:
             raise InsufficientMemoryError(
-                f"RaySession: object_store_bytes: expected {needed:,} bytes of shared memory to be free in "
-                f"{_SHARED_MEMORY}, got {free:,}; mount a larger one (docker run --shm-size), or lower it"
+                f"RaySession: object_store_bytes: expected {needed:,} bytes of shared memory to be "
+                f"free in {_SHARED_MEMORY}, got {free:,}; mount a larger one (docker run "
+                "--shm-size), or lower object_store_bytes"
             )
 
 
@@ -162,7 +163,8 @@ def _found_address() -> str:
         found: str = services.canonicalize_bootstrap_address_or_die("auto")
     except ConnectionError:
         raise ConnectionError(
-            "RaySession: address='auto': expected exactly one Ray running on this machine, found none or "
-            "several; start one with `ray start --head`, or give the host:port of a cluster"
+            "RaySession: address='auto': expected exactly one running Ray cluster on this machine, "
+            "found none or several; start one with `ray start --head`, or give the host:port of a "
+            "cluster"
         ) from None
     return found

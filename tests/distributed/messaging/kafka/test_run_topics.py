@@ -20,7 +20,7 @@ def test_runs_are_found_again_by_their_topics(runs):
 
 @pytest.mark.parametrize("run", ["", "a b", "ä", "a/b", "x" * 232])
 def test_names_that_no_topic_can_have_are_refused(run):
-    with pytest.raises(ValueError, match=r"run: .* expected 1 to 231 letters"):
+    with pytest.raises(ValueError, match=r"run: expected 1 to 231 letters"):
         run_topics(run)
 
 

@@ -101,7 +101,9 @@ def test_runs_are_listed(broker, run, tap):
 def test_a_run_that_is_not_there_is_refused(tap):
     status, lines, errors = tap("--run", "nothing-like-it")
     assert (status, lines) == (2, [])
-    assert re.match(r"parllel: broker \S+: run 'nothing-like-it': topic .* lists those", errors)
+    assert re.match(
+        r"parllel: broker \S+: run 'nothing-like-it': topic .* to list the existing runs", errors
+    )
 
 
 def test_ctrl_c_ends_it_without_complaint(broker, run, kafka_address):

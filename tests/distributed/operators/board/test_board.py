@@ -41,7 +41,8 @@ def test_three_operators_are_launched_reset_stepped_and_played(tmp_path):
         assert b["totals"] == c["totals"]
         assert b["totals"]["mean_reward"] == b["step"] == b["episode_reward"]
         with pytest.raises(
-            WrongStateError, match="card 'a': expected a card in an episode, got one that is ended"
+            WrongStateError,
+            match="card 'a': expected a card that is in an episode, got one that is ended",
         ):
             board.step()
         folder = board.folder

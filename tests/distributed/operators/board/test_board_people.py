@@ -43,7 +43,7 @@ def test_a_person_plays_an_episode_by_buttons(tmp_path):
             with pytest.raises(ValueError, match=r"card 'me': action: expected one of 0, 1, 2, 3"):
                 board.act("me", question["number"], 9)
             board.act("me", question["number"], action)
-            with pytest.raises(WrongStateError, match="is not open any more"):
+            with pytest.raises(WrongStateError, match="is no longer open"):
                 board.act("me", question["number"], action)
             shown = until(board, partial(is_asked_after, question["number"]))
             (question,) = card_of(shown, "me")["questions"] or [None]
@@ -98,7 +98,7 @@ def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, quick_people
             assert board.snapshot()["cards"] == []
             return
         board.reset(2) if wish == "reset" else board.restart("me")
-        with pytest.raises(WrongStateError, match=f"question {number} is not open any more"):
+        with pytest.raises(WrongStateError, match=f"question {number} is no longer open"):
             board.act("me", number, 0)
         shown = settled(board, "ready")
         card = card_of(shown, "me")

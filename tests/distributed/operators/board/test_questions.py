@@ -56,7 +56,7 @@ def test_all_questions_of_a_step_are_open_until_each_is_answered():
         assert (number["player_id"], number["text"], number["actions"]) == ("b", "how many?", None)
         asking.questions.answer(second, [0.5])
         assert [one["number"] for one in asking.questions.as_json()] == [first]
-        with pytest.raises(WrongStateError, match=f"question {second} is not open any more"):
+        with pytest.raises(WrongStateError, match=f"question {second} is no longer open"):
             asking.questions.answer(second, [0.7])
         asking.questions.answer(first, 1)
     assert asking.outcome == [1, [0.5]]
@@ -108,7 +108,7 @@ def test_what_was_withdrawn_is_not_played_and_asks_no_more_until_admitted():
     with asking.ask(COINS, NUMBER) as (first, second):
         asking.questions.answer(first, 1)
         asking.questions.withdraw(error)
-        with pytest.raises(WrongStateError, match="is not open any more"):
+        with pytest.raises(WrongStateError, match="is no longer open"):
             asking.questions.answer(second, [1])
     assert asking.outcome is error
     with pytest.raises(RuntimeError, match="reset"):

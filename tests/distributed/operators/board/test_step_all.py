@@ -119,7 +119,7 @@ def test_people_take_no_step_of_all(tmp_path, held, quick_people):
         until(board, lambda shown: card_of(shown, "a")["step"] == 3)
         board.remove("a")
         with pytest.raises(
-            WrongStateError, match="card 'me' has a human player, who sets the pace"
+            WrongStateError, match="card 'me' has a human player, who decides when to step"
         ):
             board.step()
 

@@ -135,7 +135,7 @@ def test_a_watched_experiment_is_ended_before_its_end(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("raise SystemExit(3)", "ends the program (status 3)"),
+        ("raise SystemExit(3)", "because it exits (status 3)"),
         ("experiment = 3", "expected an Experiment, got 3"),
     ],
 )

@@ -50,7 +50,9 @@ def test_operators_are_played_and_compared(served):
     state = served.wish("cards", operator=served_operator("a", max_steps=5))
     assert [(card["id"], card["status"]) for card in state["cards"]] == [("a", "new")]
     served.launch("b", max_steps=5)
-    assert served.wish("step", status=409)["error"].startswith("card 'a': expected a card in an")
+    assert served.wish("step", status=409)["error"].startswith(
+        "card 'a': expected a card that is in an"
+    )
     served.wish("reset", seed=7)
     cards = served.await_status("ready")
     assert {card["seed"] for card in cards.values()} == {7}

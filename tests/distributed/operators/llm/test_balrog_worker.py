@@ -82,9 +82,9 @@ def test_episodes_are_solved_in_a_batch(worker, env_id, n, tmp_path):
         (
             {"model": "any"},
             ("--policy=random",),
-            "--policy: expected none, because settings name the model",
+            "--policy: expected no policy, because the settings name the model",
         ),
-        ({"model": "any", "turns": 3}, (), r"settings: expected some of .*, got \['turns'\]"),
+        ({"model": "any", "turns": 3}, (), r"settings: expected names from .*, got \['turns'\]"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(settings, arguments, message):

@@ -59,7 +59,7 @@ def test_random_moves_that_follow_from_the_seed_stand_in_for_a_model_without_one
         (
             {"model": "any"},
             ("--policy=random",),
-            "--policy: expected none, because settings name the model",
+            "--policy: expected no policy, because the settings name the model",
         ),
         ({"model": "any", "turns": 0}, (), "turns: expected a whole number of at least 1, got 0"),
     ],

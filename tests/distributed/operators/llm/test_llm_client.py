@@ -184,7 +184,7 @@ def test_once_the_budget_is_used_nothing_is_asked():
     with scripted(Rule("hi", usage=(60, 10)), token_budget=100) as (client, server):
         client.chat(HELLO)
         client.chat(HELLO)
-        with pytest.raises(BudgetError, match=r"budget of 100 tokens is used up \(140 were used"):
+        with pytest.raises(BudgetError, match=r"budget of 100 tokens is used up \(140 tokens used"):
             client.chat(HELLO)
     assert len(server.requests) == 2
 
@@ -294,7 +294,9 @@ def test_arguments_are_checked(arguments, message):
 
 
 def test_a_password_in_a_url_is_refused_unseen():
-    with pytest.raises(ValueError, match="put a key into the variable of api_key_env") as raised:
+    with pytest.raises(
+        ValueError, match="put a key into the environment variable named by api_key_env"
+    ) as raised:
         LlmClient("any", base_url="http://me:hunter2@h/v1")
     assert "hunter2" not in str(raised.value)
 

@@ -133,7 +133,7 @@ def test_failures_are_those_of_one_operator_and_no_file_has_a_key(serve, tmp_pat
     }
     assert "status 401: not with Bearer (api_key)" in said["refused"]
     assert "no reply within 0.3 s" in said["late"]
-    assert "the budget of 300 tokens is used up (350 were used)" in said["poor"]
+    assert "the budget of 300 tokens is used up (350 tokens used)" in said["poor"]
     assert "the answer names no action: 'hm'" in said["strict"]
     steps = records(result.folder, "failing_telling", "steps")
     assert {step["raw"] for step in steps} == {"Action: 1 for Bearer (api_key)"}
@@ -181,9 +181,9 @@ def test_a_worker_that_waits_for_an_answer_ends_with_sigterm(serve, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--settings", '{"model": "any"}', "--policy", "random"], "--policy: expected none"),
+        (["--settings", '{"model": "any"}', "--policy", "random"], "--policy: expected no policy"),
         (["--settings", '{"model": ""}'], "settings: model: expected the name of a model"),
-        (["--settings", '{"model": "any", "turns": 2}'], "settings: expected some of"),
+        (["--settings", '{"model": "any", "turns": 2}'], "settings: expected names from"),
         (["--settings", '{"model": "any"}'], "the environment variable OPENAI_API_KEY is not set"),
         ([], "--policy: expected random, noop, .*, or name a language model in --settings"),
     ],

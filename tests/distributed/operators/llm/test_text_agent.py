@@ -255,5 +255,5 @@ def test_each_rule_plays_a_legal_action(rule, space, legal, expected):
 
 @pytest.mark.parametrize("rule", ["random", "first", "noop"])
 def test_without_a_space_and_legal_actions_there_is_nothing_to_play(rule):
-    with pytest.raises(LlmError, match="without an action space none can be chosen"):
+    with pytest.raises(LlmError, match="no action can be chosen without an action space"):
         unparsed_action(rule, None, None, None)

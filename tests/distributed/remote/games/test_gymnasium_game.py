@@ -53,7 +53,9 @@ def test_a_replay_is_rebuilt_by_its_seed_and_its_actions():
         # It goes on where it was.
         again.step([replay["steps"][6][0]["action"]])
         assert again.steps == replay["steps"][:7]
-    with pytest.raises(ValueError, match=r"info with its \"seed\", got None"):
+    with pytest.raises(
+        ValueError, match=r"expected the \"seed\" of the replayed episode, got None"
+    ):
         make("gymnasium/CartPole-v1", steps=replay["steps"])
     other = {"seed": replay["info"]["seed"] + 1}
     with pytest.raises(ValueError, match=r"steps\[0\] differs when .* another seed"):

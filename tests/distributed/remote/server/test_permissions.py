@@ -123,9 +123,7 @@ def build():
 
 def test_a_run_whose_script_is_outside_of_the_root_is_refused(actions, agents):
     RunFolder(agents, "run").write_record(build, {"seed": 0})
-    with pytest.raises(
-        WebError, match=re.escape("the run's script is not in the folder")
-    ) as raised:
+    with pytest.raises(WebError, match=re.escape("the script of the run is not in the")) as raised:
         initialize(actions, "run")
     assert raised.value.status == 403
 

@@ -71,7 +71,10 @@ def test_a_server_of_all_addresses_warns_and_has_a_url_that_works(server):
     ("flags", "message"),
     [
         (("--host", "0.0.0.0"), "--token-file FILE"),
-        (("--agent", "rock"), "--agent SPEC and --environment NAME: expected both or none"),
+        (
+            ("--agent", "rock"),
+            "expected either both --agent SPEC and --environment NAME, or neither",
+        ),
         (("--agent", "nowhere.py", "--environment", "rps"), "nowhere.py"),
         (("--agent", "{agents}/broken.py", "--environment", "rps"), "broken.py"),
         (("--agent-root", "nowhere"), "--agent-root nowhere: there is no such folder"),

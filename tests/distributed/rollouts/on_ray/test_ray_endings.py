@@ -105,7 +105,7 @@ def test_a_connection_that_ends_too_early(ray_here):
     )
     assert "Ray: 2.41.0 Python" in said["version"]
     for name in ("check", "publish", "fetch"):
-        assert "the Ray with its actors was shut down" in said[name]
+        assert "Ray was shut down together with its actors" in said[name]
         assert said[name].startswith("WorkerDiedError: Ray")
 
 

@@ -35,7 +35,9 @@ def test_a_session_of_the_user_goes_on(ray_here):
         assert session.address == ray.get_runtime_context().gcs_address
     session.close()
     assert ray.is_initialized()
-    with pytest.raises(ValueError, match="address: expected None, as this process is connected"):
+    with pytest.raises(
+        ValueError, match="address: expected None, because this process is already connected"
+    ):
         RaySession("127.0.0.1:6379")
 
 
@@ -74,7 +76,7 @@ AUTO = [
     (
         "set()",
         "''",
-        "ConnectionError: .* address='auto': expected exactly one Ray .* found none or several",
+        "ConnectionError: .* address='auto': expected exactly one running Ray .* found none or several",
     ),
     ("{'127.0.0.1:1'}", "''", r"ConnectionError: .* got 'auto' .* names '[\d.]*:1'\): .* refused"),
     ("set()", "'127.0.0.1:2'", r"ConnectionError: .* got 'auto' .* names '[\d.]*:2'\): .* refused"),
