@@ -116,6 +116,7 @@ class Adam:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
+        """Set the learning rate of the steps that follow."""
         self._lr = value
         if self._flat is not None:
             self._flat.learning_rate = value

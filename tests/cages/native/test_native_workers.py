@@ -154,7 +154,8 @@ def test_what_cannot_be_made_in_a_worker_is_raised_with_its_columns() -> None:
     def make(n: int) -> Any:
         return many(n + 1)
 
-    with pytest.raises(ValueError, match="expected a vector environment that steps 3"):
+    # Of three environments or of two: either worker may report first.
+    with pytest.raises(ValueError, match="expected a vector environment that steps [23]"):
         _ = workers(VectorEnvFactory(make)).spaces
 
 

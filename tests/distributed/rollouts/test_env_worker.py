@@ -244,7 +244,8 @@ def test_pauses_grow_and_do_not_hold_others_up():
         steps = len(found.records)
         found.run_until(lambda: found.schedule.restarts >= 1)
         assert time.monotonic() - killed >= 0.5
-        assert found.records[steps:].count(0) > 50
+        # Held up, it would have taken one step at most; on a busy machine it takes few.
+        assert found.records[steps:].count(0) > 5
 
 
 def test_a_recurrent_agent_begins_anew_after_a_crash():
