@@ -344,11 +344,14 @@ def _addresses(host: str, port: int, seconds: float, cancelled: Future[None]) ->
     with _lock:
         looking = _looking.get((host, port))
         if looking is None:
-            looking = _looking[host, port] = Future()
+            looking = Future()
             # A daemon: the resolver gives up after half a minute, for which the process must not wait.
             threading.Thread(
                 target=_look_up, args=(host, port, looking), name="look-up", daemon=True
             ).start()
+            # Once it runs: later requests would join a look-up that could not start, and wait in vain. It
+            # cannot end before this, as it removes the future under the lock.
+            _looking[host, port] = looking
     ends: list[Future[Any]] = [looking, cancelled]
     # Outside of the lock, which guards only the dict: a look-up may take half a minute.
     done, _ = futures.wait(ends, seconds, futures.FIRST_COMPLETED)

@@ -76,6 +76,21 @@ def test_a_name_without_an_address_is_an_error():
         client.post(b"{}", {}, 60.0)
 
 
+def test_a_look_up_that_cannot_start_is_begun_anew_by_the_next_request(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with (
+        Answering(lambda body: reply("[]")) as server,
+        HttpClient(f"http://localhost:{server.port}/") as client,
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                client.post(b"{}", {}, 20.0)
+        assert client.post(b"{}", {}, 20.0).body == b"[]"
+
+
 def test_a_redirect_is_a_reply():
     found = reply("", status="302 Found", kind="Text/HTML; charset=x", head="Location: /there\r\n")
     with Answering(lambda body: found) as server, HttpClient(server.url) as client:
