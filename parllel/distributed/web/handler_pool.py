@@ -54,10 +54,11 @@ class HandlerPool:
             raise WebError(503, "all handlers are busy; try again later", ((b"retry-after", b"1"),))
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._held += 1
-        # More calls than threads: this one would have to wait. `_held` counts it already.
-        if self._held > len(self._threads) < self._most_threads:
+        # As many calls as threads: this one would have to wait.
+        if self._held >= len(self._threads) < self._most_threads:
             self._start_thread()
+        # After the start: a call whose thread cannot start is never delivered, and would be counted for ever.
+        self._held += 1
         self._queue.put(_Task(loop, future, function, arguments))
         return future
 

@@ -207,6 +207,18 @@ def test_beyond_the_pool_the_reply_is_503(serve, client):
     assert client(server).post("/", json=1).json() == 1
 
 
+def test_a_thread_that_cannot_start_takes_no_place_from_later_requests(serve, client, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    http = client(serve(handler_threads=1, waiting_requests=1))
+    assert http.get("/health").is_success
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert [http.post("/", json=1).status_code for _ in range(3)] == [500, 500, 500]
+    assert http.post("/", json=1).json() == 1
+
+
 def test_two_routes_of_one_path_are_refused():
     route = Route("/", {})
     with pytest.raises(ValueError, match=r"one route for each path, got several for \['/'\]"):
