@@ -248,6 +248,9 @@ class _Connection(http.client.HTTPConnection):
                 made, server_hostname=self.host, do_handshake_on_connect=False
             )
             self.sock = _TimedSocket(made, self)
+            # `cancel` may have found the plain socket, which has no descriptor since it was wrapped.
+            if self._cancelled.done():
+                raise OSError("cancelled")
             made.do_handshake()
 
     def _connected(self) -> socket.socket:

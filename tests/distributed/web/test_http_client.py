@@ -302,3 +302,20 @@ def test_a_handshake_that_never_ends_is_cancelled_or_late():
             client.cancel()
             with pytest.raises(HttpError):
                 waiting.result(30)
+
+
+def test_cancelling_while_the_socket_becomes_one_of_tls_is_not_lost(monkeypatch):
+    wrap = ssl.SSLContext.wrap_socket
+
+    def wrap_and_cancel(context, plain, **how):
+        made = wrap(context, plain, **how)
+        # As another thread does that still finds the plain socket, which no longer has a descriptor.
+        client.cancel()
+        return made
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_and_cancel)
+    # It accepts connections and says nothing, so only the cancellation ends the request in time.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = HttpClient(f"https://127.0.0.1:{server.getsockname()[1]}/")
+        with pytest.raises(HttpError, match="cancelled"):
+            client.post(b"{}", {}, 20.0)
