@@ -189,8 +189,9 @@ class WebServer(Closeable):
         self._loop = asyncio.get_running_loop()
         # Read after both are written. `_ask_to_end` writes it before it reads them, so whichever thread comes
         # second sees the other's write, and no request to shut down is lost.
+        # A `close` that found no loop to wait for has closed the socket, or is about to: nothing is served.
         if self._end_requested:
-            self._end.set()
+            return
         connections = Connections(self.app, self.settings)
         listening = await self._loop.create_server(
             lambda: HttpConnection(connections), sock=self._socket, backlog=_BACKLOG

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -132,6 +133,21 @@ def test_close_from_another_thread_ends_the_foreground(serve):
     closing = threading.Thread(target=server.close)
     server.run(started=closing.start)
     closing.join()
+    assert repr(server).endswith("closed)")
+
+
+def test_close_from_another_thread_before_there_is_a_loop_ends_the_foreground(monkeypatch):
+    server, run, started = WebServer(build_app([])), asyncio.run, []
+
+    def close_and_run(serving):
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        closing.join()
+        return run(serving)
+
+    monkeypatch.setattr(asyncio, "run", close_and_run)
+    server.run(started=lambda: started.append(True))
+    assert started == []  # it accepted no requests
     assert repr(server).endswith("closed)")
 
 
