@@ -222,18 +222,28 @@ class KafkaBroker(Closeable):
         with self._exchange.lock:
             sent = [(channel, channel.sent, channel.lease.epoch) for channel in channels]
 
-        def arrived() -> bool:
+        def first_late() -> Channel | None:
             # `received` only grows within an epoch. After a reset by another thread there is nothing left
             # to wait for.
-            return all(
-                channel.received >= number or channel.lease.epoch != epoch or channel.lease.left
-                for channel, number, epoch in sent
+            return next(
+                (
+                    channel
+                    for channel, number, epoch in sent
+                    if channel.received < number
+                    and channel.lease.epoch == epoch
+                    and not channel.lease.left
+                ),
+                None,
             )
 
         # Without the lock: another thread may have to deliver, or reset, while this one waits.
-        if not self._delivery.wait_until(arrived, channels, self._delivery.deadline(None)):
-            late = next(channel for channel, number, _ in sent if channel.received < number)
-            raise self._delivery.overdue(late, f"waited for {self.timeout_s} s")
+        deadline = self._delivery.deadline(None)
+        if not self._delivery.wait_until(lambda: first_late() is None, channels, deadline):
+            # Another thread may have delivered the message, or reset, since the time-out.
+            with self._exchange.lock:
+                late = first_late()
+            if late is not None:
+                raise self._delivery.overdue(late, f"waited for {self.timeout_s} s")
         self._exchange.watchers.run(self.timeout_s)
 
     def clear_environment(self, env_id: str) -> None:

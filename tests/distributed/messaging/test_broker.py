@@ -417,6 +417,44 @@ def test_lost_and_exchanged_messages_raise_until_the_reset(change):
         broker.ledger.check()
 
 
+class _Held(MemoryTransport):
+    """Return nothing while `held`; call `sent` after each hop and `resetting` before each reset."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = False
+        self.sent = self.resetting = lambda: None
+
+    def send_hop(self, records, deadline):
+        super().send_hop(records, deadline)
+        self.sent()
+
+    def receive(self, timeout_s):
+        return [] if self.held else super().receive(timeout_s)
+
+    def reset(self, *epoch):
+        self.resetting()
+        super().receive(0)  # drops what was sent so far, as the transport over Kafka does
+
+
+def test_a_message_that_comes_just_after_the_time_out_is_returned(monkeypatch):
+    transport = _Held()
+    with KafkaBroker(transport=transport, timeout_s=0.05) as broker:
+        wait_until = broker._delivery.wait_until
+
+        def wait_and_deliver(*arguments):
+            in_time = wait_until(*arguments)
+            # As another thread that receives may do before this one looks again.
+            transport.held = False
+            broker.flush()
+            return in_time
+
+        monkeypatch.setattr(broker._delivery, "wait_until", wait_and_deliver)
+        transport.held = True
+        broker.publish(ACTION, message(n=0))
+        assert numbers(consume(broker)) == [0]
+
+
 def test_hops_that_exceed_a_record_are_divided():
     transport = MemoryTransport()
     transport.max_bytes = 2000
