@@ -239,7 +239,7 @@ class Delivery:
                 self._unsent = [record for record in self._unsent if record.environment != key]
 
     def reset(self, key: bytes, lease: int, epoch: int) -> None:
-        """Inform the transport of a new epoch."""
+        """Inform the transport of an epoch that is about to begin."""
         self.forget(key)
         if self._exchange.encoded:
             self._transport.reset(key, lease, epoch)

@@ -22,6 +22,7 @@ from parllel.distributed.messaging.exchange import Exchange
 from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.messaging.memory_transport import MemoryTransport
 from parllel.distributed.messaging.message_tap import MessageTap
+from parllel.distributed.messaging.namespace import Namespace
 from parllel.distributed.messaging.namespaces import Namespaces
 from parllel.distributed.messaging.topic import Topic, check_id
 from parllel.distributed.messaging.transport import Transport
@@ -256,12 +257,17 @@ class KafkaBroker(Closeable):
             namespace = self._namespaces.by_id.get(env_id)
             if namespace is None:
                 return
-            # The epoch begins here, before the transport is told: what arrives in between is
-            # dropped by its old number.
+        self._forget_traffic(namespace)
+        # What arrives from now on is dropped by its old number.
+        with self._exchange.lock:
             namespace.clear()
-            lease = namespace.lease
-        # Outside the exchange's lock, as this may wait for a thread that is sending.
-        self._delivery.reset(lease.key, lease.number, lease.epoch)
+
+    def _forget_traffic(self, namespace: Namespace) -> None:
+        # Before the next epoch begins: the transport forgets everything up to this call, which must not
+        # include what another thread sends in that epoch. Outside the exchange's lock, as this may wait for a
+        # thread that is sending.
+        lease = namespace.lease
+        self._delivery.reset(lease.key, lease.number, lease.epoch + 1)
 
     def get_environment_topics(self, env_id: str) -> list[str]:
         """Return the topics of an environment in the order they were created or first published to."""
@@ -285,11 +291,15 @@ class KafkaBroker(Closeable):
     def leave(self, env_id: str) -> None:
         """Release an id, with its topics, messages, subscriptions and channels. Idempotent."""
         with self._open:
-            # From here on the channels refuse further use, although agents may still hold them.
-            namespace = self._namespaces.leave(check_id("leave: env_id", env_id))
-        if namespace is not None:
-            lease = namespace.lease
-            self._delivery.reset(lease.key, lease.number, lease.epoch)
+            namespace = self._namespaces.by_id.get(check_id("leave: env_id", env_id))
+        if namespace is None:
+            return
+        self._forget_traffic(namespace)
+        with self._exchange.lock:
+            # Unless another thread was faster, after which the id may belong to another environment.
+            if self._namespaces.by_id.get(env_id) is namespace:
+                # From here on the channels refuse further use, although agents may still hold them.
+                self._namespaces.leave(env_id)
 
     def begin_step(self, env_ids: Sequence[str], steps: Sequence[int]) -> None:
         """Begin a step of several environments. Each channel carries at most one action per step.

@@ -68,14 +68,13 @@ class Namespaces:
         namespace.lease.joined = True
         return namespace.lease.number
 
-    def leave(self, env_id: str) -> Namespace | None:
-        """Release an id, and return its namespace."""
+    def leave(self, env_id: str) -> None:
+        """Release an id."""
         namespace = self.by_id.pop(env_id, None)
         if namespace is not None:
             namespace.clear()
             # Channels outlive the namespace in the hands of agents; `left` makes them refuse further use.
             namespace.lease.left = True
-        return namespace
 
     def channels_to(self, topic: str, agent_id: str, env_id: str) -> list[Channel]:
         """Return the channels to an agent. Raises as `KafkaBroker.consume`."""

@@ -455,6 +455,26 @@ def test_a_message_that_comes_just_after_the_time_out_is_returned(monkeypatch):
         assert numbers(consume(broker)) == [0]
 
 
+@pytest.mark.parametrize("end", [KafkaBroker.clear_environment, KafkaBroker.leave])
+def test_a_message_sent_while_the_transport_learns_of_a_reset_is_not_waited_for(end):
+    transport = _Held()
+    with KafkaBroker(transport=transport, timeout_s=0.2) as broker:
+
+        def send_in_between():
+            transport.held = True
+            broker.publish(ACTION, message(n=1))
+            broker.flush()
+            transport.held = False
+
+        broker.publish(ACTION, message(n=0))
+        transport.resetting = send_in_between
+        end(broker, ENV)
+        assert consume(broker) == []
+        broker.publish(ACTION, message(n=2))
+        assert numbers(consume(broker)) == [2]
+        broker.ledger.check()
+
+
 def test_hops_that_exceed_a_record_are_divided():
     transport = MemoryTransport()
     transport.max_bytes = 2000
