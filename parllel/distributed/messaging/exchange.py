@@ -178,7 +178,8 @@ class Watchers:
         self, message: KafkaMessage, subscriptions: Sequence[Subscription], lease: Lease
     ) -> None:
         """Pass a message that arrived to the taps, and queue its callbacks."""
-        for tap in self.taps:
+        # A copy: taps are closed without the broker's lock, and the one after a closed one would be skipped.
+        for tap in tuple(self.taps):
             tap.offer(message)
         # With the epoch of arrival: a reset before the call makes the message stale.
         self._calls += [

@@ -287,6 +287,16 @@ def test_a_tap_sees_and_consumes_nothing(broker):
     assert tap.take() == []
 
 
+def test_a_tap_that_is_closed_during_a_message_hides_it_from_no_other(broker):
+    closing, other = broker.tap(), broker.tap()
+    # As another thread may do at that moment.
+    closing.offer = lambda message: closing.close()
+    broker.publish("news", message("a", n=0))
+    broker.flush()
+    assert numbers(other.take()) == [0]
+    consume(broker, "news", "device1", "a")
+
+
 def test_states_take_messages_along(broker):
     broker.join(ENV)
     broker.clear_environment(ENV)
