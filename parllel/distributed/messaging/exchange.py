@@ -139,13 +139,17 @@ class Exchange:
         self._sealed.append(Record(kind, lease.key, content))
         outbox.clear()
 
+    def seal(self) -> None:
+        """Make records of the unsent messages, which keep their step. The caller holds the lock."""
+        for outbox in self.outgoing:
+            # Empty if a reset cleared it in the meantime.
+            if outbox.payloads:
+                self._seal(outbox)
+
     def take_hop(self) -> list[Record]:
         """Return the messages added since the last call, as records."""
         with self.lock:
-            for outbox in self.outgoing:
-                # Empty if a reset cleared it in the meantime.
-                if outbox.payloads:
-                    self._seal(outbox)
+            self.seal()
             self.outgoing.clear()
             records, self._sealed = self._sealed, []
             return records

@@ -309,12 +309,12 @@ class KafkaBroker(Closeable):
         Raises:
             ValueError: if a number is below the previous one of the epoch, or the lengths differ.
         """
-        # A record has one step number, so the messages of the step before leave first.
-        # Read without the lock, as in `Delivery.flush`. What another thread adds after this flush
-        # travels with the new step.
+        # The messages of the step before leave first. Read without the lock, as in `Delivery.flush`.
         if self._exchange.outgoing:
             self.flush()
         with self._open:
+            # A record has one step number, and another thread may have published since the flush.
+            self._exchange.seal()
             # A number that is too small stops the loop: the environments before it have begun their
             # step, those after it have not.
             for env_id, step in zip(env_ids, steps, strict=True):

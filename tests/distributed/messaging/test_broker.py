@@ -485,6 +485,24 @@ def test_a_message_sent_while_the_transport_learns_of_a_reset_is_not_waited_for(
         broker.ledger.check()
 
 
+def test_a_message_sent_while_a_step_begins_keeps_the_step_in_its_stamp():
+    transport, late = _Held(), info(n=1)
+
+    def send_late():
+        transport.sent = lambda: None
+        broker.publish(INFO, late)
+
+    with KafkaBroker(transport=transport) as broker:
+        broker.begin_step([ENV], [0])
+        broker.publish(INFO, info(n=0))
+        transport.sent = send_late
+        broker.begin_step([ENV], [1])
+        broker.publish(INFO, info(n=2))
+        got = consume(broker, INFO, "grid1")
+    assert [(one.payload["n"], one.step) for one in got] == [(0, 0), (1, 0), (2, 1)]
+    assert late.step == 0
+
+
 def test_hops_that_exceed_a_record_are_divided():
     transport = MemoryTransport()
     transport.max_bytes = 2000
