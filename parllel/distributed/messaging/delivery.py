@@ -151,7 +151,8 @@ class Delivery:
                 if self._was_stopped(turn):
                     # The time left when the process was stopped is still left.
                     deadline += time.monotonic() - turn[0]
-                    self._transport.send_hop((), deadline)
+                    with self._sending:  # another thread may be sending
+                        self._transport.send_hop((), deadline)
         except (BrokerUnavailableError, BrokerRefusedError) as error:
             raise _while_waiting(error, channels) from error
 

@@ -19,6 +19,7 @@ from parllel.distributed.messaging import (
     QueueOverflowError,
     SequenceGapError,
     TopicManager,
+    delivery,
 )
 from parllel.distributed.messaging.delayed_transport import DelayedTransport
 from parllel.distributed.messaging.memory_transport import MemoryLog
@@ -501,6 +502,22 @@ def test_a_message_sent_while_a_step_begins_keeps_the_step_in_its_stamp():
         got = consume(broker, INFO, "grid1")
     assert [(one.payload["n"], one.step) for one in got] == [(0, 0), (1, 0), (2, 1)]
     assert late.step == 0
+
+
+def test_after_a_stop_of_the_process_too_one_thread_sends_at_a_time(monkeypatch):
+    transport, hops = _Held(), []
+
+    def count():
+        hops.append(broker._delivery._sending.locked())
+        # Held up for a turn of waiting, after which the deadline is moved.
+        transport.held = len(hops) == 1
+
+    monkeypatch.setattr(delivery, "_MAX_TURN_S", -1.0)  # each turn seems to be a stop
+    transport.sent = count
+    with KafkaBroker(transport=transport) as broker:
+        broker.publish(ACTION, message(n=0))
+        assert numbers(consume(broker)) == [0]
+    assert hops == [True, True]
 
 
 def test_hops_that_exceed_a_record_are_divided():
