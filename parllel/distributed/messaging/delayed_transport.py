@@ -21,7 +21,8 @@ class DelayedTransport(Transport):
         self.inner = inner
         self.delay_s = delay_s
         self.max_bytes = inner.max_bytes
-        # The sending thread appends, and the receiving thread pops; there is one of each at a time.
+        # The sending thread appends, and the receiving thread pops; there is one of each at a time. `close`
+        # replaces it, so that the receiving thread may pop what it has looked at.
         self._held: deque[tuple[float, list[Record], float]] = deque()
 
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
@@ -32,20 +33,23 @@ class DelayedTransport(Transport):
         """Return records that were delayed long enough, after waiting up to `timeout_s` for the first."""
         give_up = time.monotonic() + timeout_s
         while True:
-            self._send_due()
+            held = self._held
+            self._send_due(held)
             left = give_up - time.monotonic()
-            due_in = self._held[0][0] - time.monotonic() if self._held else left
+            due_in = held[0][0] - time.monotonic() if held else left
             # There is no extra thread: the receiver wakes when the next hop is due, and sends it.
             records = self.inner.receive(max(0.0, min(left, due_in)))
             if records or left <= 0:
                 return records
 
-    def _send_due(self) -> None:
-        while self._held and self._held[0][0] <= time.monotonic():
+    def _send_due(self, held: deque[tuple[float, list[Record], float]]) -> None:
+        while held and held[0][0] <= time.monotonic():
             # Called by the thread that receives, so the inner `send_hop` runs once at a time, too.
-            _, records, deadline = self._held.popleft()
+            _, records, deadline = held[0]
             # The caller's deadline allows for sending only, so the delay is added to it.
             self.inner.send_hop(records, deadline + self.delay_s)
+            # After it was sent: a hop that fails is sent again by the next `receive`.
+            held.popleft()
 
     def reset(self, environment: bytes, lease: int, epoch: int) -> None:
         """Forward to the inner transport."""
@@ -61,5 +65,5 @@ class DelayedTransport(Transport):
 
     def close(self) -> None:
         """Drop delayed records, and close the inner transport."""
-        self._held.clear()
+        self._held = deque()
         self.inner.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parllel.distributed.messaging import (
+    BrokerUnavailableError,
     DuplicateActionError,
     KafkaBroker,
     KafkaMessage,
@@ -555,6 +556,35 @@ def test_a_delay_holds_messages_back_for_its_time():
         channel.put({"n": 0})
         assert broker.take_payloads([channel]) == [{"n": 0}]
         assert time.monotonic() - began >= 0.05
+
+
+def test_a_delayed_hop_that_cannot_be_sent_is_sent_again():
+    class Failing(MemoryTransport):
+        fails = True
+
+        def send_hop(self, records, deadline):
+            if self.fails:
+                self.fails = False
+                raise BrokerUnavailableError("not now")
+            super().send_hop(records, deadline)
+
+    with KafkaBroker(transport=DelayedTransport(Failing(), 0.0)) as broker:
+        broker.publish(ACTION, message(n=0))
+        with pytest.raises(BrokerUnavailableError, match="not now"):
+            consume(broker)
+        assert numbers(consume(broker)) == [0]
+
+
+def test_a_delayed_transport_may_be_closed_while_it_sends():
+    class Closing(MemoryTransport):
+        def send_hop(self, records, deadline):
+            super().send_hop(records, deadline)
+            delayed.close()  # as another thread does
+
+    delayed = DelayedTransport(Closing(), 0.0)
+    for _ in range(2):
+        delayed.send_hop([], time.monotonic())
+    assert delayed.receive(0.0) == []
 
 
 @pytest.mark.parametrize(
