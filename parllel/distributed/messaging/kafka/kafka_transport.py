@@ -355,7 +355,8 @@ class KafkaTransport(Transport):
         if connection.too_large:
             with self._lock:
                 gone = [self._window.drop(number) for number in connection.too_large]
-            connection.too_large.clear()
+                # Under the lock, as a thread that sends may learn of another refusal as soon as it has it.
+                connection.too_large.clear()
             sizes = sorted(len(record.content) for record in gone if record is not None)
             raise MessageTooLargeError(
                 f"broker {self._settings.bootstrap}: records of up to {sizes[-1] if sizes else 0} "

@@ -191,6 +191,33 @@ def test_large_records_pass_and_larger_ones_are_refused(kafka_address, run):
         assert transport.statistics()["in_flight"] == 0
 
 
+def test_a_record_refused_while_others_are_given_up_is_not_forgotten(run):
+    class Lock:
+        """Have another thread, which sends, learn of a refusal when the first is released."""
+
+        def __enter__(self):
+            assert lock.acquire(timeout=TIMEOUT_S)
+
+        def __exit__(self, *error):
+            if len(transport._window) == 1 and not refused:
+                refused.append(2)
+                transport._connection.too_large.append(2)
+            lock.release()
+
+    refused = []
+    with MockKafkaBroker() as broker, KafkaTransport(broker.address, run) as transport:
+        lock, transport._lock = transport._lock, Lock()
+        # Never sent, so nothing comes back but the refusals below.
+        for content in (b"1", b"22"):
+            transport._window.add(Record("info", b"env1", content), ("info", 0))
+        transport._connection.too_large.append(1)
+        for size in (1, 2):
+            with pytest.raises(MessageTooLargeError, match=f"records of up to {size} bytes"):
+                transport.receive(0.0)
+        assert transport.statistics()["in_flight"] == 0
+        transport._lock = lock
+
+
 def test_a_process_may_have_some_of_the_partitions(kafka_address, run):
     with KafkaTransport(
         kafka_address, run, partitions=2, assigned=[1], timeout_s=TIMEOUT_S
