@@ -143,6 +143,21 @@ def test_a_last_frame_is_drawn_where_the_episode_ends():
     assert "render_payload" not in reply
 
 
+@pytest.mark.parametrize("asked", ["frame", "last_frame"])
+def test_a_step_whose_frame_fails_still_reports_what_it_cost(asked):
+    runtime, env, _ = runtime_of(agent=Deciding([Decision(1, tokens=7)]))
+    ask(runtime, {**RESET, "max_steps": 1})
+    env.render = lambda: "no picture"
+    (reply,) = ask(runtime, {**STEP, asked: "png"})
+    assert (reply["type"], reply["tokens"]) == ("error", 7)
+    # Once.
+    (reply,) = ask(runtime, STEP)
+    assert (reply["message"], "tokens" in reply) == (
+        "step: the environment failed; send reset",
+        False,
+    )
+
+
 def test_a_frame_that_cannot_be_drawn_is_refused_before_the_step():
     runtime, env, agent = runtime_of(Counting(render_mode=None))
     assert "expected an environment with the render mode rgb_array, got None" in error_of(

@@ -244,17 +244,18 @@ class InteractiveRuntime:
         )
         show_decision(decision, step)
         self._caption(env, step)
+        ended = terminated or truncated
+        # If drawing fails, the environment has moved all the same, and the reply is lost.
         if command.frame:
-            # If drawing fails, the environment has moved all the same, and the reply is lost.
             step.render_payload = self._frame(env, str(command.frame))
-        self._decided = None
-        if not (terminated or truncated):
-            self._playing = True
-            return step
         # An environment that cannot render is no error here: when the driver asked for a last frame it could
         # not know that this step ends the episode.
-        if not command.frame and command.last_frame and self._shows(env):
+        elif ended and command.last_frame and self._shows(env):
             step.render_payload = self._frame(env, str(command.last_frame))
+        self._decided = None
+        if not ended:
+            self._playing = True
+            return step
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
 
