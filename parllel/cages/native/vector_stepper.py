@@ -345,26 +345,29 @@ class VectorStepper(Stepper):
         # own step.
         now: Tree = None
         latest: Tree = None
-        for k in range(most):
+        try:
+            for k in range(most):
+                if rests:
+                    # Frozen after their own last step, and woken below: the others must
+                    # not carry them further.
+                    going = wanted > k
+                    self.native.freeze(np.flatnonzero(wanted == k))
+                else:
+                    going = begins <= k
+                    # Not before the first step: those that begin with it continue from where they are.
+                    if k:
+                        self._begin(np.flatnonzero(begins == k), now, seeds)
+                now = self._random_step(going)
+                latest = now if latest is None else latest
+                put(latest, going, pick(now, going))
+        finally:
+            # After an error too: rows may follow, and a frozen environment would fill them with zeros.
             if rests:
-                # Frozen after their own last step, and woken below: the others must
-                # not carry them further.
-                going = wanted > k
-                self.native.freeze(np.flatnonzero(wanted == k))
-            else:
-                going = begins <= k
-                # Not before the first step: those that begin with it continue from where they are.
-                if k:
-                    self._begin(np.flatnonzero(begins == k), now, seeds)
-            now = self._random_step(going)
-            latest = now if latest is None else latest
-            put(latest, going, pick(now, going))
+                # Those that rested had reached their counts; those that wait for a reset stay frozen.
+                self.native.wake_all()
+                self.native.freeze(np.flatnonzero(self.needs_reset))
         which = np.flatnonzero(wanted if rests else ~self.needs_reset)
-        if rests:
-            # Those that rested had reached their counts; those that wait for a reset stay frozen.
-            self.native.wake_all()
-            self.native.freeze(np.flatnonzero(self.needs_reset))
-        else:
+        if not rests:
             # By now all have begun, and `now` holds their observations.
             self._begin(np.flatnonzero(begins == most), now, seeds)
             latest = now

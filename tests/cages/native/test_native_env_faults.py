@@ -76,6 +76,36 @@ def test_checks_end_with_the_first_episodes(check: str) -> None:
             random_rows(cage)
 
 
+class RaisesOnce(CountingEnv):
+    """Raises in its third step, and steps afterwards."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 3:
+            raise ZeroDivisionError("broken")
+        return super().step(action)
+
+
+def test_none_rests_after_random_steps_that_failed() -> None:
+    # The first has taken its only step by then, and the third is frozen from the beginning.
+    envs = [CountingEnv([50]), RaisesOnce([50]), CountingEnv([50])]
+    cage, samples = bound(lambda n: SyncVectorEnv([partial(_given, env) for env in envs[:n]]))
+    with cage:
+        cage.start_reset(0)
+        cage.finish_row()
+        with pytest.raises(ZeroDivisionError, match="broken"):
+            cage.start_decorrelation([1, 5, 0])
+        cage.start_row(0)
+        cage.finish_row()
+        assert np.asarray(samples.env.reward[0]).all()
+
+
+def _given(env: Any) -> Any:
+    return env
+
+
 def test_a_mask_that_is_ignored_is_found_out() -> None:
     cage, _ = bound(partial(CountingVectorEnv, honours=False))
     with cage, pytest.raises(ValueError, match=r"reset ignores options\['reset_mask'\]") as caught:
