@@ -204,6 +204,25 @@ def test_environments_without_a_state_begin_other_episodes(kind):
     assert len(distinct) == 3
 
 
+def test_environments_that_wait_are_counted_after_a_state_that_was_refused():
+    # The first two end after five steps, while the third goes on.
+    makes = [partial(gym.make, "CartPole-v1", max_episode_steps=n) for n in (5, 5, 50)]
+    actions = np.arange(T)[:, None] % 2 + np.zeros(B, int)
+    with Together(VectorizedCage, 10, False, makes=makes) as first:
+        first.each("start_reset", 0)
+        first.batch(actions)
+        states = first.states()
+    assert [state["needs_reset"] for state in states] == [True, True, False]
+    states[2]["waits"] = False
+    with Together(VectorizedCage, 10, False, makes=makes) as second:
+        second.each("start_reset", 0)
+        with pytest.raises(ValueError, match="that waits to be reset, got that of one that resets"):
+            second.load(states)
+        second.each("start_reset", 0)
+        rows, _ = second.batch(actions)
+        assert rows[1].sum(axis=0).tolist() == [5, 5, T]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_of_another_number_are_refused(kind):
     with Together(kind, 10) as cages:

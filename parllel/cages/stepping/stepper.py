@@ -155,11 +155,13 @@ class Stepper(ABC):
         self.prepared.clear()
         # If one is refused, those before it have been loaded, so the environments are at different
         # points of the run.
-        for i, state in enumerate(states):
-            with self.named(i, "load_state"):
-                self._load_state(i, state, salt)
-        # Recounted: `_load_state` sets the flags without updating the counter.
-        self.n_waiting = int(np.count_nonzero(self.needs_reset))
+        try:
+            for i, state in enumerate(states):
+                with self.named(i, "load_state"):
+                    self._load_state(i, state, salt)
+        finally:
+            # Recounted, even if one was refused: `_load_state` sets the flags without updating the counter.
+            self.n_waiting = int(np.count_nonzero(self.needs_reset))
 
     def _load_state(self, i: int, state: State, salt: int) -> None:
         self.trajs.begin(i)
