@@ -117,6 +117,10 @@ class VectorizedCage(CageInterface):
         """The argument `reset_automatically`."""
         return self._reset_automatically
 
+    def check_open(self) -> None:
+        """Check that the cage was not closed. Raises ClosedError."""
+        self._order.check_open()
+
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its columns of `samples`."""
         self._order.check_idle("set_samples_buffer")

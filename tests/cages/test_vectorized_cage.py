@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
-from parllel.cages import VectorizedCage
+from parllel.cages import Cage, VectorizedCage
+from parllel.errors import ClosedError
 from parllel.samplers import BasicSampler
 from parllel.testing.cages.cage_hooks import FIRST, record_columns
 from parllel.testing.cages.row_reference import (
@@ -105,6 +106,15 @@ def test_wrong_arguments_and_calls() -> None:
         TypeError, match=r"env_factories\[1\]: expected a function .* got <.*CountingEnv object"
     ):
         VectorizedCage([CountingEnv, CountingEnv()])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("kind", [Cage, VectorizedCage])
+def test_a_closed_cage_is_known_before_a_row(kind: Any) -> None:
+    cage = kind(CountingEnv if kind is Cage else [CountingEnv])
+    cage.check_open()
+    cage.close()
+    with pytest.raises(ClosedError, match=r"used after close\(\)"):
+        cage.check_open()
 
 
 @pytest.mark.parametrize(
