@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import cloudpickle
@@ -29,6 +29,7 @@ from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.distributed.rollouts.rollout_worker import BuildWorker, RolloutWorker, WorkerContext
 from parllel.distributed.rollouts.worker_status import WorkerStatus
+from parllel.errors import ClosedError
 
 # How long the manager holds a report for newer weights, and so the age of the statuses that it has.
 REPORT_S = 0.5
@@ -140,8 +141,12 @@ class RolloutWorkerWrapper:
 
     def _load(self, publication: Publication) -> None:
         assert self._worker is not None
-        # `load_weights` copies, so the view of the object store is released when this returns.
-        self._worker.load_weights(publication.fetch(), publication.version)
+        weights = publication.fetch()
+        # A failed worker refuses weights while it closes its environments, which may take seconds; `run`
+        # then returns the error that explains why.
+        with suppress(ClosedError):
+            # `load_weights` copies, so the view of the object store is released when this returns.
+            self._worker.load_weights(weights, publication.version)
         # After loading: the first turn of `run` takes these weights.
         self._weights_came.set()
 
