@@ -56,6 +56,7 @@ class RolloutWorkerWrapper:
         self._reporter = EpisodeReporter(self._episodes, statistics)
         self._worker: RolloutWorker | None = None
         self._weights_came, self._stopping = threading.Event(), threading.Event()
+        self._ran = threading.Event()  # the last turn is over
         self._error: BaseException | None = None
         node = ray.get_runtime_context().get_node_id()
         self._where = f"node {node[:8]}, pid {os.getpid()}"
@@ -72,7 +73,9 @@ class RolloutWorkerWrapper:
                 # Before the worker is closed, because it refuses weights then. Bounded, because the
                 # follower may be waiting for a manager that hangs.
                 stack.callback(follower.join, LATE_S)
-                stack.callback(self._stopping.set)  # runs before the join
+                # These run before the join.
+                stack.callback(self._ran.set)
+                stack.callback(self._stopping.set)
                 # Without the trainer's weights, its experience would be useless. The follower ends this wait
                 # if the manager no longer answers.
                 self._weights_came.wait()
@@ -134,6 +137,9 @@ class RolloutWorkerWrapper:
                     self._load(publication)
                     known = publication.version
             self._reporter.send()  # episodes that ended since the last report
+            # Then those of the last turn. Not only once, because a turn that hangs is killed.
+            self._ran.wait()
+            self._reporter.send()
         except BaseException as error:
             # Before `stop`, which wakes `run`: it must find the error.
             self._error = error

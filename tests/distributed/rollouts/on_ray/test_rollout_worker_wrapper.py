@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from types import SimpleNamespace
 
+import cloudpickle
 import pytest
 from worker_setup import make_cages, ready
 
@@ -94,3 +95,35 @@ def test_weights_for_a_worker_that_is_ending_do_not_hide_what_ends_it(make_wrapp
     wrapper = make_wrapper(build, report)
     end = wrapper.run()
     assert (end.kind, end.text) == ("parked", "all environments are parked")
+
+
+def test_episodes_of_the_last_turn_are_sent(make_wrapper):
+    sent, workers, passed = [], [], threading.Event()
+
+    def stop_within_a_turn(step):
+        wrapper.stop()
+        # The follower sends what there is at `stop`, before this turn has ended.
+        assert passed.wait(LONG_S)
+
+    def build(context):
+        workers.append(build_worker(context, stop_within_a_turn))
+        return workers[0]
+
+    def report(status, layout, known, wait_s):
+        return wrapper._stopping.wait(wait_s) and None if known else publication(1)
+
+    def add_episodes(packed):
+        sent.extend(cloudpickle.loads(packed)[""])
+
+    wrapper = make_wrapper(build, report, add_episodes)
+    send = wrapper._reporter.send
+
+    def send_and_tell():
+        stopping = wrapper._stopping.is_set()
+        send()
+        if stopping:
+            passed.set()
+
+    wrapper._reporter.send = send_and_tell
+    assert wrapper.run() is None
+    assert len(sent) == workers[0].n_steps > 0
