@@ -185,10 +185,11 @@ class RolloutManager:
     def _newer_than(self, known: int) -> bool:
         return self._publication is not None and self._publication.version > known
 
-    def _note(self, status: WorkerStatus) -> None:
-        # A report that was in transit when its worker died must not overwrite the record of its end.
+    def _note(self, status: WorkerStatus, *, final: bool = False) -> None:
+        # A report that was in transit when its worker died must not overwrite the record of its end. The
+        # final status may: a failed worker has reported "ended" while it was still closing.
         before = self._statuses.get(status.name)
-        if before is not None and before.phase not in ("starting", "running"):
+        if not final and before is not None and before.phase not in ("starting", "running"):
             return
         self._statuses[status.name] = status
         for number, reason in status.parked.items():
@@ -269,7 +270,7 @@ class RolloutManager:
             end: WorkerEnd | None = await wrapper.run.remote()
             # The final status, including what was sent during closing.
             if (status := await _answered(wrapper.status.remote(), LATE_S)) is not None:
-                self._note(status)
+                self._note(status, final=True)
             if end is not None and end.kind == "unbuilt":
                 # Reported at once: there may be no working worker until the restarts are used up.
                 self._tell(f"{name} could not be built: {end.text}")

@@ -125,3 +125,21 @@ def test_a_worker_whose_later_starts_always_raise_is_parked(manager, monkeypatch
     assert parked.startswith("worker 0, start 4 is parked: ")
     assert isinstance(failure, rollout_manager.Failure)
     assert b"all workers are parked" in failure.error
+
+
+def test_the_last_status_counts_after_a_report_of_a_worker_that_closes(manager, monkeypatch):
+    starts = Starts()
+
+    async def end():
+        # The follower's report, while the environments of the failed worker close.
+        await report(manager, WorkerStatus("worker 0", "ended", steps=1, counts={"produced": 1}))
+        last = WorkerStatus("worker 0", "ended", steps=2, counts={"produced": 2, "stale": 1})
+        monkeypatch.setattr(starts, "_said", lambda running: Starts._said(starts, last))
+        return WorkerEnd.of(ArithmeticError("a mistake"), built=True)
+
+    starts._end = end
+    asyncio.run(supervise(manager, starts, monkeypatch))
+    # One from before is on its way for long.
+    asyncio.run(report(manager, WorkerStatus("worker 0", "running", steps=1)))
+    (status,) = asyncio.run(manager.statuses(fresh=False))
+    assert (status.phase, status.steps, status.counts["stale"]) == ("ended", 2, 1)
