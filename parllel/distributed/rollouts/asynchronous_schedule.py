@@ -365,6 +365,8 @@ class AsynchronousSchedule(Schedule):
 
     def _last_answer(self, group: CageGroup) -> tuple[list[TrajInfo], list[FinalObservation]]:
         """Return the last results of a process that raised; nothing for a dead one."""
+        if group.phase is GroupPhase.MAKING:
+            return [], []  # asking would wait for the construction, and hold up all environments
         # An error only means that there is nothing to collect. The caller has the reason already.
         with suppress(Exception):
             return group.cage.collect_completed_trajs(), group.cage.collect_final_observations()

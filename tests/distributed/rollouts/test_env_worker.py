@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 from worker_setup import SEED, make_cages, make_handler, make_worker, ready
 
-from parllel.cages import VectorEnvFactory
+from parllel.cages import ProcessCage, VectorEnvFactory
 from parllel.distributed.rollouts import (
     EnvWorker,
     EpisodeStatistics,
@@ -246,6 +246,37 @@ def test_pauses_grow_and_do_not_hold_others_up():
         assert time.monotonic() - killed >= 0.5
         # Held up, it would have taken one step at most; on a busy machine it takes few.
         assert found.records[steps:].count(0) > 5
+
+
+class HangsWhenMadeAgain(Slow):
+    """Hangs in its second construction; each leaves a file behind."""
+
+    def __init__(self, folder):
+        super().__init__()
+        made = len(os.listdir(folder))
+        (folder / str(made)).touch()
+        if made == 1:
+            time.sleep(600)
+
+
+def test_a_construction_that_hangs_does_not_hold_others_up(tmp_path, monkeypatch):
+    sources = [make_worker(Slow, 0), make_worker(partial(HangsWhenMadeAgain, tmp_path), 1)]
+    waited, await_spaces = [], ProcessCage._await_spaces
+
+    def watched(cage):
+        if not cage.awaited().done():
+            waited.append(cage)
+        return await_spaces(cage)
+
+    with Collected(sources) as found:
+        found.worker.run(10)
+        monkeypatch.setattr(ProcessCage, "_await_spaces", watched)
+        os.kill(sources[1].cage.pid, signal.SIGKILL)
+        found.run_until(lambda: len(os.listdir(tmp_path)) == 2)
+        # The time-out of a construction, which its process still allows 20 seconds.
+        monkeypatch.setattr(sources[1], "_timeout_s", 0.1)
+        found.run_until(lambda: found.schedule.restarts >= 2)
+    assert not waited
 
 
 def test_a_recurrent_agent_begins_anew_after_a_crash():
