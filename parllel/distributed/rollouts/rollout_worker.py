@@ -299,8 +299,8 @@ class RolloutWorker(Closeable):
         # In this order: `_stop` ends the current run, which clears it; `_closing` stays.
         self._closing = True
         self._stop.set()
-        # The running thread owns the agent and the environments until it returns.
-        if not self._at_work.acquire(timeout=patience_s):
+        # The running thread owns the agent and the environments until it returns. Locks refuse infinity.
+        if not self._at_work.acquire(timeout=min(patience_s, threading.TIMEOUT_MAX)):
             raise WorkerTimeoutError(
                 f"RolloutWorker: close: the turn of run() in another thread did not end within "
                 f"{timeout_s:g} s; give its environments a shorter timeout_s"

@@ -266,6 +266,12 @@ def test_a_worker_that_is_run_again_and_again_can_be_closed():
     assert ended == ["RolloutWorker: run: the worker is closed"]
 
 
+def test_closing_may_wait_without_limit():
+    with RolloutWorker(ready(make_cages("single")), fragment_length=4, seed=1) as worker:
+        worker.close(timeout_s=float("inf"))
+        assert worker.status().phase == "ended"
+
+
 def test_a_full_queue_holds_environments_up_until_it_is_stopped():
     with ReplayBuffer(2) as buffer:
         sender = FragmentSender(buffer, capacity=3)
