@@ -79,7 +79,12 @@ class WorkerThread(Closeable):
         if not self._begun:
             # Set first: a Ctrl-C in `start` leaves a running thread, which `close` must await.
             self._begun = True
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:
+                # There are no more threads: `close` must not wait for one that never began.
+                self._begun = False
+                raise
         return loaded
 
     def check(self) -> None:

@@ -151,3 +151,16 @@ def test_weights_for_a_worker_that_is_ending_raise_what_ends_it():
         with pytest.raises(ArithmeticError, match="no progress"):
             thread.load_weights(weights_of(make_agent()), 2)
         timer.join()
+
+
+def test_a_worker_whose_thread_cannot_start_is_closed(monkeypatch):
+    def refuse():
+        raise RuntimeError("can't start new thread")
+
+    worker = RolloutWorker(make_schedule("rows", 0), fragment_length=T, seed=0)
+    with WorkerThread(worker) as thread:
+        monkeypatch.setattr(thread._thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            thread.load_weights(weights_of(make_agent()), 1)
+        thread.close(0.1)
+        assert worker.status().phase == "ended"
