@@ -29,18 +29,28 @@ class StatisticsActor:
 
     def __init__(self, capacity: int) -> None:
         end_with_raylet()
+        self._capacity = capacity
+        # Messages with the number of their episodes.
         # Without a lock, as Ray runs the methods of this actor one at a time.
-        self._waiting: deque[bytes] = deque(maxlen=capacity)
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._episodes = self._dropped = 0
 
-    def report(self, packed: bytes) -> None:
-        """Add packed episodes."""
-        self._waiting.append(packed)
+    def report(self, packed: bytes, n: int) -> None:
+        """Add n packed episodes."""
+        self._waiting.append((packed, n))
+        self._episodes += n
+        # Whole messages. The newest stays: the trainer drops what is beyond its capacity.
+        while self._episodes > self._capacity and len(self._waiting) > 1:
+            _, oldest = self._waiting.popleft()
+            self._episodes -= oldest
+            self._dropped += oldest
 
-    def drain(self) -> list[bytes]:
-        """Return all packed episodes since the last call."""
-        waiting = list(self._waiting)
+    def drain(self) -> tuple[list[bytes], int]:
+        """Return all packed episodes since the last call, and the number of those dropped meanwhile."""
+        waiting, dropped = [packed for packed, _ in self._waiting], self._dropped
         self._waiting.clear()
-        return waiting
+        self._episodes = self._dropped = 0
+        return waiting, dropped
 
 
 class RayEpisodeStatistics(EpisodeStatistics, Closeable):
@@ -81,7 +91,10 @@ class RayEpisodeStatistics(EpisodeStatistics, Closeable):
         # The next call is on its way while these episodes are unpacked.
         reference, self._drained = self._drained, self.actor.drain.remote()
         try:
-            for packed in answer(reference, "RayEpisodeStatistics", "drain"):
+            waiting, dropped = answer(reference, "RayEpisodeStatistics", "drain")
+            with self._lock:
+                self.dropped += dropped
+            for packed in waiting:
                 for task, trajs in cloudpickle.loads(packed).items():
                     self.report(trajs, task)
         except WorkerDiedError:
@@ -101,20 +114,21 @@ class EpisodeReporter:
 
     def __init__(self, statistics: EpisodeStatistics, actor: Any) -> None:
         self._statistics, self._actor = statistics, actor
-        self._unsent: bytes | None = None
+        self._unsent: tuple[bytes, int] | None = None  # with the number of its episodes
 
     def send(self) -> None:
         """Send the collected episodes, and wait for the acknowledgement, so that only one call is pending."""
         # One message at a time: new episodes stay where they are until it is acknowledged.
         if self._unsent is None:
             by_task: dict[str, list[TrajInfo]] = {}
-            for task, traj in self._statistics.drain_tasks():
+            drained = self._statistics.drain_tasks()
+            for task, traj in drained:
                 by_task.setdefault(task, []).append(traj)
             # By our own cloudpickle, see `RayRollouts`.
-            self._unsent = cloudpickle.dumps(by_task) if by_task else None
+            self._unsent = (cloudpickle.dumps(by_task), len(drained)) if drained else None
         if self._unsent is not None:
             # A dead actor is being restarted, so the same episodes are sent again next time.
             # A time-out is not suppressed, and ends the worker.
             with suppress(WorkerDiedError):
-                answer(self._actor.report.remote(self._unsent), "EpisodeStatistics", "report")
+                answer(self._actor.report.remote(*self._unsent), "EpisodeStatistics", "report")
                 self._unsent = None

@@ -34,7 +34,7 @@ def publication(version):
 def make_wrapper(monkeypatch):
     """Return what makes a wrapper of a worker, from functions of the manager and of the statistics."""
 
-    def make(build, report, add_episodes=lambda packed: None):
+    def make(build, report, add_episodes=lambda packed, n: None):
         return rollout_worker_wrapper.RolloutWorkerWrapper(
             build, "worker 0", None, Actor(report=add_episodes), Actor(report=report)
         )
@@ -112,7 +112,7 @@ def test_episodes_of_the_last_turn_are_sent(make_wrapper):
     def report(status, layout, known, wait_s):
         return wrapper._stopping.wait(wait_s) and None if known else publication(1)
 
-    def add_episodes(packed):
+    def add_episodes(packed, n):
         sent.extend(cloudpickle.loads(packed)[""])
 
     wrapper = make_wrapper(build, report, add_episodes)
