@@ -70,7 +70,9 @@ class BufferActor:
             except asyncio.TimeoutError:
                 return False
         else:
-            await self._first.acquire()  # does not wait, so it works with a time-out of 0
+            # Works with a time-out of 0. Waits only just after a release, behind calls that were in line and
+            # end by their own time-outs, a second for senders.
+            await self._first.acquire()
         pause_s = 0.0
         try:
             while self._buffer.prepared() >= self._buffer.capacity:
