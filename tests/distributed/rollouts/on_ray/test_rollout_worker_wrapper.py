@@ -94,6 +94,7 @@ def test_weights_for_a_worker_that_is_ending_do_not_hide_what_ends_it(make_wrapp
 
     wrapper = make_wrapper(build, report)
     end = wrapper.run()
+    assert refused.is_set()
     assert (end.kind, end.text) == ("parked", "all environments are parked")
 
 
