@@ -155,7 +155,7 @@ def test_what_cannot_be_made_in_a_worker_is_raised_with_its_columns() -> None:
         return many(n + 1)
 
     # Of three environments or of two: either worker may report first.
-    with pytest.raises(ValueError, match="expected a vector environment that steps [23]"):
+    with pytest.raises(ValueError, match=r"expected a vector environment that steps [23]"):
         _ = workers(VectorEnvFactory(make)).spaces
 
 
