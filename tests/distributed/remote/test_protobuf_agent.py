@@ -92,4 +92,4 @@ def test_what_has_no_payload_is_an_error_and_actions_become_json():
         assert agent.act(OBSERVATION)[0] == {"board": [0, 0]}
         failure, _ = agent.act({"too": [2**64]})
         assert failure.status == "ERROR"
-        assert "args[0].too[0]: expected an int of 64 bits" in failure.reason
+        assert "args[0].too[0]: expected an int that fits in 64 bits" in failure.reason
