@@ -216,7 +216,9 @@ def test_environments_that_wait_are_counted_after_a_state_that_was_refused():
     states[2]["waits"] = False
     with Together(VectorizedCage, 10, False, makes=makes) as second:
         second.each("start_reset", 0)
-        with pytest.raises(ValueError, match="that waits to be reset, got the state of one that resets"):
+        with pytest.raises(
+            ValueError, match="that waits to be reset, got the state of one that resets"
+        ):
             second.load(states)
         second.each("start_reset", 0)
         rows, _ = second.batch(actions)

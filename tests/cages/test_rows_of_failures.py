@@ -10,6 +10,7 @@ import pytest
 from cage_makers import synchronized
 
 from parllel.cages import ProcessCage, VectorizedCage
+from parllel.cages.workers import worker_pool
 from parllel.errors import ClosedError, WorkerDiedError
 from parllel.testing import CountingEnv, FaultyEnv
 from parllel.testing.cages.cage_hooks import run_rows
@@ -70,7 +71,11 @@ def sound(length: int) -> tuple[Any, list[list[tuple[int, float]]], list[Any]]:
 @pytest.mark.parametrize("info", [False, True], ids=["quick", "with infos"])
 @pytest.mark.parametrize("length", EPISODES, ids=EPISODES.values())
 @pytest.mark.parametrize("place", PLACES)
-def test_results_of_others_are_of_that_row(place: str, length: int, info: bool) -> None:
+def test_results_of_others_are_of_that_row(
+    place: str, length: int, info: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine, healthy workers may take longer than they are given.
+    monkeypatch.setattr(worker_pool, "RESCUE_S", 20.0)
     expected, episodes, final = sound(length)
     with make(place, "raise", length) as cage:
         samples = bind(cage, info=info)
@@ -108,6 +113,20 @@ def test_results_of_others_are_of_that_row(place: str, length: int, info: bool) 
     for one in finals:
         same = next(f for f in theirs if (f.row, f.column) == (one.row, one.column))
         np.testing.assert_array_equal(one.observation, same.observation)
+
+
+def test_nothing_is_claimed_of_a_worker_that_hangs_while_main_fails() -> None:
+    factories: list[Any] = [partial(CountingEnv, 9, end="truncated")] * N
+    for column, fault in ((0, "hang"), (FAILED, "raise")):
+        factories[column] = partial(
+            FaultyEnv, "step", fault, number=ROW + 1, lengths=9, end="truncated"
+        )
+    with synchronized(factories, **PLACES["main's share"][0]) as cage:
+        samples = bind(cage)
+        with pytest.raises(DummyFaultError, match="step number 3"):
+            run(cage, ROW + 1)
+        # The worker's columns: nobody knows what their steps would have returned.
+        assert np.isnan(np.asarray(samples.env.reward)[ROW, :3]).all()
 
 
 def test_nothing_is_claimed_of_a_worker_that_died() -> None:

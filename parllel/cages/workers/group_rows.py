@@ -118,7 +118,11 @@ class GroupRows:
         if self._due[group]:
             self._due[group] = False
             if self._pool.main is not None:
-                self._pool.take_part(*self._doing[group], group, number)
+                try:
+                    self._pool.take_part(*self._doing[group], group, number)
+                except BaseException:  # Ctrl-C too, which ends the cage here
+                    self._disown(group)
+                    raise
         # Most rows end here: only longer waits check whether the workers live.
         found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
         if found != self._n_workers:
@@ -188,7 +192,7 @@ class GroupRows:
         """Write NaN where workers ended without writing rewards: the old values are another row's."""
         operation, t = self._doing[group]
         if operation in (STEP, RANDOM) and self._reward is not None:
-            # Set for this row by `await_done` or `_fail`, immediately before they raised.
+            # Set for this row by `await_done`, `take_part` or `_fail`, immediately before they raised.
             for w in self._pool.unfinished:
                 share, first = self._pool.shares[w][group], self._column
                 disown(self._reward, t, slice(first + share.start, first + share.stop))

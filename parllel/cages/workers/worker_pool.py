@@ -121,7 +121,7 @@ class WorkerPool:
             except BaseException as error:
                 # If `after_row` noticed a worker's failure, everything has already ended.
                 if self.broken is None:
-                    self._end_failed(error, set())
+                    self._end_failed(error, set(), (group, number))
                 raise
 
     def after_row(self, group: int, rows: int) -> None:
@@ -333,10 +333,18 @@ class WorkerPool:
         self._end_failed(error, failed.union(busy))
         raise error
 
-    def _end_failed(self, error: BaseException, silent: set[int]) -> None:
-        """Rescue uncollected results, then end all processes; workers in `silent` are not asked."""
+    def _end_failed(
+        self, error: BaseException, silent: set[int], row: tuple[int, int] | None = None
+    ) -> None:
+        """Rescue uncollected results, then end all processes; workers in `silent` are not asked.
+
+        row: group and number of a row in which the main process failed, while workers may still step.
+        """
         if self.broken is None and isinstance(error, Exception):  # after Ctrl-C, end immediately
             self.rescued = self._rescue(silent)
+        if row is not None:
+            # After the rescue, because workers finish their row before they answer it.
+            self.unfinished = self._busy(*row)
         self.end(error)
 
     def _rescue(self, silent: set[int]) -> list[Any]:
