@@ -88,9 +88,11 @@ def _kind_at(path: Path) -> str:
 
 
 def curves_of(found: Mapping[Path, Curve], by: str) -> tuple[dict[str, Curve], list[str]]:
-    """Return one curve per group of runs, by label, and remarks on how several seeds were joined.
+    """Return one curve per group of runs, keyed by label, and remarks on how seeds were joined.
 
-    by: as for `key_of`. The curve of several runs has a band.
+    A curve that joins several runs has a band.
+
+    by: how runs are grouped, as for `key_of`.
     """
     curves: dict[str, Curve] = {}
     remarks = []

@@ -175,7 +175,8 @@ def add_repeated(
 def add_server(parser: argparse.ArgumentParser, port: int, token: str, clients: str) -> None:
     """Add a server's --host, --port, --token-file and --allow-host.
 
-    token: help text of the token file.  clients: plural noun for those who connect, for help texts.
+    token: help text of the token file.
+    clients: plural noun for the clients, used in help texts.
     """
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1"

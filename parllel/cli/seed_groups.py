@@ -147,7 +147,7 @@ def _shortest_of_most(ends: list[float]) -> list[float]:
 
 
 def groups_of(found: Mapping[Path, Curve], by: str) -> dict[str, list[Path]]:
-    """Return the runs of each group, by the key of the group."""
+    """Group runs by the key from `key_of`. Returns the runs of each group, keyed by that key."""
     groups: dict[str, list[Path]] = {}
     for path in found:
         groups.setdefault(key_of(path, by), []).append(path)

@@ -1,4 +1,4 @@
-"""What is too far away for shared memory. Nothing in the core needs any of these packages.
+"""Communication beyond shared memory. The core needs none of these packages.
 
 wire         trees as bytes and JSON
 web          a guarded server and an HTTP client, which those below use

@@ -53,17 +53,19 @@ _NOTHING: Any = object()
 class Agent(ABC):
     """An agent that receives actions from its parent and infos from its subordinates.
 
-    Subclasses implement `observe`, and usually override `decide` and `compile_info`. A subclass with a state
-    of its own overrides `reset`, `state` and `load_state`, too.
+    Subclasses implement `observe`, and usually override `decide` and `compile_info`. A subclass
+    that keeps its own state also overrides `reset`, `state` and `load_state`.
 
     Args:
-        agent_id: any non-empty string but "environment"; unique in its environment.
+        agent_id: any non-empty string except "environment". It must be unique within the
+            environment.
         level: the agent's rank, for your own use; only `subordinates` determines the order of steps.
         observation_space, action_space: required for roots used through Gymnasium or PettingZoo.
         kafka_broker, env_id: set by the environment that the agent is passed to.
-        parent_id: derived from `subordinates`; if given, it must agree.
-        subordinates: agents by id; this agent becomes their parent.
-        execution_mode: SYNC: parents call their subordinates, without a broker. ASYNC: messages only.
+        parent_id: derived from `subordinates`. If given, it must match.
+        subordinates: agents keyed by id. This agent becomes their parent.
+        execution_mode: in SYNC, parents call their subordinates without a broker; in ASYNC, agents
+            exchange messages only.
 
     Attributes:
         mailbox: for messages other than actions and infos, as in
@@ -119,18 +121,20 @@ class Agent(ABC):
 
     @abstractmethod
     def observe(self, global_state: Any) -> Any:
-        """Return this agent's observation of the global state. A root's lies in its observation space.
+        """Return this agent's observation of the global state.
 
-        Called at reset and once per step, after physics and before `compile_info`.
+        Called at reset and once per step, after physics and before `compile_info`. The observation
+        of a root must lie in its observation space.
         """
 
     def decide(self, observation: Any, action: Any) -> Any:
         """Return this agent's response to its parent's action. By default, the action itself.
 
-        observation: the last result of `observe`. action: the parent's; for a root, the policy's.
+        An agent with subordinates returns a dict with an action for each of them, keyed by id. The
+        result of a leaf is passed to `KafkaMultiAgentEnv.apply_actions`.
 
-        With subordinates, the result is a dict with an action for each, by id. For a leaf, it is passed to
-        `KafkaMultiAgentEnv.apply_actions`.
+        observation: the last result of `observe`.
+        action: the parent's action. A root receives the action of the policy.
         """
         if self.subordinates and not isinstance(action, Mapping):
             raise TypeError(
@@ -142,13 +146,18 @@ class Agent(ABC):
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Return the info for this agent's parent. By default, the sum of the subordinates' rewards.
 
-        infos: the subordinates' infos of this step, by id. `_last_observation` is already of this step.
-        In a root's info, "reward" is its reward, and "observation", if present, the policy's next input.
+        `_last_observation` already holds this step's observation. In the info of a root, "reward"
+        is the root's reward. "observation", if present, is the next input of the policy.
+
+        infos: the subordinates' infos for this step, keyed by id.
         """
         return {"reward": sum(info.get("reward", 0.0) for info in infos.values())}
 
     def reset(self) -> None:
-        """Start a new episode. Override it, together with `state`, in agents with a state of their own."""
+        """Start a new episode.
+
+        Agents that keep their own state override this, together with `state` and `load_state`.
+        """
         self._forget()
 
     def _forget(self) -> None:
@@ -176,11 +185,11 @@ class Agent(ABC):
             below += agent.subordinates.values()
 
     def step(self, global_state: Any) -> dict[str, Any]:
-        """Step this agent and all below it, without physics, and return its info.
+        """Step this agent and all agents below it, without physics. Returns this agent's info.
 
-        For agents used without an environment; `KafkaMultiAgentEnv` does not call it. In ASYNC, call
-        `KafkaBroker.begin_step` and publish the action first; the info is published, too. In SYNC, pass the
-        action to `hand` first.
+        Use this to step agents without an environment. `KafkaMultiAgentEnv` does not call it. In
+        ASYNC, first call `KafkaBroker.begin_step` and publish the action; the info is then
+        published as well. In SYNC, first pass the action to `hand`.
         """
         sync = self.execution_mode is ExecutionMode.SYNC
         if not sync and self.kafka_broker is None:
@@ -238,10 +247,10 @@ class Agent(ABC):
         self.handed = action
 
     def take_report(self) -> dict[str, Any]:
-        """Return and clear this agent's info of the step, for its parent.
+        """Return this agent's info of the step for its parent, and clear it.
 
         Raises:
-            MissingMessageError: if there is none.
+            MissingMessageError: if there is no info.
         """
         report, self.reported = self.reported, _NOTHING
         if report is _NOTHING:

@@ -51,17 +51,17 @@ class Channel:
     Stays valid across resets, until the environment leaves. All counters start at 0 with each epoch.
 
     Attributes:
-        key: custom topic, kind, sender and recipient.
-        lease: the environment, with its epoch and step.
+        key: the channel's custom topic, kind, sender and recipient.
+        lease: the environment's lease, with its epoch and step.
         names: sender and recipient as encoded in records.
         latest: True if a message replaces unconsumed ones before it.
         queue: step, sequence number, time and payload of each message that arrived.
-        sent: number of messages sent, and sequence number of the next.
-        received: number of messages that arrived, and sequence number expected next.
+        sent: number of messages sent, which is also the sequence number of the next one.
+        received: number of messages that arrived, which is also the sequence number expected next.
         taken: number of messages consumed.
         late: number of messages dropped because their step was over.
         overwritten: number of messages replaced by a later one.
-        subscriptions: notified of each message on arrival.
+        subscriptions: callbacks that receive each message on arrival.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Channel:
         self._action: Any = None
 
     def keep_latest_only(self) -> None:
-        """Make each message replace unconsumed ones before it."""
+        """Make each new message replace earlier ones that were not consumed."""
         self.latest, self._once = True, False
 
     def counts(self) -> tuple[int, int, int, int]:
@@ -112,12 +112,15 @@ class Channel:
         return self.sent, self.taken, self.late, self.overwritten
 
     def put(self, payload: dict[str, Any], timestamp: float = 0.0) -> None:
-        """Send a message with the current hop. Encoded payloads may be modified afterwards.
+        """Send a message with the current hop.
+
+        If payloads are encoded, they may be modified afterwards.
 
         Raises:
             TypeError: if the payload is not a dict.
-            WireError: names the path of a value that cannot be encoded.
-            DuplicateActionError: if a different action was sent in this step; an equal one is dropped.
+            WireError: if a value cannot be encoded. The message names its path.
+            DuplicateActionError: if a different action was already sent in this step. An equal
+                action is dropped.
             QueueOverflowError: if the queue is full.
             MessageTooLargeError: if the payload exceeds the transport's limit.
             ClosedError: if the environment has left.
@@ -221,7 +224,7 @@ class Channel:
         """Consume the next message and return its payload. Messages of earlier steps are dropped.
 
         Raises:
-            MissingMessageError: if it has not arrived; `KafkaBroker.await_messages` waits for it.
+            MissingMessageError: if it has not arrived. `KafkaBroker.await_messages` waits for it.
             ClosedError: if the environment has left.
         """
         with self._exchange.lock:
@@ -261,7 +264,10 @@ class Channel:
         )
 
     def stamp(self, message: KafkaMessage) -> None:
-        """Write the numbers of the last `put` into a message. The caller has held the lock since then."""
+        """Write the numbers of the last `put` into a message.
+
+        The caller must have held the lock since that `put`.
+        """
         lease = self.lease
         message.lease, message.epoch, message.step = (
             lease.number,
@@ -275,7 +281,7 @@ class Channel:
         )
 
     def state(self) -> State:
-        """Return the counters and the queue. Everything sent must have arrived."""
+        """Return the counters and the queue. All messages sent must have arrived before."""
         queue = np.frombuffer(encode([list(item) for item in self.queue]), np.uint8).copy()
         return {
             "key": list(self.key),

@@ -10,7 +10,7 @@ from parllel.distributed.messaging.transport import Record, Transport
 
 
 class DelayedTransport(Transport):
-    """Delays every record by a fixed time, as a network would.
+    """Transport that delays every record by a fixed time, like a network.
 
     Args:
         inner: the transport that then carries the records.
@@ -30,7 +30,7 @@ class DelayedTransport(Transport):
         self._held.append((time.monotonic() + self.delay_s, list(records), deadline))
 
     def receive(self, timeout_s: float) -> list[Record]:
-        """Return records that were delayed long enough, after waiting up to `timeout_s` for the first."""
+        """Return records whose delay has passed, after waiting up to `timeout_s` for the first."""
         give_up = time.monotonic() + timeout_s
         while True:
             held = self._held

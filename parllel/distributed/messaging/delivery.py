@@ -38,15 +38,15 @@ _MAX_TURN_S = 1.0
 class Delivery:
     """Sends the records of the exchange, and passes arriving messages to their channels.
 
-    Records of another run or broker, of an earlier epoch, malformed ones and duplicates are counted and
-    dropped.
+    Records are counted and dropped if they are malformed, duplicates, from another run or broker,
+    or from an earlier epoch.
 
     Args:
-        namespaces: the broker's namespaces, by environment id.
+        namespaces: the broker's namespaces, keyed by environment id.
 
     Attributes:
         stale: number of messages of earlier epochs or leases.
-        foreign: number of records that are malformed or of other senders.
+        foreign: number of records that are malformed or from other senders.
         sent_records, sent_bytes, received_records: traffic through the transport.
     """
 
@@ -71,7 +71,7 @@ class Delivery:
         self.sent_records = self.sent_bytes = self.received_records = 0
 
     def deadline(self, deadline: float | None) -> float:
-        """Return the deadline, by default the broker's time-out from now."""
+        """Return `deadline`, or the time at which the broker's time-out ends if it is None."""
         return time.monotonic() + self._timeout_s if deadline is None else deadline
 
     def check_open(self) -> None:
@@ -102,11 +102,14 @@ class Delivery:
             self._receive(0.0)
 
     def await_messages(self, channels: Sequence[Channel], deadline: float | None) -> None:
-        """Flush, and receive until each channel has its message of the step; drop those of earlier steps.
+        """Flush, and receive until each channel has its message of the step.
+
+        Messages of earlier steps are dropped.
 
         Raises:
-            MissingMessageError: if one has not come by the deadline; names the first of them.
-            SequenceGapError, BrokerUnavailableError, BrokerRefusedError: as `wait_until`.
+            MissingMessageError: if a message has not arrived by the deadline. Names the first
+                missing one.
+            SequenceGapError, BrokerUnavailableError, BrokerRefusedError: as in `wait_until`.
         """
         missing = list(channels)
 
@@ -123,13 +126,14 @@ class Delivery:
     ) -> bool:
         """Flush and receive until `ready` returns True. Returns False at the deadline.
 
-        channels: the channels that have to receive a message; `ready` may remove some.
+        Time during which this process was suspended does not count.
 
-        Time for which this process was stopped does not count.
+        channels: the channels that must receive a message. `ready` may remove some of them.
 
         Raises:
             SequenceGapError: if a message of one of the channels was lost.
-            BrokerUnavailableError, BrokerRefusedError: if the transport fails; names the first channel.
+            BrokerUnavailableError, BrokerRefusedError: if the transport fails. Names the first
+                channel.
         """
         try:
             while True:
@@ -246,7 +250,7 @@ class Delivery:
             self._transport.reset(key, lease, epoch)
 
     def statistics(self) -> dict[str, int]:
-        """Return the traffic through the transport, and what was dropped of it."""
+        """Return counts of the records sent, received and dropped."""
         return {
             "stale": self.stale,
             "foreign": self.foreign,
@@ -257,7 +261,7 @@ class Delivery:
         }
 
     def overdue(self, channel: Channel, why: str) -> MessagingError:
-        """Build the error for a message that timed out, or for the transport's trouble if it has any."""
+        """Build the error for a message that timed out, or for a fault of the transport."""
         missing = channel.missing(why)
         trouble = self._transport.trouble()
         if not trouble:

@@ -28,7 +28,7 @@ def whole_state(env: Any) -> State:
     """Return the state of an environment, `np_random` included, for `load_env_state`.
 
     Raises:
-        NoStateError: names the part that has no state methods.
+        NoStateError: if a part of the environment has no state methods. Names that part.
     """
     state = env_state(env)
     if state is None:
@@ -61,11 +61,12 @@ def multi_agent_state(env: Any) -> State:
 def load_multi_agent_state(env: Any, state: State) -> None:
     """Restore a state returned by `multi_agent_state` for an environment built the same way.
 
-    A state saved in SYNC holds nothing of a broker; loaded into ASYNC, it starts with fresh numbers.
+    A state saved in SYNC contains no broker state. When it is loaded in ASYNC, lease, epoch and
+    sequence numbers start afresh.
 
     Raises:
-        ValueError: if it is not such a state, or belongs to other agents.
-        NoStateError: as `multi_agent_state`.
+        ValueError: if `state` has another format, or belongs to other agents.
+        NoStateError: as in `multi_agent_state`.
     """
     try:
         agents, broker, physics = state["agents"], state["broker"], state["physics"]

@@ -9,8 +9,8 @@ class MessagingError(ParllelError):
     """Base class of broker errors.
 
     Attributes:
-        environment: id of the environment concerned, None if all are.
-        step: its step number, None outside steps.
+        environment: id of the affected environment. None if all environments are affected.
+        step: step number of the environment. None outside a step.
     """
 
     def __init__(

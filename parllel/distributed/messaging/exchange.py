@@ -29,7 +29,7 @@ class Subscription:
     Attributes:
         callback: called with each message.
         active: False once cancelled.
-        reported: True once an exception of it was logged.
+        reported: True once an exception raised by the callback was logged.
     """
 
     __slots__ = ("active", "callback", "reported")
@@ -48,8 +48,8 @@ class Outbox:
     Attributes:
         ways: sender, recipient, sequence number and time of each message, concatenated.
         payloads: encoded payload of each message.
-        nbytes: upper bound of their size in a record.
-        most: maximum of `nbytes` in one record.
+        nbytes: upper bound of the size of these messages in a record.
+        most: maximum value of `nbytes` for one record.
     """
 
     __slots__ = ("custom_topic", "kind", "lease", "most", "nbytes", "payloads", "ways")
@@ -84,7 +84,8 @@ class Exchange:
         max_bytes: maximum size of a record.
 
     Attributes:
-        lock: held briefly, and never while waiting for anything.
+        lock: guards this object, the channels and the leases. It is held only briefly, never while
+            waiting.
         session: 32 random hex digits, by which a broker recognizes its own records.
         outgoing: outboxes that hold messages.
         totals: messages "published", "consumed" and so on in epochs that are over.
@@ -111,12 +112,12 @@ class Exchange:
         self._sealed: list[Record] = []
 
     def outbox(self, lease: Lease, kind: str, custom_topic: str | None) -> Outbox:
-        """Create an outbox, with the head's size deducted from its limit."""
+        """Create an outbox. Its size limit leaves room for the head of the record."""
         names = len(self.run) + len(lease.key) + 4 * len(custom_topic or "")
         return Outbox(lease, kind, custom_topic, self.max_bytes - _HEAD - names)
 
     def add(self, outbox: Outbox, way: tuple[Any, ...], payload: Any, nbytes: int) -> None:
-        """Append a message to an outbox. A full outbox becomes a record first."""
+        """Append a message to an outbox. The content of a full outbox first becomes a record."""
         # Called by `Channel.put`, which holds the lock: the order of messages in an outbox is that
         # of their numbers.
         if not outbox.payloads:
@@ -156,16 +157,17 @@ class Exchange:
 
 
 class Watchers:
-    """Callbacks and taps, which see messages in the order of arrival.
+    """Callbacks and taps. Both receive messages in the order of arrival.
 
         the thread that delivers a message, holding the broker's lock   --- notify --->  calls, taps
         a thread that called the broker, after releasing the lock       <--- run ------  calls
 
-    A callback may use the broker and may be slow, because it runs without the lock. Only one thread at a
-    time runs callbacks, which keeps their order. Calls caused by a callback run after it.
+    A callback may use the broker and may be slow, because it runs without the lock. Only one thread
+    at a time runs callbacks, which keeps their order. If a callback triggers further calls, they
+    run after it.
 
     Attributes:
-        taps: receive every message.
+        taps: message taps, which receive every message.
         failures: number of exceptions that callbacks raised.
     """
 
@@ -191,7 +193,7 @@ class Watchers:
         ]
 
     def run(self, timeout_s: float) -> None:
-        """Run queued callbacks, unless another thread is doing so: that thread takes these over, too."""
+        """Run queued callbacks. If another thread is already running some, it runs these too."""
         me = threading.get_ident()
         if not self._calls or self._runner == me:
             return

@@ -15,9 +15,10 @@ ENVIRONMENT = "environment"
 class Hierarchy:
     """The agents of one environment.
 
-    levels: agents by distance from the environment; `levels[0]` are the roots. Within a level they are
-        ordered by parent, then as in `subordinates`.
-    leaves: agents without subordinates, in the order of the levels; they act on the physics.
+    levels: lists of agents at the same distance from the environment. `levels[0]` holds the roots.
+        Within a level, agents are ordered by parent, then as in `subordinates`.
+    leaves: agents without subordinates, in the order of the levels. Their actions go to the
+        physics.
     """
 
     levels: tuple[tuple[Agent, ...], ...]
@@ -33,8 +34,8 @@ def make_hierarchy(agents: Mapping[str, Agent], root_agents: Sequence[str]) -> H
     """Check that the agents form trees below the roots, and set each agent's `parent_id`.
 
     Raises:
-        ValueError: names the agent that has two parents or none, is part of a cycle, has another agent's
-            id, or is missing from `agents`.
+        ValueError: if an agent has two parents or none, is part of a cycle, has another agent's id,
+            or is missing from `agents`. The message names the agent.
         TypeError: if an agent is not an Agent.
     """
     _check_agents(agents)

@@ -47,16 +47,16 @@ class KafkaBroker(Closeable):
         mode: "memory": within this process; "kafka": through a Kafka broker at `bootstrap`.
         run: name of the run for `parllel messaging tap`; letters, digits and "._-". Unique by default.
         transport: replaces the mode's transport; the broker closes it.
-        encoded: True to encode payloads when they are published. False passes references, in memory only:
-            a payload, and the arrays in it, must not change after publishing.
+        encoded: True to encode payloads when they are published. False passes references, which
+            works only in memory. Then a payload and its arrays must not change after publishing.
         capacity: maximum number of unconsumed messages from one agent to another.
-        timeout_s: seconds that a call waits for messages or for the transport.
+        timeout_s: time in seconds that a call waits for messages or for the transport.
         bootstrap: "host:port" of a Kafka broker.
         kafka: further arguments of `parllel.distributed.messaging.kafka.KafkaTransport`.
 
     Raises:
         ValueError: for an unknown mode or an invalid argument, or one that does not apply to the mode.
-        ImportError: for "kafka" without the extra `kafka`.
+        ImportError: for mode "kafka" if the extra `kafka` is not installed.
         BrokerUnavailableError: if there is no broker at `bootstrap`.
         BrokerRefusedError: if it lacks a required feature or denies permission.
 
@@ -132,15 +132,15 @@ class KafkaBroker(Closeable):
     def publish(self, topic: str, message: KafkaMessage) -> None:
         """Send a message with the current hop, and write lease, epoch, step and sequence number into it.
 
-        topic: a `Topic` with the address of the message; or a plain name, which is a custom topic of the
-            message's environment between its sender and its recipient.
+        topic: a `Topic` that carries the address of the message, or a plain name. A plain name is a
+            custom topic of the message's environment, from its sender to its recipient.
 
-        A broadcast reaches the agents subscribed at this time. On the memory broker, callbacks run before
-        this returns.
+        A broadcast reaches the agents that are subscribed when it is published. On the memory
+        broker, callbacks run before this method returns.
 
         Raises:
-            TypeError: if it is not a KafkaMessage, or one of its fields has the wrong type.
-            ValueError: if it does not match the topic.
+            TypeError: if `message` is not a KafkaMessage, or one of its fields has the wrong type.
+            ValueError: if `message` does not match the topic.
             ClosedError: if the broker was closed.
         Also raises as `Channel.put`.
         """
@@ -170,10 +170,10 @@ class KafkaBroker(Closeable):
     ) -> Callable[[], None]:
         """Call a function with each future message, and return a function that cancels the subscription.
 
-        Callbacks observe: the messages remain for their consumer. A plain name covers all environments.
-        Exceptions of a callback are counted, and the first is logged.
+        Callbacks only observe; messages still go to their consumers. A plain name covers all
+        environments. Exceptions raised by a callback are counted, and the first one is logged.
 
-        agent_id: subscribe this agent to a broadcast topic, so that it can consume from it.
+        agent_id: agent to subscribe to a broadcast topic, so that it can consume from the topic.
 
         Raises:
             TypeError: if neither a callback nor an agent is given.
@@ -350,12 +350,14 @@ class KafkaBroker(Closeable):
     def await_messages(self, channels: Sequence[Channel], deadline: float | None = None) -> None:
         """Flush, and wait until each channel has its message of the step. Drops those of earlier steps.
 
-        deadline: on the `time.monotonic` clock; by default the broker's time-out from now.
+        deadline: time on the `time.monotonic` clock. Default: the broker's time-out, counted from
+            now.
 
         Raises:
-            MissingMessageError: names environment, channel and step of the first missing message.
+            MissingMessageError: if a message does not arrive in time. Names the environment,
+                channel and step of the first missing message.
             SequenceGapError: if a message was lost.
-            BrokerUnavailableError: if the transport fails, or holds up the message.
+            BrokerUnavailableError: if the transport fails or delays the message past the deadline.
         """
         # May have delivered messages of any environment, whose callbacks this thread then runs.
         self._delivery.await_messages(channels, deadline)
@@ -364,7 +366,7 @@ class KafkaBroker(Closeable):
     def take_payloads(
         self, channels: Sequence[Channel], deadline: float | None = None
     ) -> list[dict[str, Any]]:
-        """Await and consume one message of each channel. Raises as `await_messages`."""
+        """Wait for one message on each channel and consume it. Raises as `await_messages`."""
         self.await_messages(channels, deadline)
         # Held for the whole loop, so that no reset comes between the payloads of one level. If one
         # is missing, those taken before it are lost: `step_environments` then requires a reset of
@@ -397,7 +399,7 @@ class KafkaBroker(Closeable):
     def tap(
         self, environments: Collection[str] | None = None, *, capacity: int = 1024
     ) -> MessageTap:
-        """Return a view of future messages, of some environments or all."""
+        """Return a view of future messages, from some environments or from all."""
         taps = self._exchange.watchers.taps
         with self._open:
             tap = MessageTap(environments, capacity, taps.remove)
@@ -413,12 +415,12 @@ class KafkaBroker(Closeable):
 
     @property
     def ledger(self) -> Ledger:
-        """The account of all messages so far. Its `check` raises if any is lost or counted twice."""
+        """The ledger of all messages so far. Its `check` raises if any is lost or counted twice."""
         with self._exchange.lock:
             return self._namespaces.ledger()
 
     def environment_state(self, env_id: str) -> State:
-        """Return the state of an environment: its numbers and unconsumed messages.
+        """Return an environment's state: its lease, epoch and step, and its unconsumed messages.
 
         Raises:
             WrongStateError: if no environment has the id.
@@ -446,7 +448,7 @@ class KafkaBroker(Closeable):
             self._namespaces.load_state(env_id, state)
 
     def state(self) -> State:
-        """Return the states of all environments, by id."""
+        """Return the states of all environments, keyed by id."""
         # Over a copy, one environment after the other, as each waits without the lock.
         return {env_id: self.environment_state(env_id) for env_id in list(self._namespaces.by_id)}
 

@@ -23,16 +23,16 @@ class KafkaMessage:
         env_id: the environment, any non-empty string.
         sender_id: the sending agent, or "environment".
         recipient_id: the receiving agent, or "environment".
-        timestamp: in the units of the environment's clock.
-        message_type: the purpose.
-        payload: values by name, of any type that `parllel.distributed.wire.encode` accepts.
+        timestamp: time in the units of the environment's clock.
+        message_type: the purpose of the message.
+        payload: values keyed by name, of any type that `parllel.distributed.wire.encode` accepts.
         lease: number of the environment's lease of its id, assigned by the broker. This and all fields
             below are None until `publish` sets them.
         epoch: number of resets of the lease before the message.
         step: the number last passed to `begin_step` since the reset, None before that.
         sequence: number of earlier messages from this sender to this recipient in the epoch.
         schema: version of the envelope.
-        custom_topic: name of the topic if it was given as a plain str rather than as a `Topic`.
+        custom_topic: name of the topic if it was given as a plain str. None if it was a `Topic`.
     """
 
     env_id: str

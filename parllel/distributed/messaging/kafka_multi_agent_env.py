@@ -26,10 +26,10 @@ from parllel.types import State
 
 
 class RootsStep(NamedTuple):
-    """The result of a step, by root.
+    """The result of a step, keyed by root.
 
-    observations, rewards, infos: by root. terminated, truncated: of the episode, which ends for all roots
-        at the same time.
+    observations, rewards, infos: dicts keyed by root.
+    terminated, truncated: how the episode ended. It ends for all roots at the same time.
     """
 
     observations: dict[str, Any]
@@ -42,25 +42,25 @@ class RootsStep(NamedTuple):
 class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     """A hierarchy of agents, the messages between them, and the physics that the leaves act on.
 
-    As a Gymnasium environment it has Dict spaces with one entry per root, `step` returns the sum of the
-    roots' rewards, and `info` is `{"agents": each root's info, "rewards": each root's reward}`.
-    `step_roots` returns everything by root, `as_parallel_env()` returns a PettingZoo parallel environment,
-    and `VectorizedKafkaEnv` steps many of these together.
+    As a Gymnasium environment it has Dict spaces with one entry per root, `step` returns the sum of
+    the roots' rewards, and `info` is `{"agents": each root's info, "rewards": each root's reward}`.
+    `step_roots` returns all results keyed by root, `as_parallel_env()` returns a PettingZoo
+    parallel environment, and `VectorizedKafkaEnv` steps many of these together.
 
     By default the physics only records the leaves' last actions. Subclasses override `apply_actions`,
     `get_global_state` and `reset_physics`, and for checkpoints `physics_state` and `load_physics_state`.
 
     Args:
-        agents: all agents by id, used by this environment only.
+        agents: all agents, keyed by id. No other environment may use them.
         root_agents: ids of the agents whose parent is the environment, and whose actions `step` takes.
-        kafka_broker: the broker, which stays open on `close`. Not needed for agents in SYNC.
+        kafka_broker: the broker. `close` leaves it open. Agents in SYNC do not need one.
         env_id: any non-empty string that is unique on this broker.
         max_steps: number of steps after which an episode is truncated; None for no limit.
 
     Raises:
-        ValueError, TypeError: if the agents do not form trees below the roots, see `make_hierarchy`; if
-            their execution modes differ, they belong to another environment, or they need a broker and
-            there is none.
+        ValueError, TypeError: if the agents do not form trees below the roots, see
+            `make_hierarchy`; if their execution modes differ, if they belong to another
+            environment, or if they need a broker and none is given.
         WrongStateError: if another environment holds the id.
     """
 
@@ -114,8 +114,8 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode. Returns the roots' observations and an empty dict.
 
-        A seed seeds `np_random` of the environment, for the physics, and of each agent. Messages in transit
-        are dropped, because they belong to the previous episode.
+        A seed seeds the environment's `np_random`, which the physics use, and that of each agent.
+        Messages in transit belong to the previous episode and are dropped.
         """
         _check_open(self._closed, self.env_id)
         super().reset(seed=seed)
@@ -162,8 +162,8 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
         Raises:
             WrongStateError: if the episode has ended or a step has failed since the last reset.
-            MissingMessageError: names environment, channel and step, if a root has no action, or a message
-                does not arrive within the broker's time-out.
+            MissingMessageError: if a root has no action, or a message does not arrive within the
+                broker's time-out. Names the environment, channel and step.
             ValueError: if an action is for an agent that is not a root.
         """
         return step_environments([self], [actions])[0]
@@ -171,7 +171,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     def set_env_id(self, env_id: str) -> None:
         """Change the environment's id, even during an episode. Messages under the old id are dropped.
 
-        Subscriptions and custom topics of the old id end.
+        Subscriptions and custom topics of the old id are removed.
         """
         _check_open(self._closed, self.env_id)
         if self.kafka_broker is not None:
@@ -205,17 +205,23 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         return {"timestep": self.timestep, "actions": self._leaf_actions}
 
     def apply_actions(self, actions: dict[str, Any]) -> None:
-        """Advance the physics by one step. actions: of the leaves, by id; do not modify them."""
+        """Advance the physics by one step.
+
+        actions: actions of the leaves, keyed by id. Do not modify them.
+        """
 
     def reset_physics(self) -> None:
         """Reset the physics for a new episode, using `np_random` and `reset_options`."""
 
     def is_terminated(self, all_info: dict[str, dict[str, Any]]) -> bool:
-        """Return whether the episode terminated with this step; False by default. all_info: by root."""
+        """Return whether the episode terminated with this step. False by default.
+
+        all_info: infos keyed by root.
+        """
         return False
 
     def is_truncated(self, all_info: dict[str, dict[str, Any]]) -> bool:
-        """Return whether to truncate the episode after this step, besides `max_steps`; False by default."""
+        """Return whether to truncate the episode, in addition to `max_steps`. False by default."""
         return False
 
     def physics_state(self) -> State:
@@ -319,9 +325,10 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
 
 class KafkaParallelEnv:
-    """PettingZoo parallel environment whose agents are the roots, which begin and end together.
+    """PettingZoo parallel environment whose agents are the roots.
 
-    PettingZoo need not be installed. Use `parllel.envs.ParallelEnvAdapter` to put it into a cage.
+    All roots begin and end their episodes together. PettingZoo need not be installed. Use
+    `parllel.envs.ParallelEnvAdapter` to put it into a cage.
 
     Raises:
         ValueError: if a root lacks a space.
@@ -350,13 +357,13 @@ class KafkaParallelEnv:
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begin an episode. Returns observations and infos by root."""
+        """Begin an episode. Returns observations and infos, keyed by root."""
         observations, _ = self.env.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
         return observations, {root: {} for root in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Step all roots. Returns observations, rewards, terminations, truncations and infos by root."""
+        """Step all roots. Returns PettingZoo's five dicts, keyed by root."""
         result = self.env.step_roots(actions)
         terminations = dict.fromkeys(self.possible_agents, result.terminated)
         truncations = dict.fromkeys(self.possible_agents, result.truncated)

@@ -58,8 +58,8 @@ class MemoryTransport(Transport):
     """A transport that delivers records immediately, within this process.
 
     Args:
-        log: a log shared by several transports. Each broker discards the records of other brokers when it
-            receives them; if it never receives, they pile up.
+        log: a log shared by several transports. Each broker discards the records of other brokers
+            when it receives them. If it never receives, they accumulate.
     """
 
     def __init__(self, log: MemoryLog | None = None) -> None:

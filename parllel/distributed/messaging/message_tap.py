@@ -18,10 +18,10 @@ class MessageTap(Closeable):
     Args:
         environments: ids of the environments to watch; None for all.
         capacity: number of messages kept; when it is full, the oldest are dropped.
-        on_close: called once, with the tap.
+        on_close: function called once with the tap when it is closed.
 
     Attributes:
-        seen: number of messages offered, dropped ones included.
+        seen: number of messages offered, including dropped ones.
         dropped: number of messages that were overwritten before `take` returned them.
     """
 
@@ -33,7 +33,7 @@ class MessageTap(Closeable):
         self.dropped = 0
 
     def offer(self, message: KafkaMessage) -> None:
-        """Keep a message of a watched environment."""
+        """Store the message if its environment is watched."""
         if self._environments is not None and message.env_id not in self._environments:
             return
         # The broker's lock is held here, but `take` does without it: a message that it pops between

@@ -22,8 +22,9 @@ class Namespace:
 
     Attributes:
         lease: the environment's lease, with epoch and step.
-        channels: by key.
-        listeners: recipients of broadcasts, by sender; "" is the channel for callbacks.
+        channels: all channels, keyed by `ChannelKey`.
+        listeners: recipients of broadcasts, keyed by sender. The recipient "" is the channel for
+            callbacks.
         ways: for each kind and custom topic, channels by sender and recipient as encoded in records.
     """
 
@@ -77,7 +78,10 @@ class Namespace:
         return list(self._arrivals.get((custom_topic, agent_id), ()))
 
     def channel_of(self, address: Address, recipient: str | None = None) -> Channel:
-        """Return the channel of an address. A broadcast needs `recipient`; "" is for callbacks."""
+        """Return the channel of an address.
+
+        recipient: required for a broadcast; "" is the recipient for callbacks.
+        """
         to = address.recipient if recipient is None else recipient
         assert to is not None
         return self.channel(ChannelKey(None, address.kind.value, address.sender, to))
@@ -104,7 +108,7 @@ class Namespace:
         return channel
 
     def listen(self, address: Address, agent_id: str) -> Channel:
-        """Send a sender's future broadcasts to an agent, too; "" is for callbacks."""
+        """Also send a sender's future broadcasts to an agent, or to callbacks for ""."""
         listeners = self.listeners.setdefault(address.sender, [])
         if agent_id not in listeners:
             listeners.append(agent_id)

@@ -54,7 +54,7 @@ class Namespaces:
         return namespace
 
     def join(self, env_id: str) -> int:
-        """Lease an id. Raises as `KafkaBroker.join`."""
+        """Lease an id. Raises the errors of `KafkaBroker.join`."""
         namespace = self.get(env_id)
         if namespace.lease.joined:
             raise WrongStateError(
@@ -77,7 +77,7 @@ class Namespaces:
             namespace.lease.left = True
 
     def channels_to(self, topic: str, agent_id: str, env_id: str) -> list[Channel]:
-        """Return the channels to an agent. Raises as `KafkaBroker.consume`."""
+        """Return the channels to an agent. Raises the errors of `KafkaBroker.consume`."""
         namespace = self.by_id.get(env_id)
         if not isinstance(topic, Topic):
             return [] if namespace is None else namespace.custom_topic_to(topic, agent_id)
@@ -185,7 +185,7 @@ class Namespaces:
         return ledger
 
     def statistics(self) -> dict[str, int]:
-        """Return the ledger's counts, and the number of environments and channels now."""
+        """Return the ledger's counts, and the current numbers of environments and channels."""
         exchange = self._exchange
         return {
             **self.ledger().counts(),

@@ -97,7 +97,7 @@ def _limits(max_bytes: int) -> Limits:
 
 
 def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any], list[Any]]:
-    """Decode an untrusted record into head, ways and payloads; ids in ways stay as `wire_id` made them.
+    """Decode an untrusted record into head, ways and payloads. Ids keep the form of `wire_id`.
 
     Raises:
         ValueError: if it is not a record of this version (WireError is a ValueError).

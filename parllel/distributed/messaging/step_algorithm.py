@@ -44,17 +44,18 @@ class StepAgent(Protocol):
         """The agents directly below."""
 
     def descend(self) -> None:
-        """Receive the action and pass actions on."""
+        """Receive the parent's action and send actions to the subordinates."""
 
     def ascend(self, global_state: Any) -> dict[str, Any]:
-        """Gather the subordinates' infos and report."""
+        """Collect the subordinates' infos and report to the parent."""
 
 
 @dataclass(frozen=True)
 class Level:
     """The agents of one environment at the same distance from it.
 
-    linked: the agents with channels from and to a parent, `actions` and `infos`; empty in SYNC.
+    linked: the agents that have channels from and to a parent, called `actions` and `infos`. Empty
+        in SYNC.
     """
 
     agents: tuple[StepAgent, ...]
@@ -122,8 +123,8 @@ def step_environments(
     """Step environments together, and return their results in the same order.
 
     Raises:
-        MissingMessageError: if a message does not arrive within its broker's time-out. After this and any
-            other error of a step, all these environments must be reset.
+        MissingMessageError: if a message does not arrive within its broker's time-out. After this
+            or any other error in a step, all these environments must be reset.
     """
     for env, action in zip(environments, actions, strict=True):
         # All are checked before the first begins, so that a wrong argument changes none of them.

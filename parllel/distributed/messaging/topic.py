@@ -55,7 +55,7 @@ class Topic(str):
 
 
 def check_id(what: str, name: object) -> str:
-    """Return the id of an environment or agent once validated.
+    """Validate the id of an environment or agent, and return it.
 
     Raises:
         TypeError: if it is not a string.

@@ -31,8 +31,8 @@ class Record(NamedTuple):
 class Transport(ABC, Closeable):
     """Carries records from a broker back to the same broker, and to others that share the transport's log.
 
-    Records of one environment and kind arrive in the order they were sent. They may also be lost, arrive
-    twice, come from other senders, or be malformed: the broker decides by their content.
+    Records of one environment and kind arrive in the order they were sent. They may also be lost,
+    arrive twice, come from other senders, or be malformed. The broker checks their content.
 
     `send_hop` and `receive` may run concurrently in two threads, but neither runs twice at a time.
 
@@ -50,7 +50,7 @@ class Transport(ABC, Closeable):
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
         """Send the records of one hop, from any environments, by a deadline on the `time.monotonic` clock.
 
-        Without records, only the deadline of the last hop is moved.
+        An empty list only moves the deadline of the last hop.
 
         Raises:
             BrokerUnavailableError: if they could not be sent; the broker passes all of them again with
@@ -66,7 +66,7 @@ class Transport(ABC, Closeable):
         """
 
     def reset(self, environment: bytes, lease: int, epoch: int) -> None:
-        """Learn that an environment's records from before this epoch are no longer needed. Optional."""
+        """Drop an environment's records from before this epoch. Overriding this is optional."""
         return
 
     def trouble(self) -> str:

@@ -33,24 +33,26 @@ Actions = Mapping[str, Any] | None
 class VectorizedKafkaEnv(Closeable):
     """Environments `rollout_0`, `rollout_1`, ..., stepped together.
 
-    `step` and `reset` use lists with one dict by root for each environment. `as_vector_env()` returns a
-    Gymnasium vector environment, for cages.
+    `step` and `reset` use lists that hold one dict per environment, keyed by root.
+    `as_vector_env()` returns a Gymnasium vector environment, for cages.
 
     Any subset can be reset or stepped, and each environment behaves as it would on its own.
 
     Args:
-        agent_factory: maps the id of an environment to new agents for it, by id.
+        agent_factory: function that takes the id of an environment and returns new agents for it,
+            keyed by id.
         root_agent_ids: ids of the agents whose parent is the environment.
         kafka_mode: mode of the broker created here, "memory" or "kafka"; see KafkaBroker.
         env_class, env_kwargs: environment class with your physics, and extra arguments for it.
-        broker: an existing broker to use, which stays open on `close`.
+        broker: an existing broker to use. `close` leaves it open.
         env_prefix: prefix of the ids. Objects that share a broker need different prefixes.
         broker_per_env: create a broker for each environment instead of one for all.
         broker_kwargs: arguments for the brokers created here, such as `{"encoded": False}`.
-        execution_mode: mode for all agents; None keeps each agent's. In SYNC no broker is created.
+        execution_mode: mode for all agents. None keeps the mode of each agent. In SYNC no broker is
+            created.
 
     Raises:
-        ValueError: for an invalid argument, or as KafkaMultiAgentEnv.
+        ValueError: for an invalid argument, or for the reasons listed at KafkaMultiAgentEnv.
         WrongStateError: if one of the ids is in use on the broker.
     """
 
@@ -105,18 +107,20 @@ class VectorizedKafkaEnv(Closeable):
 
     @property
     def kafka_broker(self) -> KafkaBroker | None:
-        """The broker of all environments, or of the first if each has its own; None in SYNC."""
+        """The shared broker, or the first environment's if each has its own. None in SYNC."""
         return self.envs[0].kafka_broker
 
     def step(self, actions: Sequence[Actions]) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Step the environments. Returns lists of observations, rewards, dones and infos, as dicts by root.
+        """Step the environments. Returns lists of observations, rewards, dones and infos.
 
-        actions: for each environment a dict with an action for each root, or None to skip the environment,
-        which then has None in all lists. How an episode ended is in `envs[i].terminated` and
-        `envs[i].truncated`.
+        Each list has one dict per environment, keyed by root. `envs[i].terminated` and
+        `envs[i].truncated` show how an episode ended.
+
+        actions: a dict per environment with an action for each root. None skips an environment,
+            which then has None in all lists.
 
         Raises:
-            WrongStateError: if an environment is stepped whose episode has ended.
+            WrongStateError: if the episode of a stepped environment has ended.
         """
         results = self.step_some(actions)
         observations = [None if r is None else r.observations for r in results]
@@ -154,7 +158,8 @@ class VectorizedKafkaEnv(Closeable):
     ) -> list[dict[str, Any]]:
         """Reset environments, by default all. Returns their observations in the order of `env_idx`.
 
-        seed: an int, to which the index of each environment is added, or one for each of `env_idx`.
+        seed: an int, to which the index of each environment is added, or a list with one seed for
+            each of `env_idx`.
         """
         self._check_open()
         chosen = self._chosen(env_idx)
@@ -184,7 +189,7 @@ class VectorizedKafkaEnv(Closeable):
         return chosen
 
     def set_env_id(self, index: int, env_id: str) -> None:
-        """Change the id of one environment, as `KafkaMultiAgentEnv.set_env_id`."""
+        """Change the id of one environment; see `KafkaMultiAgentEnv.set_env_id`."""
         self.envs[index].set_env_id(env_id)
 
     def as_vector_env(
@@ -199,7 +204,8 @@ class VectorizedKafkaEnv(Closeable):
         If there is only one root, or `root` names one, the result has the spaces and rewards of that root.
         Otherwise it has Dict spaces keyed by root, and its reward is the sum of the roots' rewards.
 
-        others: required with `root`: a function from observation to action for each of the other roots.
+        others: for each root other than `root`, a function that maps an observation to an action.
+            Required with `root`.
         """
         return KafkaVectorEnv(self, root, autoreset_mode, others or {})
 
@@ -207,7 +213,7 @@ class VectorizedKafkaEnv(Closeable):
         """Return the states of all environments.
 
         Raises:
-            NoStateError: names the part that has no state methods.
+            NoStateError: if a part of an environment has no state methods. Names that part.
         """
         self._check_open()
         return {"envs": [whole_state(env) for env in self.envs]}
@@ -268,8 +274,9 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
     `reset` takes a seed, or one for each environment, and `options={"reset_mask": [n] bool}` to reset only
     some; the others keep their last observation.
 
-    Infos are the root's, without "observation" and "reward"; with Dict spaces, they are by root. In
-    SAME_STEP, an episode's last observation and info are in `final_obs` and `final_info`.
+    An info is that of the root, without "observation" and "reward". With Dict spaces, infos are
+    keyed by root. In SAME_STEP mode, the last observation and info of an episode are in `final_obs`
+    and `final_info`.
 
     Observations are new arrays in each step, and actions are copied, so the caller owns both.
     """

@@ -44,10 +44,12 @@ class OperatorLauncher(Closeable):
     """Starts operator workers and ends those still running when it is closed.
 
     Args:
-        folder: base of `telemetry_dir` and `log_dir` where they are relative; default the current folder.
-        telemetry_dir: passed to workers as TELEMETRY_DIR, for records of their own.
-        log_dir: receives `<run_id>.log` of each worker, appended to and readable by this user only.
-        terminal: ask people at the terminal of this process. Otherwise their choice is sent with each step.
+        folder: base folder of relative `telemetry_dir` and `log_dir`. Default: the current folder.
+        telemetry_dir: folder passed to workers as TELEMETRY_DIR, in which they may write records.
+        log_dir: folder for the log `<run_id>.log` of each worker. Logs are appended to, and only
+            this user can read them.
+        terminal: whether workers ask people at the terminal of this process. Otherwise the person's
+            choice is sent with each step.
     """
 
     def __init__(
@@ -88,9 +90,9 @@ class OperatorLauncher(Closeable):
 
         Args:
             config: the operator.
-            run_id: identifies this run of the operator; unique among running workers.
-            interactive: drive the worker by commands. Otherwise it plays by itself and its output goes to its
-                log.
+            run_id: name of this run of the operator. It must be unique among running workers.
+            interactive: whether the worker is driven by commands. Otherwise it plays by itself, and
+                its output goes to its log.
 
         Raises:
             ValueError, TypeError, OSError, ImportError: for the same reasons as `check`, before a process is
@@ -121,8 +123,8 @@ class OperatorLauncher(Closeable):
 
         Args:
             config: the game.
-            run_id: identifies this run of the game; default `op_<operator_id>`. Each player's run id is this,
-                "_" and the player's operator_id.
+            run_id: name of this run of the game. Default: `op_<operator_id>`. A player's run id is
+                this name, followed by "_" and the player's operator_id.
 
         Raises: the same errors as `launch_operator`.
         """

@@ -60,12 +60,13 @@ class OperatorProcessHandle(Closeable):
     Not thread-safe: one thread at a time sends and reads. `end` may be called from another thread.
 
     Args:
-        process: the worker's process; owned, ended by `end`.
+        process: the worker's process, which `end` ends.
         operator_id: name used in errors.
-        config: configuration it was launched with.
-        run_id: identifies this run in the worker's records.
+        config: configuration that the worker was launched with.
+        run_id: name of this run in the worker's records.
         interactive: whether the worker takes commands.
-        write_timeout_s: limit for writing a command. Writing blocks only if the worker does not read.
+        write_timeout_s: time limit in seconds for writing a command. Writing blocks only if the
+            worker does not read.
 
     A new command replaces the previous one: replies that the worker still sends to the old one are skipped.
     """
@@ -105,7 +106,7 @@ class OperatorProcessHandle(Closeable):
 
     @property
     def n_left_out(self) -> int:
-        """The number of skipped lines: late replies, and lines that answer no command."""
+        """Number of skipped lines: late replies, and lines that answer no command."""
         return self._n_left_out
 
     # ------------------------------------------------------------------ commands
@@ -121,10 +122,11 @@ class OperatorProcessHandle(Closeable):
         """Start a new episode; the worker replies `ready`.
 
         Args:
-            seed: of the environment. None continues its random stream.
-            agent_seed: the agent's seed is derived from it; default `seed`.
-            max_steps: truncate the episode after this many steps; default the operator's own limit.
-            frame: "png" or "rgb" includes a picture in the reply.
+            seed: seed of the environment. None continues its random stream.
+            agent_seed: seed from which the agent's seed is derived. Default: `seed`.
+            max_steps: number of steps after which the episode is truncated. Default: the operator's
+                limit.
+            frame: "png" or "rgb" to include a picture in the reply.
 
         Raises:
             WorkerDiedError, WorkerTimeoutError: if the worker has ended, or does not read the command.
@@ -146,18 +148,21 @@ class OperatorProcessHandle(Closeable):
         """Take one step; the worker replies `step`, followed by `episode_end` if the episode ended.
 
         Args:
-            frame: "png" or "rgb" includes a picture in the reply.
-            last_frame: includes one only if the episode ends with this step.
+            frame: "png" or "rgb" to include a picture in the reply.
+            last_frame: the same, but only if the episode ends with this step.
             action: a person's choice, for workers that leave the choice to a person.
 
-        Raises: as `send_reset`.
+        Raises the same errors as `send_reset`.
         """
         self._send(
             "step", StepCommand(frame=frame or UNSET, last_frame=last_frame or UNSET, action=action)
         )
 
     def send_stop(self) -> None:
-        """Ask the worker to exit; it replies `stopped`. Reading that reply ends everything it started."""
+        """Ask the worker to exit; it replies `stopped`.
+
+        Once that reply has been read, all processes that the worker started are killed.
+        """
         self._send("stop", StopCommand())
         self._is_stopping = True  # only now, as `_send` refuses everything once this is set
 
@@ -237,9 +242,11 @@ class OperatorProcessHandle(Closeable):
         """Return the next reply to the newest command as a dict, or None after `timeout` seconds.
 
         Raises:
-            WorkerDiedError: if the worker ended, or closed its output. Holds exit status and last log lines.
+            WorkerDiedError: if the worker ended, or closed its output. The error holds its exit
+                status and the last lines of its log.
             BadReplyError: for a line that is not a reply.
-            LineTooLongError: in place of a line above the limit. After both, the next reply can be read.
+            LineTooLongError: for a line above the size limit. After this error and BadReplyError,
+                the next reply can be read.
             WrongStateError: if the operator is not interactive.
             ClosedError: after `end`.
         """
@@ -269,9 +276,9 @@ class OperatorProcessHandle(Closeable):
         """Return the next reply to the newest command as a dict.
 
         Raises:
-            WorkerTimeoutError: if none arrived in `timeout` seconds. The worker is still alive: read again to
-                wait longer, or send another command.
-            others: as `try_read_response`.
+            WorkerTimeoutError: if no reply arrived in `timeout` seconds. The worker is still alive:
+                read again to wait longer, or send another command.
+            others: the other errors of `try_read_response`.
         """
         reply = self.try_read_response(timeout)
         if reply is not None:
@@ -354,9 +361,10 @@ class OperatorProcessHandle(Closeable):
         return self.process.wait(timeout_s)
 
     def end(self, grace_s: float = 2.0) -> None:
-        """End the worker and everything it started: `stop`, `grace_s` to leave, SIGTERM, SIGKILL.
+        """End the worker and all processes it started. Idempotent.
 
-        Idempotent. Output that was not read is lost.
+        The worker gets a `stop` command and `grace_s` seconds to exit, then SIGTERM, then SIGKILL.
+        Output that was not read is lost.
         """
         self.ask_to_stop()
         # A worker whose agent is thinking does not read `stop`, and is terminated when the grace is over.
@@ -364,7 +372,7 @@ class OperatorProcessHandle(Closeable):
         self.process.end(grace_s)
 
     def ask_to_stop(self) -> None:
-        """Send a last `stop` if the worker reads it at once, and close its input. Does not wait."""
+        """Send a last `stop` if that does not block, and close the worker's input."""
         if self.interactive and not self._is_stopping and not self.process.ended:
             # Set before the write: after half a command the stream is unusable, so nothing may follow.
             self._is_stopping = True
@@ -382,7 +390,7 @@ class OperatorProcessHandle(Closeable):
 def await_replies(
     handles: Sequence[OperatorProcessHandle], timeout: float = 5.0
 ) -> list[OperatorProcessHandle]:
-    """Wait until a worker has written a line or ended, and return the handles of all that have.
+    """Wait until a worker has written a line or ended. Returns the handles of all that have.
 
     `try_read_response(0)` of each then returns a reply, raises, or returns None for a skipped line.
 

@@ -13,7 +13,8 @@ def check_runs(operators: Iterable[AnyConfig], *, trusted: bool) -> None:
     """Check that the scripts of all run folders among the operators' policies may be executed.
 
     Raises:
-        ValueError: for a script that is not trusted; names it and how to allow it.
+        ValueError: for a script that is not trusted. The message names it and explains how to allow
+            it.
     """
     for config in operators_of(operators):
         policy = config.policy

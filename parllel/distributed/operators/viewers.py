@@ -18,18 +18,22 @@ class Viewer(Protocol):
     """Receiver of pictures of operators and games."""
 
     def may_view(self, name: str) -> bool:
-        """Return whether it may ever want a picture of an operator. Asked once, before the first episode."""
+        """Return whether the viewer may ever want a picture of an operator.
+
+        Called once, before the first episode.
+        """
 
     def wants(self, name: str, episode: int) -> bool:
-        """Return whether it wants a picture of the state after the next command."""
+        """Return whether the viewer wants a picture of the state after the next command."""
 
     def wants_last(self, name: str, episode: int) -> bool:
-        """Return whether it wants that picture if the next command ends the episode."""
+        """Return whether the viewer wants that picture if the next command ends the episode."""
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
-        """Receive a picture: the `render_payload` of a worker's reply, None if it drew nothing.
+        """Receive a picture.
 
-        step: the number of steps taken in the episode; 0 after the reset.
+        step: number of steps taken in the episode; 0 after the reset.
+        payload: the `render_payload` of a worker's reply. None if the worker drew nothing.
         """
 
 
@@ -38,8 +42,8 @@ class EpisodeViewers:
 
     Args:
         viewers: all viewers.
-        name: of the operator or game.
-        env_id: of its environment.
+        name: name of the operator or game.
+        env_id: id of its environment.
         episode: number of the episode.
     """
 
@@ -49,7 +53,11 @@ class EpisodeViewers:
         self._name, self._env_id, self._episode = name, env_id, episode
 
     def ask(self) -> tuple[bool, bool]:
-        """Ask all viewers. Returns whether any wants the next picture, and any only if it is the last."""
+        """Ask all viewers whether they want the next picture.
+
+        Returns whether any viewer wants it in any case, and whether any wants it only if the
+        episode ends.
+        """
         self._wanting, self._wanting_last = [], []
         for viewer in self._viewers:
             if viewer.wants(self._name, self._episode):

@@ -48,13 +48,14 @@ class Agent(Closeable):
 
     Args:
         raw: the specification, see `build_agent`.
-        environment: the environment it acts in. Its configuration is read at each act.
-        settings: permissions and limits of its process, if it has one.
+        environment: the environment that the agent acts in. Its configuration is read at each act.
+        settings: permissions and limits of the agent's process, if it has one.
 
     Attributes:
         raw: the specification.
         kind: kind of the specification, see `build_agent`.
-        recurrent: whether it keeps state during an episode, as a run with a recurrent policy does.
+        recurrent: whether the agent keeps state during an episode, like a run with a recurrent
+            policy.
 
     Raises:
         ValueError: for an invalid specification, or code that fails when it is executed.
@@ -122,14 +123,15 @@ class Agent(Closeable):
     def act(self, observation: Any) -> tuple[Any, dict[str, Any]]:
         """Return the action for an observation, or an AgentFailure, and the log of the act.
 
-        The action consists of JSON values; numpy arrays and scalars are converted. The time limit is
-        `actTimeout` plus the observation's `remainingOverageTime`; if that is missing, the first act has
-        `agentTimeout` in its place. The log contains `duration` in seconds, without the start of a process,
-        and `stdout` and `stderr`, cut at `maxLogLength` characters.
+        The action consists of JSON values; numpy arrays and scalars are converted. The time limit
+        is `actTimeout` plus the observation's `remainingOverageTime`. If the latter is missing, the
+        first act gets `agentTimeout` instead. The log contains `duration` in seconds, without the
+        start of a process, and `stdout` and `stderr`, cut at `maxLogLength` characters.
 
         Raises:
             ClosedError: after `close`.
-            WireError: for an observation that cannot be sent to the agent; names its path.
+            WireError: for an observation that cannot be sent to the agent. Names the path of the
+                value.
         """
         actions, log = self.act_batch([observation])
         return actions[0], log
@@ -137,7 +139,8 @@ class Agent(Closeable):
     def act_batch(self, observations: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return an action or AgentFailure for each observation, and one log for the batch.
 
-        The time limit is `actTimeout` per observation, plus the largest overage that one of them has left.
+        The time limit is `actTimeout` per observation, plus the largest overage time left among
+        them.
 
         Raises:
             ClosedError: after `close`.

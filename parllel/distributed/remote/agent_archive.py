@@ -29,7 +29,7 @@ class ExtractedArchive(Closeable):
     Extracts regular files and folders only, and never outside the folder.
 
     Args:
-        path: of the archive.
+        path: path of the archive.
         title: name of the archive in messages.
 
     Attributes:

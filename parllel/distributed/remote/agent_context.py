@@ -10,10 +10,10 @@ class AgentContext(Protocol):
     """The part of an `Environment` from which agents are built.
 
     Attributes:
-        name: of the environment, such as "rps".
+        name: name of the environment, such as "rps".
         configuration: plain JSON values, of which agents receive copies. `Agent` itself reads `actTimeout`
             and `agentTimeout` (seconds) and `maxLogLength` (characters).
-        agents: built-in agents by name, functions of (observation, configuration).
+        agents: built-in agents keyed by name. Each is a function of (observation, configuration).
         debug: whether agents' output and tracebacks are repeated on stderr.
     """
 

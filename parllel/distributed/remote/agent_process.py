@@ -74,17 +74,18 @@ class AgentProcess(Closeable):
 
     Args:
         code: the agent's code.
-        configuration: of the environment; sent again when it changes.
+        configuration: configuration of the environment. It is sent again when it changes.
         start_s: time limit for starting the process and executing the code, in seconds.
-        text_bytes: output to keep between two answers, for stdout and stderr each.
+        text_bytes: number of bytes of output to keep between two answers, separately for stdout and
+            stderr.
         settings: permissions and limits of the process.
 
     Attributes:
         recurrent: whether the agent keeps state during an episode.
 
     Raises:
-        ValueError: if the code fails, or defines nothing that acts.
-        WorkerTimeoutError, WorkerDiedError: if it takes too long, or its process exits.
+        ValueError: if the code fails, or defines no function or class that acts.
+        WorkerTimeoutError, WorkerDiedError: if the code takes too long, or its process exits.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class AgentProcess(Closeable):
     def start(self, configuration: Mapping[str, Any]) -> None:
         """Start a new process, which executes the agent's code from the beginning.
 
-        Raises: as the constructor.
+        Raises the same errors as the constructor.
         """
         # Also forgets the pipes and the shared memory of a process that died on its own.
         self.close()
@@ -195,7 +196,7 @@ class AgentProcess(Closeable):
                 output.close()
 
     def interrupt(self) -> None:
-        """Kill the process while another thread waits for its answer, which then fails with EOF."""
+        """Kill the process while another thread waits for its answer; that read fails with EOF."""
         child = self._child
         # Only the signal is sent from here: the waiting thread still reads the pipes, and closes them itself.
         if child is not None and child.alive:

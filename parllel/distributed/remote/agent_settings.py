@@ -52,7 +52,7 @@ class AgentSettings:
         return replace(available()[0], writable=tuple(map(os.path.abspath, paths)))
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return those of the environment variables that are passed to the agent."""
+        """Return the environment variables that are passed to the agent."""
         patterns = (*_PASSED, *self.variables)
         return {
             name: value

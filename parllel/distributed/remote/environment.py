@@ -42,27 +42,29 @@ class Environment(Closeable):
     """Environment that plays episodes of a game. Not thread-safe; close it to release its game and agents.
 
     Args:
-        name: of the game, see `environments`.
+        name: name of the game, see `environments`.
         configuration: values that override the defaults of the game's specification.
         info: JSON values to store in the replay, such as the names of the teams.
-        steps: steps of an episode to continue, as in its replay. A game whose observations are its whole
-            state continues from the last one; other games replay all actions with the seed in `info`.
-        logs: logs of these steps.
+        steps: steps of an episode to continue, in the format of a replay. A game whose observations
+            are its whole state continues from the last one; other games replay all actions with the
+            seed in `info`.
+        logs: logs of those steps.
         debug: whether agents' output and tracebacks are repeated on stderr.
         settings: permissions and limits of the agents' processes.
 
     Attributes:
-        name, configuration, info, debug: as given, the configuration completed with all defaults.
-        specification: of the game, JSON values.
-        agents: built-in agents of the game, by name.
+        name, configuration, info, debug: the arguments. The configuration is completed with all
+            defaults.
+        specification: specification of the game as JSON values.
+        agents: built-in agents of the game, keyed by name.
         steps: states of all agents at the start and after each step, as in a replay.
         logs: `duration`, `stdout` and `stderr` by step and agent; {} for an agent that did not act.
         id: unique id of this environment.
 
     Raises:
-        ValueError: for an unknown game, a configuration that violates the specification, or steps that are
-            not of this game or differ when they are replayed.
-        ImportError: if the library of the game is not installed; names the extra.
+        ValueError: for an unknown game, a configuration that violates the specification, or steps
+            that belong to another game or differ when they are replayed.
+        ImportError: if the library of the game is not installed. Names the extra.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class Environment(Closeable):
 
     @property
     def specification(self) -> dict[str, Any]:
-        """The game's specification, including what all games share. Read-only."""
+        """The game's specification, including the fields that all games share. Read-only."""
         return self._specification.values
 
     @property
@@ -180,7 +182,7 @@ class Environment(Closeable):
     def initialize_agents(self, agents: Sequence[Any]) -> list[Agent | None]:
         """Return an Agent for each specification, and None for None, which plays the default action.
 
-        An Agent is used as it is. Agents built here are closed with this environment.
+        An Agent is used unchanged. Agents built here are closed with this environment.
 
         Raises:
             ValueError: for a number of agents that the game does not allow, or an invalid specification.
@@ -211,14 +213,15 @@ class Environment(Closeable):
     ) -> list[Row]:
         """Play an episode to its end and return its steps.
 
-        Continues an unfinished episode, or starts a new one after the end. If runTimeout stops the episode
-        early, `info["stopped"]` records it and agents stay ACTIVE: it has no result. An action that is late
-        because the episode, not its agent, ran out of time is not played.
+        An unfinished episode is continued; after the end, a new one is started. If runTimeout stops
+        the episode early, `info["stopped"]` records this and agents stay ACTIVE, so the episode has
+        no result. If an action is late because the episode ran out of time, and not its agent, it
+        is not played.
 
         agents: a specification, an Agent or None for each seat.
-        on_step: called after each step.
+        on_step: function called after each step.
 
-        Raises: as `initialize_agents`, and whatever the game raises.
+        Raises the errors of `initialize_agents`, and any error of the game.
         """
         found = self.initialize_agents(agents)
         try:
@@ -281,8 +284,9 @@ class Environment(Closeable):
     def render(self, mode: str = "json") -> Any:
         """Render the episode.
 
-        mode: "json" returns the replay as text; "ansi" the last position as text for a terminal; "html" a
-            page that plays the episode; "rgb_array" a picture of the last position, uint8 [H, W, 3].
+        mode: "json" returns the replay as text. "ansi" returns the last position as text for a
+            terminal. "html" returns a page that plays the episode. "rgb_array" returns a picture of
+            the last position, uint8 [H, W, 3].
 
         Raises:
             ValueError: for an unknown mode, one that the game lacks, or an episode that differs when it is
@@ -300,7 +304,7 @@ class Environment(Closeable):
         raise ValueError(f"render: expected json, ansi, html or rgb_array, got {mode!r}")
 
     def positions(self, *, pictures: bool = False) -> Iterator[tuple[Game, Position]]:
-        """Yield the game and its position after each step. Each position is valid until the next.
+        """Yield the game and its position after each step. A position is valid until the next one.
 
         pictures: whether the caller will request pictures.
 
@@ -323,7 +327,7 @@ class Environment(Closeable):
         """Continue after the steps of an episode; see the class.
 
         Raises:
-            ValueError: if they are not of this game, or differ when they are replayed.
+            ValueError: if the steps belong to another game, or differ when they are replayed.
         """
         rows = self._episode.load(steps, self._seed)
         self.steps, self.logs = rows, checked_logs(logs, len(rows))

@@ -39,11 +39,11 @@ class EpisodeRunner(Closeable):
 
     Args:
         environment: the environment they act in.
-        agents: one per seat, None for an empty seat. They are not closed.
+        agents: one agent per seat, or None for an empty seat. They are not closed.
 
     Attributes:
-        cut_short: seats whose agents had less than their own time in the last `act`, because the episode's
-            time was running out.
+        cut_short: seats whose agents got less than their full time in the last `act`, because the
+            episode's time was running out.
     """
 
     def __init__(self, environment: RunnableEnv, agents: Sequence[Agent | None]) -> None:
@@ -54,9 +54,10 @@ class EpisodeRunner(Closeable):
         self.cut_short: set[int] = set()
 
     def act(self, within_s: float | None = None) -> tuple[list[Any], list[dict[str, Any]]]:
-        """Return the action and the log of each agent; None and {} for agents that do not act.
+        """Return the action and the log of each agent, or None and {} for agents that do not act.
 
-        within_s: time left of the episode. No agent gets more, except that `actTimeout` is guaranteed.
+        within_s: time left for the episode in seconds. No agent gets more, except that each gets at
+            least `actTimeout`.
         """
         if self._closed:
             raise ClosedError("EpisodeRunner: used after close()")

@@ -28,23 +28,24 @@ def evaluate(
     on_episode: Callable[[Environment], None] | None = None,
     settings: AgentSettings | None = None,
 ) -> list[Any]:
-    """Play episodes and return the rewards of all agents in each, None for an agent that failed.
+    """Play episodes and return the rewards of all agents in each episode.
 
-    An episode stopped by runTimeout has no result: all its rewards are None.
+    The reward of an agent that failed is None. An episode stopped by runTimeout has no result, so
+    all its rewards are None.
 
     Agents from files, archives and source text, and built-in agents, are rebuilt for each episode, since they
     may keep state. Other agents play all episodes.
 
     Args:
-        name, configuration, info, debug, settings: as for `make`.
-        agents: specifications, Agents or None, one per seat.
+        name, configuration, info, debug, settings: arguments of `make`.
+        agents: a specification, an Agent or None for each seat.
         episodes: number of episodes.
-        steps: steps that every episode continues from; by default each has a separate start.
-        statuses: whether to return `{"rewards": [...], "statuses": [...]}` for each episode, with the reason
-            as `"stopped"` if it was stopped.
-        on_episode: called with the environment after each episode.
+        steps: steps from which every episode continues. By default, each episode starts anew.
+        statuses: whether to return `{"rewards": [...], "statuses": [...]}` for each episode. If the
+            episode was stopped, the dict has the reason as `"stopped"`.
+        on_episode: function called with the environment after each episode.
 
-    Raises: as `make` and `Environment.run`; ValueError if `episodes` is below 1.
+    Raises the errors of `make` and `Environment.run`, and ValueError if `episodes` is below 1.
     """
     if type(episodes) is not int or episodes < 1:
         raise ValueError(f"episodes: expected an int of at least 1, got {episodes!r}")

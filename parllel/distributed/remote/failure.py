@@ -12,7 +12,8 @@ class AgentFailure:
     """Reason why an agent has no action.
 
     Attributes:
-        status: of the agent in its episode: "ERROR", "TIMEOUT", or "INVALID" for an invalid action.
+        status: status of the agent in its episode: "ERROR", "TIMEOUT" or, for an invalid action,
+            "INVALID".
         reason: one line of at most 1,000 characters, without secrets.
     """
 

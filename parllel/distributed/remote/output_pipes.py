@@ -19,10 +19,10 @@ _CHUNK = 2**16
 
 
 class OutputPipes:
-    """Two pipes whose first bytes are kept.
+    """Captures the first `size` bytes written to each of two pipes, stdout and stderr.
 
     Args:
-        size: bytes to keep of each pipe.
+        size: number of bytes to keep per pipe.
 
     Attributes:
         theirs: write ends for the child; `started` closes them in this process.
@@ -46,9 +46,10 @@ class OutputPipes:
                     fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def started(self, poller: select.poll) -> None:
-        """Register our ends with the poller and close the child's ends here.
+        """Register our ends with the poller, and close the child's ends in this process.
 
-        With those open in this process, ours would never report the end of the last writer.
+        While the child's ends are open here, our ends would never report that the last writer has
+        closed.
         """
         self.close_child_ends()
         for fd in self._kept:
@@ -60,7 +61,7 @@ class OutputPipes:
             theirs.close()
 
     def drain(self, ready: set[int], poller: select.poll) -> None:
-        """Read the content of those pipes that are ready."""
+        """Read the pipes that are ready."""
         for fd in ready & self._kept.keys():
             if not self._drain(fd):
                 poller.unregister(fd)  # a closed pipe stays ready forever

@@ -19,10 +19,14 @@ _MAX_BITS = 3000  # of an int, as parse_json accepts at most 1,000 digits
 def plain(value: Any) -> Any:
     """Convert a value to None, bool, int, float, str, and lists and dicts of these.
 
-    value: one of these, a tuple, or a numpy scalar or array; dicts have str keys. Lists and dicts are copied.
+    Lists and dicts are copied.
+
+    value: a value of one of these types, a tuple, or a numpy scalar or array. Dicts must have str
+        keys.
 
     Raises:
-        WireError: for anything else, such as a set, NaN or a list that contains itself; names its path.
+        WireError: for any other value, such as a set, NaN or a list that contains itself. Names its
+            path.
     """
     kind = type(value)
     if value is None or kind is bool or (kind is int and -(1 << 63) <= value < (1 << 63)):

@@ -21,9 +21,10 @@ _MAX_EPISODES = 4096  # whose recurrent state is kept at the same time
 class PolicyCall:
     """Calls a policy with the observations of episodes.
 
-    An episode's observation contains the environment's observation as JSON under "observation". "step" 0
-    starts an episode. "env_index", an int of at least 0, identifies the episode; by default the position in
-    the batch does. A recurrent policy keeps the state of 4,096 episodes; the least recently used is dropped.
+    An episode's observation contains the environment's observation as JSON under "observation".
+    "step" 0 starts an episode. "env_index", an int of at least 0, identifies the episode. Without
+    it, the position in the batch identifies it. For a recurrent policy, the states of 4,096
+    episodes are kept, and the least recently used is dropped.
 
     Args:
         policy: a policy with known spaces.

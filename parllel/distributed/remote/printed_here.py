@@ -79,9 +79,9 @@ class _ByThread(io.TextIOBase):
 def printed(longest: int) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     """Capture what this thread prints to sys.stdout and sys.stderr.
 
-    longest: characters to keep of each.
+    Blocks can be nested. The inner block has separate texts.
 
-    Blocks can be nested; the inner block has separate texts.
+    longest: number of characters to keep of each stream.
     """
     outer = getattr(_own, "texts", None)
     texts = _Limited(longest), _Limited(longest)

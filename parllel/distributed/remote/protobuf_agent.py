@@ -24,8 +24,8 @@ class ProtobufAgent(Closeable):
 
     Args:
         raw: a dict with "type": "proto" or "proto_config", and the URL as "url" or in "proto_config".
-        environment_name: for messages.
-        session: name of one of the server's agents; None for its only one.
+        environment_name: name of the environment for error messages.
+        session: name of one of the server's agents. None if it has only one.
 
     Raises:
         ValueError: if there is no URL.
@@ -52,7 +52,7 @@ class ProtobufAgent(Closeable):
     def answers(
         self, observations: list[Any], configuration: Mapping[str, Any]
     ) -> tuple[list[Any], str, str]:
-        """Return an action or AgentFailure for each observation, and the agent's output, as `UrlAgent`."""
+        """Return an action or AgentFailure for each observation, and the agent's output."""
         replies = [self._act(observation, configuration) for observation in observations]
         actions = [r if isinstance(r, AgentFailure) else action_in(r) for r in replies]
         printed = [printed_in(reply) for reply in replies]
@@ -82,7 +82,7 @@ def url_of(raw: Mapping[str, Any]) -> str:
     """Return the URL of a protobuf specification.
 
     Raises:
-        ValueError: if there is none, or two different ones.
+        ValueError: if there is no URL, or two different ones.
     """
     config = raw.get("proto_config")
     inner = config.get("url") if isinstance(config, Mapping) else None

@@ -42,7 +42,10 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
 
 
 class RemoteError(ParllelError, RuntimeError):
-    """An agent server is unreachable, refused a request, or returned no action; names URL and reason."""
+    """An agent server is unreachable, refused a request, or returned no action.
+
+    The message gives the URL and the reason.
+    """
 
 
 class RemotePolicy(Policy):
@@ -55,18 +58,21 @@ class RemotePolicy(Policy):
     Seeds are not sent. Not thread-safe.
 
     Args:
-        url: of the server, used unchanged. A password in it is sent and never shown.
+        url: URL of the server, used unchanged. A password in it is sent and never shown.
         observation_space, action_space: of one environment, the same as for the agent.
-        session: name of one of the server's agents; None for its only one.
-        token: of the server, sent as Bearer; `parllel.distributed.web.read_token` reads one from a file.
-        timeout_s: limit for each request, including the first, which asks about the agent.
-        reconnect_s: how long to retry if the server cannot be reached, loses the connection, or is
-            overloaded. A recurrent agent is retried in the last case only, as it may already have acted.
+        session: name of one of the server's agents. None if it has only one.
+        token: token of the server, sent as Bearer token. `parllel.distributed.web.read_token` reads
+            one from a file.
+        timeout_s: time limit in seconds for each request, including the first, which asks about the
+            agent.
+        reconnect_s: how long in seconds to retry if the server cannot be reached, loses the
+            connection, or is overloaded. With a recurrent agent, only an overloaded server is
+            retried, because otherwise the agent may already have acted.
 
     Raises:
         TypeError: without spaces.
         ValueError: for an invalid URL, or a negative time.
-        RemoteError: if the server has no agent or returns no actions; also raised by `act`.
+        RemoteError: if the server has no agent or returns no actions. `act` also raises it.
     """
 
     def __init__(
@@ -120,7 +126,7 @@ class RemotePolicy(Policy):
 
         Raises:
             ValueError: if the observations do not fit the space, or `env_indices` are not N distinct ints.
-            RemoteError: if there is no action for an environment; gives the reason.
+            RemoteError: if there is no action for an environment. Gives the reason.
             ClosedError: after `close`.
         """
         numbers = [int(number) for number in env_indices]
@@ -236,7 +242,10 @@ class RemotePolicy(Policy):
         env_indices: Sequence[int] | NDArray[np.intp] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> None:
-        """Start new episodes with the next actions. Seeds are ignored: random numbers are the server's."""
+        """Start new episodes with the next actions.
+
+        Seeds are ignored, because the server draws the random numbers.
+        """
         if env_indices is None:
             self._steps.clear()
         else:

@@ -88,7 +88,7 @@ def _text_of(value: Any) -> str:
 
 
 def printed_in(reply: Any) -> tuple[str, str]:
-    """Return the agent's standard output and standard error, as far as the server sends them."""
+    """Return the agent's standard output and standard error, if the server sends them."""
     log = reply.get("log") if isinstance(reply, Mapping) else None
     texts = [log.get(name) if isinstance(log, Mapping) else None for name in ("stdout", "stderr")]
     out, error = (text if isinstance(text, str) else "" for text in texts)
@@ -96,16 +96,18 @@ def printed_in(reply: Any) -> tuple[str, str]:
 
 
 def patience_s(observations: list[Any], configuration: Mapping[str, Any]) -> float:
-    """Return how long a client waits for a reply: the time limit of the acts, and one second."""
+    """Return how long a client waits for a reply: the time limit of the acts plus one second."""
     return act_seconds(observations, configuration) + _EXTRA_S
 
 
 def act_seconds(
     observations: list[Any], configuration: Mapping[str, Any], overage_s: float = 0.0
 ) -> float:
-    """Return the time limit for acting on observations: `actTimeout` for each, and the largest overage.
+    """Return the time limit for acting on observations.
 
-    overage_s: overage where an observation has no `remainingOverageTime`.
+    It is `actTimeout` for each observation, plus the largest overage time among them.
+
+    overage_s: overage time for observations without `remainingOverageTime`.
     """
     left = [
         observation.get("remainingOverageTime", overage_s)

@@ -33,9 +33,9 @@ def episode_page(
 ) -> str:
     """Return the page of an episode.
 
-    replay: from `Environment.to_json`.
-    logs: by step and agent.
-    positions: from `Environment.positions`, one per step.
+    replay: the replay, as returned by `Environment.to_json`.
+    logs: logs indexed by step and agent.
+    positions: the positions yielded by `Environment.positions`, one per step.
     """
     pictures, texts = _Pictures(), []
     for game, position in positions:

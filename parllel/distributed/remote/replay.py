@@ -32,7 +32,7 @@ def replay_of(
 ) -> dict[str, Any]:
     """Build a replay, which shares the given steps.
 
-    An episode that was stopped has no final rewards; those so far are in its steps.
+    An episode that was stopped has no final rewards. Its steps contain the rewards so far.
     """
     last = steps[-1]
     is_stopped = bool(info.get("stopped"))
@@ -54,10 +54,12 @@ def replay_of(
 
 
 def checked_logs(logs: Any, n_steps: int) -> list[list[dict[str, Any]]]:
-    """Check untrusted logs: a list per step, of one object per agent that has a log. Returns a copy.
+    """Check untrusted logs, and return a copy.
+
+    They must have a list per step, with one object per agent that has a log.
 
     Raises:
-        ValueError: if they have another form.
+        ValueError: if the logs have another form.
     """
     if not logs:
         return [[] for _ in range(n_steps)]
@@ -81,7 +83,7 @@ def last_text(positions: Iterator[tuple[Game, Position]]) -> str:
 def last_picture(name: str, positions: Iterator[tuple[Game, Position]]) -> NDArray[np.uint8]:
     """Return the last position as uint8 [H, W, 3].
 
-    name: of the environment, for messages.
+    name: name of the environment for error messages.
 
     Raises:
         ValueError: if the game has no such picture.

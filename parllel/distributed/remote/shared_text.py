@@ -30,10 +30,10 @@ _NONE = bytes(_LENGTHS.size)
 class SharedText:
     """Two texts of limited size, written by a child and read by its parent.
 
-    Passed to the child at its start, by multiprocessing.
+    multiprocessing passes this object to the child when it starts.
 
     Args:
-        size: bytes for each text.
+        size: maximum number of bytes of each text.
     """
 
     def __init__(self, size: int) -> None:
@@ -52,7 +52,7 @@ class SharedText:
         self._map = mmap.mmap(self._fd, _LENGTHS.size + 2 * self.size)
 
     def write(self, part: int, data: bytes | memoryview) -> None:
-        """Append to a part; data beyond its size is dropped."""
+        """Append data to a part. Data beyond the part's size is dropped."""
         lengths = list(_LENGTHS.unpack_from(self._map))
         # Read from the memory each time, because the parent resets it between acts. Clipped, because the
         # agent's own code may have overwritten it.

@@ -33,12 +33,12 @@ class EnvTrainer(Closeable):
     """Steps an environment with the actions of one agent while the others act on their own.
 
     Args:
-        environment: records the steps and logs of the episode.
-        agents: one per seat, None for the agent being trained. Agents given as specifications are rebuilt for
-            each episode.
+        environment: the environment, which records the steps and logs of the episode.
+        agents: one agent per seat, with None for the agent being trained. Agents given as
+            specifications are rebuilt for each episode.
 
     Raises:
-        ValueError: unless exactly one of them is None.
+        ValueError: unless exactly one of `agents` is None.
     """
 
     def __init__(self, environment: Trainable, agents: Sequence[Any]) -> None:
@@ -69,8 +69,9 @@ class EnvTrainer(Closeable):
         """Play an action, then the other agents' actions until it is the agent's turn again.
 
         Returns:
-            The agent's next observation; the change of its reward, None if it failed; whether its part of the
-            episode is over; and the `info` of its state, such as the reason of a failure.
+            A tuple of the agent's next observation, the change of its reward (None if the agent
+            failed), whether the episode is over for the agent, and the `info` of its state, such as
+            the reason for a failure.
 
         Raises:
             WrongStateError: before `reset`, and once the agent's part is over.

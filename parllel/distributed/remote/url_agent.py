@@ -31,7 +31,7 @@ class UrlAgent(Closeable):
         raw: the URL, used unchanged, including its query. The server's token is the password in it,
             `http://:token@host:8081/`, which no message shows.
         environment_name: the environment named in requests.
-        session: name of one of the server's agents; None for its only one.
+        session: name of one of the server's agents. None if it has only one.
 
     Raises:
         ValueError: for an invalid URL.
@@ -59,9 +59,10 @@ class UrlAgent(Closeable):
     def answers(
         self, observations: list[Any], configuration: Mapping[str, Any], *, batch: bool = False
     ) -> tuple[list[Any], str, str]:
-        """Like `act_batch`, with the agent's standard output and error, if the server sends them.
+        """Like `act_batch`, but also return the agent's output, if the server sends it.
 
-        batch: whether to use the request for several observations; otherwise there must be exactly one.
+        batch: whether to use the request for several observations. If False, there must be exactly
+            one observation.
         """
         if batch:
             reply = self._act({"observations": observations}, observations, configuration)
@@ -80,13 +81,13 @@ class UrlAgent(Closeable):
         *,
         timeout_s: float = INITIALIZE_S,
     ) -> Any:
-        """Have the server build an agent; return its reply.
+        """Ask the server to build an agent. Returns the server's reply.
 
-        agents: exactly one specification, with paths and names of the server's machine.
+        agents: list of exactly one specification, with paths and names on the server's machine.
 
         Raises:
-            HttpError: if the server cannot be reached or refuses; gives the reason.
-            TimeoutError: if it does not answer in time.
+            HttpError: if the server cannot be reached or refuses the request. Gives the reason.
+            TimeoutError: if the server does not answer in time.
         """
         given = dict(configuration or {})
         body = self._body({"action": "initialize_agents", "agents": agents, "configuration": given})

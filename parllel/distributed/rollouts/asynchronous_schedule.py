@@ -55,15 +55,17 @@ class AsynchronousSchedule(Schedule):
     ready. A SynchronousSchedule with a multiple of four environments rounds the same way.
 
     Args:
-        environments: EnvWorkers, which are restarted when they die or hang; or cages with one group each,
-            which reset automatically and whose errors end the worker. Closed with the schedule.
-        handler: handler of the agent; closed with the schedule.
-        samples: [T, B], written to by the environments; T can be small. Create them with `allocate_samples`
-            from the cages, including those of EnvWorkers, and `step_transforms`.
-        batch_size: number of ready environments at which the agent acts; fewer if not as many are alive, more
-            if more are ready by then.
-        max_wait_s: how long the first ready environment waits for others.
-        timeout_s: time-out for steps and resets of plain cages; an EnvWorker has its own.
+        environments: EnvWorkers, which are restarted when they die or hang; or cages with one group
+            each, which reset automatically and whose errors end the worker. The schedule closes
+            them.
+        handler: handler of the agent. The schedule closes it.
+        samples: buffer [T, B] that the environments write to. T can be small. Create them with
+            `allocate_samples` from the cages, including those of EnvWorkers, and `step_transforms`.
+        batch_size: number of ready environments at which the agent acts. It acts for fewer if fewer
+            are alive, and for more if more are ready by then.
+        max_wait_s: maximum time in seconds that the first ready environment waits for others.
+        timeout_s: time-out in seconds for steps and resets of plain cages. An EnvWorker has its
+            own.
         step_transforms: as for samplers, but applied to the columns of one cage at a time, each at its own
             row. Their `forget` is called when an environment is restarted.
 
@@ -72,7 +74,7 @@ class AsynchronousSchedule(Schedule):
         restarts: number of processes that were restarted.
 
     Raises:
-        TypeError, ValueError: if the parts do not fit.
+        TypeError, ValueError: if the arguments do not fit together.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class AsynchronousSchedule(Schedule):
 
     @property
     def parked(self) -> dict[int, RestartsUsedUpError]:
-        """See the class."""
+        """See the attribute of the class."""
         # Also read by other threads, through `RolloutWorker.status`: `_groups` never changes, and
         # `EnvWorker.parked` is set once.
         return {
@@ -138,7 +140,7 @@ class AsynchronousSchedule(Schedule):
 
     @property
     def restarts(self) -> int:
-        """See the class."""
+        """See the attribute of the class."""
         return sum(group.worker.restarts for group in self._groups if group.worker is not None)
 
     # ------------------------------------------------------------------ one turn

@@ -41,11 +41,12 @@ class CageGroup:
         columns: columns of the samples.
         numbers: numbers of the environments, equal to their columns.
         n: number of environments.
-        worker: restarts the process when it dies; None for a plain cage, whose errors are raised.
+        worker: the EnvWorker that restarts the process when it dies. None for a plain cage, whose
+            errors are raised.
         phase: what the environments are doing.
         t: row of the current observation.
         version: version of the weights that chose the last action.
-        states: recurrent states before the current step, by column.
+        states: recurrent states before the current step, keyed by column.
         since_s: start of the current phase, on the schedule's clock.
         due_s: end of a pause, on the `time.monotonic` clock.
     """
@@ -81,8 +82,8 @@ class WaitingGroups:
 
     Args:
         groups: all groups.
-        batch_size: number of waiting environments that is enough.
-        max_wait_s: how long the first waiting group waits for others.
+        batch_size: number of waiting environments at which the agent acts.
+        max_wait_s: maximum time in seconds that the first waiting group waits for others.
 
     Raises:
         TypeError, ValueError: for invalid numbers.
@@ -140,7 +141,7 @@ class GroupActor:
 
     Args:
         handler: handler of the agent.
-        rows: the agent's observations, and the place for its outputs.
+        rows: holds the agent's observations, and receives its outputs.
         batch_size: usual number of environments to act for.
 
     Attributes:
@@ -156,7 +157,7 @@ class GroupActor:
     def act(self, groups: Sequence[CageGroup], collector: StepCollector) -> None:
         """Act for all environments of some groups, each at the row of its group.
 
-        collector: knows the noise of each environment's next step.
+        collector: provides the noise of each environment's next step.
         """
         # Now rather than on arrival of the observation: the statistics must belong to the current weights.
         for group in groups:

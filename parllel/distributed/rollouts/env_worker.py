@@ -30,16 +30,17 @@ class EnvWorker(Closeable):
     AsynchronousSchedule steps it, calls `fail` when it does not answer, and `restart` after the pause.
 
     Args:
-        env_factory, traj_info, index, check, start_method: as for `ProcessCage`.
+        env_factory, traj_info, index, check, start_method: arguments of `ProcessCage`.
         seed: seed of the first process, as for `ProcessCage`. Restarted processes have seeds derived from it.
-        budget: limit of this environment's restarts, and their pace. By default 10 in 10 minutes.
-        timeout_s: time limit of a step, a reset or the construction; a process that exceeds it is killed and
-            counts as dead.
+        budget: maximum number of restarts of this environment, and their pace. Default: 10 in 10
+            minutes.
+        timeout_s: time limit in seconds for a step, a reset or the construction. A process that
+            exceeds it is killed and counts as dead.
 
     Attributes:
-        cage: the current ProcessCage; after `fail`, the one that was closed.
+        cage: the current ProcessCage. After `fail`, the closed ProcessCage.
         restarts: number of processes after the first.
-        parked: the error that used up the restarts; None while there are any left.
+        parked: the error that used up the last restart. None while restarts are left.
     """
 
     def __init__(
@@ -96,10 +97,10 @@ class EnvWorker(Closeable):
             return None
 
     def restart(self) -> None:
-        """Start the next process, with a new seed. `cage.row_done` tells when its environment is ready.
+        """Start the next process with a new seed. `cage.row_done` shows when it is ready.
 
         Raises:
-            Exception: as the constructor of `ProcessCage`.
+            Exception: any error of the constructor of `ProcessCage`.
         """
         # Counted first: a process that fails to start has used up its seed, too.
         self.restarts += 1
@@ -109,6 +110,6 @@ class EnvWorker(Closeable):
         self.cage = self._make(seed=np.random.SeedSequence(self._seed.entropy, spawn_key=key))
 
     def close(self) -> None:
-        """End the process. Idempotent. Never raises: a process that has died need not be reported again."""
+        """End the process. Idempotent. Never raises, even if the process has died."""
         with suppress(Exception):
             self.cage.close()

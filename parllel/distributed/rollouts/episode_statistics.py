@@ -30,7 +30,8 @@ class EpisodeStatistics:
     Workers report whole TrajInfos, of any subclass, and never wait.
 
     Args:
-        capacity: maximum number of episodes that wait for `drain`; beyond it the oldest are dropped.
+        capacity: maximum number of episodes that wait for `drain`. Beyond this number, the oldest
+            are dropped.
 
     Attributes:
         dropped: number of episodes dropped because nobody drained them.
@@ -53,7 +54,7 @@ class EpisodeStatistics:
         """Add episodes of a task. The task "" is for runs with only one.
 
         Raises:
-            TypeError: if one of `trajs` is not a TrajInfo; none is added then.
+            TypeError: if one of `trajs` is not a TrajInfo. In this case no episode is added.
         """
         for traj in trajs:
             if not isinstance(traj, TrajInfo):
@@ -75,7 +76,7 @@ class EpisodeStatistics:
         return [traj for _, traj in self.drain_tasks()]
 
     def drain_tasks(self) -> list[tuple[str, TrajInfo]]:
-        """As `drain`, with each episode's task."""
+        """Like `drain`, but return each episode with its task."""
         with self._lock:
             # With the lock, or an episode reported between copy and clearing would be lost.
             waiting = list(self._waiting)
@@ -90,7 +91,7 @@ class EpisodeStatistics:
 
     @property
     def stats(self) -> dict[str, float]:
-        """Values for the log of each task with a name, in the format of a sampler's `stats`.
+        """Log values for each named task, in the format of a sampler's `stats`.
 
         `task/episodes` is the number of its episodes so far; `task/return`, `task/length` and the other
         numbers of its TrajInfos are means over the last 100 episodes.
@@ -129,7 +130,7 @@ class EpisodeStatistics:
         """Restore a state returned by `state`. Episodes that wait for `drain` remain.
 
         Raises:
-            ValueError: if it is not such a state; nothing changes then.
+            ValueError: if `state` has another format. In this case nothing changes.
         """
         try:
             dropped = _count(state["dropped"])

@@ -56,17 +56,18 @@ class FragmentSampler(PublishingSampler):
 
     Args:
         batch_spec: T, the workers' `fragment_length`, and B, the number of fragments in a batch.
-        source: the storage to fetch fragments from; not closed by `close`.
+        source: storage to fetch fragments from. `close` leaves it open.
         handler: handler of the agent that is trained.
-        samples: the buffer to fill, [T, B]. Create it with `allocate_samples` for any cages with the workers'
-            spaces, such as those for evaluation.
-        step_transforms: the same as the workers'. Their statistics are updated only here, from the workers'
-            observations, and published with the weights.
+        samples: the buffer [T, B] to fill. Create it with `allocate_samples` for any cages with the
+            workers' spaces, such as the evaluation cages.
+        step_transforms: the same step transforms as in the workers. Their statistics are updated
+            only here, from the workers' observations, and published with the weights.
         batch_transforms: applied in order to the complete batch.
-        workers: the workers, which receive weights, with statistics under "step_transforms". An error of a
-            worker ends the wait for a batch. None: others fill `source`, and receive no weights.
-        statistics: collects the episodes of the workers; None for no episodes.
-        timeout_s: time limit of a batch.
+        workers: the workers, which receive weights, with statistics under "step_transforms". An
+            error of a worker ends the wait for a batch. None if `source` is filled by other means;
+            no weights are then published.
+        statistics: collects the episodes of the workers. None to return no episodes.
+        timeout_s: time limit in seconds for a batch.
 
     Attributes:
         samples: the buffer, with all fields.
@@ -130,7 +131,7 @@ class FragmentSampler(PublishingSampler):
         The samples are valid until the next call.
 
         Raises:
-            WorkerTimeoutError: if too few fragments arrive in time; none of them is lost.
+            WorkerTimeoutError: if too few fragments arrive in time. No fragment is lost.
             ClosedError: if the sampler or the source is closed.
             ValueError: if fragments do not fit the samples.
         """
@@ -241,7 +242,7 @@ class FragmentSampler(PublishingSampler):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """The `stats` of transforms, as `Class/name`, of tasks, of workers, and of the last batch.
+        """Log values of transforms (as `Class/name`), tasks, workers and the last batch.
 
         For the batch: `staleness`, the number of versions published since that of its oldest step;
         `version_of_batch`; `waited_s`, the time spent waiting for it; `dropped_fragments`, the total number
@@ -286,7 +287,7 @@ class FragmentSampler(PublishingSampler):
         """Restore a state returned by `state`. Version numbers continue from it.
 
         Raises:
-            ValueError: if it belongs to other transforms or statistics, or to another sampler.
+            ValueError: if `state` belongs to other transforms or statistics, or to another sampler.
         """
         classes, saved = self._transform_classes(), state.get("transform_classes")
         if saved != classes:
@@ -319,7 +320,7 @@ class FragmentSampler(PublishingSampler):
             raise ClosedError("FragmentSampler: the sampler is closed")
 
     def close(self) -> None:
-        """Close the handler, but neither source nor workers. Idempotent."""
+        """Close the handler. The source and the workers stay open. Idempotent."""
         # The workers are closed by their owner, and before source and statistics, which they use.
         self._closed = True
         self.handler.close()

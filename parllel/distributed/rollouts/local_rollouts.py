@@ -17,15 +17,15 @@ from parllel.types import State
 
 
 class LocalRollouts(Rollouts):
-    """Runs each worker in a thread, starting with the first weights.
+    """Runs each worker in a thread, which starts when the first weights arrive.
 
     The error of one worker ends the run. Put environments whose processes may die into an `EnvWorker`, which
     restarts them.
 
     Args:
-        build: builds a worker from its context.
+        build: function that builds a worker from its context.
         n_workers: number of workers.
-        buffer, statistics: passed to the workers in their contexts; not closed with this object.
+        buffer, statistics: passed to the workers in their contexts. `close` leaves them open.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LocalRollouts(Rollouts):
         """Stop the workers after their current turns, and close them. Idempotent.
 
         Raises:
-            WorkerTimeoutError: if a turn does not end in time; call `close` again later.
+            WorkerTimeoutError: if a turn does not end in time. Call `close` again later.
         """
         # All are told to stop before any is waited for, so that their last turns overlap.
         for thread in self._threads:

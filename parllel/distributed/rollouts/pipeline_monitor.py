@@ -24,7 +24,7 @@ _ADVICE = {
 
 
 class PipelineMonitor:
-    """Seconds by stage and queue lengths, for one worker or, merged, for all.
+    """Measures the seconds per stage and the queue lengths of one worker, or of all when merged.
 
     The stages follow each other in one thread of a worker: `receive`, `inference`, `send`, `hand_over`.
     Thread-safe.
@@ -96,7 +96,8 @@ class PipelineMonitor:
     def merge(self, other: PipelineMonitor | Mapping[str, Any]) -> None:
         """Add the sums of another worker's monitor, or of its `state()`.
 
-        These are totals: to poll workers repeatedly, merge their states into a new monitor each time.
+        The sums are totals. To poll workers repeatedly, merge their states into a new monitor each
+        time.
         """
         # Copied first, so two locks are never held at once: two monitors may be merged into each
         # other at the same time, and one into itself.

@@ -91,7 +91,10 @@ class PublishedParts:
         )
 
     def state(self) -> State:
-        """Return the weights by the names of `models()`, plus any statistics as "step_transforms"."""
+        """Return the weights, keyed by the names of `models()`.
+
+        Statistics, if there are any, are under "step_transforms".
+        """
         # Called between two updates, so weights and statistics are of the same moment.
         weights = weights_of(self._agent)
         if not self._transforms:

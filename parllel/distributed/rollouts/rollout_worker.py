@@ -52,16 +52,17 @@ class RolloutWorker(Closeable):
     of `progress_handler`, or of the sender's storage.
 
     Args:
-        schedule: the schedule, closed with the worker.
+        schedule: the schedule. `close` closes it.
         fragment_length: number of steps in a fragment.
         producer: name of this worker, unique among the workers that fill the same storage.
         seed: seed of the actions' noise, which depends on a step's position in its fragment. With the same
             seed and fixed weights, every schedule produces the same fragments.
-        sender: receives the fragments; not closed with the worker. None drops them.
-        progress_handler: called with the record of each step, in the order of collection.
+        sender: receives the fragments. `close` leaves it open. None drops the fragments.
+        progress_handler: function called with the record of each step, in the order of collection.
         statistics: receives the episodes.
-        task: task of these episodes, for workers with different environments; "" if all are alike.
-        monitor: measures the seconds of each stage; created by default.
+        task: task of these episodes, for workers with different environments. "" if all have the
+            same.
+        monitor: measures the seconds of each stage. Default: a new monitor.
 
     Raises:
         TypeError: if a part has the wrong type.
@@ -142,21 +143,22 @@ class RolloutWorker(Closeable):
 
     @property
     def published_layout(self) -> PublishedLayout | None:
-        """Layout of the weights for `load_weights`; None if the agent does not implement `models`."""
+        """Layout of the weights for `load_weights`. None if the agent lacks `models`."""
         return None if self._parts is None else self._parts.layout
 
     # ------------------------------------------------------------------ what other threads may call
 
     def load_weights(self, weights: State, version: int) -> bool:
-        """Use other weights from the next turn of the schedule on. Thread-safe.
+        """Use new weights from the next turn of the schedule on. Thread-safe.
 
         weights: the entries of `agent.state()` named by `agent.models()`, as returned by `weights_of`, plus
             "step_transforms" for statistics, as published by FragmentSampler. Copied.
-        version: version of these weights. Unless it is above all earlier ones, nothing changes and the
-            result is False.
+        version: version of these weights. If it is not above all earlier versions, nothing changes
+            and the result is False.
 
         Raises:
-            ValueError: if they do not fit the agent or the transforms; nothing changes then.
+            ValueError: if the weights do not fit the agent or the transforms. In this case nothing
+                changes.
             ClosedError: after `close`, or after an error in `run`.
             NotImplementedError: if the agent does not implement `models`.
         """
@@ -196,7 +198,7 @@ class RolloutWorker(Closeable):
             ValueError: if `n_steps` is less than 1.
             ClosedError: after `close`, or after an error.
             WrongStateError: if the worker is already running.
-            Exception: any error of a part; the worker is closed then.
+            Exception: any error of a part. The worker is then closed.
         """
         if n_steps is not None:
             check_count("n_steps", n_steps)
@@ -289,7 +291,7 @@ class RolloutWorker(Closeable):
         """Stop a run in another thread, and close the schedule. Unfinished fragments are dropped. Idempotent.
 
         Raises:
-            WorkerTimeoutError: if the run does not return in time; call `close` again later.
+            WorkerTimeoutError: if the run does not return in time. Call `close` again later.
             WrongStateError: if called within `run`, for example by the progress handler.
         """
         patience_s = check_timeout("RolloutWorker: close", timeout_s)
@@ -323,11 +325,12 @@ class WorkerContext:
     """The context of one worker of a run, passed to the function that builds it.
 
     Attributes:
-        name: name for the `producer` of its fragments, unique to each start: "worker 3", or "worker 3, start
-            2" after a restart. Derive seeds from it, so that they differ, too.
+        name: name for the `producer` of its fragments, unique to each start: "worker 3", or "worker
+            3, start 2" after a restart. Derive seeds from it, so that they are unique too.
         storage: storage for its sender.
         statistics: receives its episodes.
-        stack: closes what is pushed on it in reverse order, after the worker has ended.
+        stack: exit stack. After the worker has ended, resources pushed on it are closed in reverse
+            order.
     """
 
     name: str

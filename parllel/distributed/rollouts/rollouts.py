@@ -19,13 +19,16 @@ class Rollouts(Closeable, ABC):
 
     @abstractmethod
     def load_weights(self, weights: State, version: int) -> bool:
-        """Publish weights to all workers, which start with the first; see `RolloutWorker.load_weights`.
+        """Publish weights to all workers. See `RolloutWorker.load_weights`.
+
+        Workers start running once the first weights arrive.
 
         Returns:
-            True if the version is above all earlier ones; otherwise nothing changes.
+            True if the version is above all earlier ones. Otherwise False, and nothing changes.
 
         Raises:
-            ValueError: if the weights do not fit the workers' agents; no worker changes then.
+            ValueError: if the weights do not fit the workers' agents. In this case no worker
+                changes.
             ClosedError: after `close`.
             Exception: the error that ended a worker.
         """
@@ -36,7 +39,7 @@ class Rollouts(Closeable, ABC):
         """Raise the error that ended a worker, if there is one."""
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return the last known status of each worker, ended ones included. Never blocks.
+        """Return the last known status of each worker, including ended workers. Never blocks.
 
         Empty by default.
         """
@@ -44,12 +47,12 @@ class Rollouts(Closeable, ABC):
 
     @property
     def stats(self) -> dict[str, float]:
-        """Sums over workers for the log, see `stats_of`; empty if nothing is known."""
+        """Sums over workers for the log, see `stats_of`. Empty if no status is known."""
         statuses = self.statuses()
         return stats_of(statuses) if statuses else {}
 
     def overview(self) -> str:
-        """Return a summary of workers, fragments, stages and queues; "" if nothing is known."""
+        """Return a summary of workers, fragments, stages and queues, or "" if none is known."""
         statuses = self.statuses()
         return overview_of(statuses) if statuses else ""
 

@@ -23,7 +23,8 @@ class Schedule(ABC):
         handler: the agent's handler.
         n_environments: number of environments, which are numbered from 0.
         recurrent: True if fragments end with their episodes.
-        fragment_length: the only possible fragment length; None if any is.
+        fragment_length: the only fragment length that the schedule supports. None if it supports
+            any.
         step_transforms: compute the agent's observations. Their statistics change only with the worker's
             `load_weights`.
     """
@@ -44,11 +45,13 @@ class Schedule(ABC):
 
     @abstractmethod
     def advance(self, *, may_act: bool) -> bool:
-        """Do one turn, after which new weights can be loaded. Returns False if there was nothing to do.
+        """Run one turn. Returns False if there was nothing to do.
 
-        Blocks for at most some tenths of a second, unless an environment takes longer.
+        New weights can be loaded after a turn.
 
-        may_act: False while the queue of fragments is full: no action is chosen then.
+        Blocks for at most a few tenths of a second, unless an environment takes longer.
+
+        may_act: False while the queue of fragments is full. The agent then chooses no actions.
         """
 
     @property
@@ -73,11 +76,11 @@ class SynchronousSchedule(Schedule):
     not affect the fragments, so use none. Statistics of its step transforms are not updated.
 
     Args:
-        sampler: a complete sampler, closed with the schedule. If episodes are truncated, its samples need
-            `env.next_observation`.
+        sampler: a complete sampler. The schedule closes it. If episodes are truncated, its samples
+            need `env.next_observation`.
 
     Raises:
-        TypeError: if it is not a BatchSampler, the kind whose handler is in this process.
+        TypeError: if it is not a BatchSampler, whose handler is in this process.
     """
 
     def __init__(self, sampler: BatchSampler) -> None:

@@ -33,7 +33,8 @@ class SingleRows:
 
     Args:
         samples: [T, B], with a padding row of observations; T can be 1.
-        step_transforms: applied in order to a cell before the agent sees it; bound here.
+        step_transforms: transforms applied in order to a cell before the agent sees it. They are
+            bound here.
 
     Attributes:
         T, B: size of the samples.

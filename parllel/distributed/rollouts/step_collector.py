@@ -33,8 +33,8 @@ class StepCollector:
         cutter: the worker's cutter.
         noise: noise of its fragments.
         n_environments: number of environments.
-        sender: receives the fragments; None drops them.
-        progress_handler: called with the record of each step.
+        sender: receives the fragments. None drops them.
+        progress_handler: function called with the record of each step.
         statistics: receives the episodes.
         task: task of the episodes.
         monitor: the worker's monitor.
@@ -104,9 +104,9 @@ class StepCollector:
         self._drop_stale(column)
 
     def add_batch(self, samples: Samples, n_steps: int) -> None:
-        """Take in a batch, which was sampled with the present weights.
+        """Add the steps of a batch that was sampled with the current weights.
 
-        Raises: as `add_row`.
+        Raises the same errors as `add_row`.
         """
         with self.monitor.stage("hand_over"):
             # One version for all rows, since weights change only between two turns.

@@ -22,11 +22,12 @@ class StepRecord:
         action: action of the agent.
         agent_info: further outputs of the agent.
         reward, terminated, truncated: results of the action.
-        next_observation: observation for the next action; after the end of an episode the reset observation,
-            if the environment was reset.
+        next_observation: observation for the next action. After the end of an episode, this is the
+            reset observation if the environment was reset.
         version: version of the weights that chose the action.
-        final_observation: last observation of an episode that ended here, unless `next_observation` is it.
-        env_info: values of the stored keys, None if none are stored.
+        final_observation: last observation of an episode that ended with this step. None if
+            `next_observation` is the last observation.
+        env_info: values of the stored keys. None if no keys are stored.
         agent_observation: the agent's observation, if it differs from `observation`.
         rnn_state: the agent's recurrent state before the step, if it has one.
     """

@@ -37,7 +37,7 @@ class TrainerCycle(AsynchronousCycle):
         self._since = 0  # updates since the weights were published
 
     def begin(self) -> None:
-        """Publish the initial weights, which the workers wait for."""
+        """Publish the initial weights. Workers wait for them before they start."""
         # Calls the sampler, not `publish` below: the interval starts with the first weights.
         super().begin()
         self._since = 0
@@ -64,14 +64,15 @@ class Trainer(AsynchronousRunner):
     Version numbers continue.
 
     Args:
-        batch_spec, sampler, algorithm: as for `Runner`; the sampler is a FragmentSampler whose handler holds
-            the algorithm's agent.
+        batch_spec, sampler, algorithm: arguments of `Runner`. The sampler must be a FragmentSampler
+            whose handler holds the algorithm's agent.
         publish_interval: number of updates between versions of the weights.
         arguments: further arguments of `Runner`.
 
     Raises:
         TypeError: for any other sampler.
-        ValueError: if the interval is less than 1, or as `AsynchronousRunner`.
+        ValueError: if the interval is less than 1, and for the reasons listed at
+            `AsynchronousRunner`.
     """
 
     cycle_class = TrainerCycle

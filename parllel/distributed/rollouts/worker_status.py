@@ -31,11 +31,12 @@ class WorkerStatus:
         version: version of the weights in use.
         parked: environments that are no longer restarted, with the reasons.
         env_restarts: number of restarts of environments.
-        counts: ledger of its sender: produced = accepted + stale + rejected + lost + queued.
+        counts: ledger of the worker's sender: produced = accepted + stale + rejected + lost +
+            queued.
         monitor: `PipelineMonitor.state()`.
-        where: node and process.
-        reason: why it died or is parked.
-        starts: number of starts summed up here; more than 1 only for old ones.
+        where: node and process of the worker.
+        reason: reason why the worker died or is parked.
+        starts: number of starts summed up in this object. It exceeds 1 only for old starts.
     """
 
     name: str
@@ -51,7 +52,7 @@ class WorkerStatus:
     starts: int = 1
 
     def plus(self, other: WorkerStatus) -> WorkerStatus:
-        """Return the sum of two starts that are over, with the other's reason."""
+        """Return the sum of two ended starts, with the reason of `other`."""
         monitor = PipelineMonitor()
         for state in (self.monitor, other.monitor):
             if state is not None:

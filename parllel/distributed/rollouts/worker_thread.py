@@ -27,12 +27,12 @@ _MAX_END_S = 60.0
 class WorkerThread(Closeable):
     """Runs a worker in a thread, from its first weights until it is closed.
 
-    Earlier it would collect experience with weights that are not the trainer's, such as those before a
-    checkpoint was loaded. Threads share the interpreter lock, so they help if environments run in separate
-    processes, or if most of the time is spent in PyTorch.
+    If it started earlier, it would collect experience with weights that are not the trainer's, such
+    as the weights before a checkpoint was loaded. Threads share the interpreter lock, so they help
+    if environments run in separate processes, or if most of the time is spent in PyTorch.
 
     Args:
-        worker: the worker, closed with the thread. Its sender stays open.
+        worker: the worker. `close` closes it, but not its sender.
         name: name of the thread, also used in messages.
     """
 
@@ -58,11 +58,13 @@ class WorkerThread(Closeable):
             self._ended.set()
 
     def load_weights(self, weights: State, version: int) -> bool:
-        """Load weights into the worker, and start it with the first; see `RolloutWorker.load_weights`.
+        """Load weights into the worker; see `RolloutWorker.load_weights`.
+
+        The first weights start the worker.
 
         Raises:
             ClosedError: after `close`.
-            Exception: the error that ended the worker, or as `RolloutWorker.load_weights`.
+            Exception: the error that ended the worker, or an error of `RolloutWorker.load_weights`.
         """
         self.check()
         if self._closed:

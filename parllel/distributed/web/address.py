@@ -32,7 +32,7 @@ def is_loopback(address: str) -> bool:
 
 
 def network_address(bound: str) -> str | None:
-    """Return the address by which other machines reach a bound address, or None for loopback."""
+    """Return the address at which other machines reach a bound address, or None for loopback."""
     address = as_address(bound)
     if address is None or address.is_loopback:
         return None
@@ -81,7 +81,7 @@ def check_address(settings: ServerSettings) -> None:
     """Check that the address can be listened on, before anything expensive is built for the server.
 
     Raises:
-        OSError: if the address cannot be resolved or bound; the message says what to do.
+        OSError: if the address cannot be resolved or bound. The message says what to do.
     """
     # Bound and released: another process may still take the port before the server binds it.
     _bound_socket(settings.host, *_resolve(settings.host, settings.port)).close()
@@ -92,7 +92,7 @@ def listening_socket(settings: ServerSettings) -> socket.socket:
 
     Raises:
         ValueError: for an address beyond loopback without a token.
-        OSError: if the address cannot be resolved or bound; the message says what to do.
+        OSError: if the address cannot be resolved or bound. The message says what to do.
     """
     host, port = settings.host, settings.port
     # Blocks for as long as the resolver takes, so it must not move into the server's loop.

@@ -54,10 +54,11 @@ class Route:
     """Handlers of one path.
 
     Attributes:
-        path: as clients send it, decoded.
-        handlers: by verb. A handler returns JSON values or a `Response`, and raises WebError to refuse the
-            request. Coroutine functions must not block. The handler of GET also answers HEAD.
-        content_types: media types accepted for a body; others are refused with 415.
+        path: the path as sent by clients, decoded.
+        handlers: handlers keyed by verb. A handler returns JSON values or a `Response`, and raises
+            WebError to refuse the request. Coroutine functions must not block. The handler of GET
+            also answers HEAD.
+        content_types: media types accepted for a body. Other types are refused with 415.
     """
 
     path: str
@@ -86,7 +87,7 @@ def build_app(
 ) -> App:
     """Build an application of guarded routes, to be served by a `WebServer`.
 
-    ready: initial answer of `/ready`; if False, set `App.ready` later.
+    ready: initial answer of `/ready`. If False, set `App.ready` later.
     sockets: routes of WebSockets.
 
     Raises:
@@ -117,10 +118,10 @@ class App:
     """Application built by `build_app`.
 
     Attributes:
-        settings: of the server.
+        settings: settings of the server.
         ready: whether `/ready` answers 200.
         ending: whether new requests are refused because the server is shutting down.
-        running: the number of requests being answered.
+        running: number of requests being answered.
         sockets: open WebSockets and the tasks of their handlers.
     """
 
@@ -147,7 +148,7 @@ class App:
     async def answer(self, request: Request, read_body: ReadBody) -> Response | None:
         """Answer one request. Never raises. Called in the loop's thread.
 
-        read_body: awaits the body; returns None if the client disconnected.
+        read_body: coroutine function that returns the body, or None if the client disconnected.
 
         Returns: None if the client disconnected.
         """

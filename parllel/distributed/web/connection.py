@@ -57,7 +57,7 @@ class Connections:
 
     Args:
         app: the application that answers requests.
-        settings: of the server.
+        settings: settings of the server.
     """
 
     def __init__(self, app: App, settings: ServerSettings) -> None:
@@ -100,14 +100,14 @@ class Connections:
     def check(self, now: float) -> None:
         """Close connections past their deadline. Called ten times a second.
 
-        now: by the event loop's clock.
+        now: current time on the event loop's clock.
         """
         # A poll instead of timers: each request would cancel and re-arm its own several times.
         for connection in self:
             connection.check(now)
 
     async def close(self) -> None:
-        """Close all connections; requests that are still running get a 503."""
+        """Close all connections. Requests in progress get a 503."""
         # Politely first (cancelled requests write their 503), then by force for clients that do not read.
         for connection in self:
             connection.shutdown()
@@ -128,8 +128,8 @@ class HttpConnection(asyncio.Protocol):
 
     Attributes:
         client: address of the other end, without its port.
-        phase: see above.
-        since: when the phase began, by the event loop's clock.
+        phase: current phase, see the top of this module.
+        since: time at which the phase began, on the event loop's clock.
     """
 
     client = ""
@@ -185,18 +185,18 @@ class HttpConnection(asyncio.Protocol):
         self._parse()
 
     def eof_received(self) -> bool:
-        """Handle the end of the client's data: a complete request is still answered."""
+        """Handle the end of the client's data. A complete request is still answered."""
         self._ends = True
         # True keeps our side of the connection open for the reply; False makes asyncio close it.
         return self._task is not None and self._is_whole
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give up the running request: nobody waits for its reply."""
+        """Cancel the request in progress, because nobody waits for its reply."""
         self._connections.discard(self)
         self._give_up()
 
     def pause_writing(self) -> None:
-        """Hold back pipelined requests: the client reads more slowly than it asks."""
+        """Pause pipelined requests, because the client reads more slowly than it sends."""
         self._writable = False
 
     def resume_writing(self) -> None:
@@ -409,7 +409,7 @@ class HttpConnection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Close the connection if a deadline has passed. Called ten times a second.
 
-        now: by the event loop's clock.
+        now: current time on the event loop's clock.
         """
         # write_s runs until the buffer is empty, not per packet: a client that reads one byte now and then is
         # cut off too.
@@ -441,7 +441,10 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(WebError(503, "too many connections; try again later"))
 
     def shutdown(self) -> None:
-        """Close the connection because the server shuts down; a running request gets a 503."""
+        """Close the connection because the server is shutting down.
+
+        A request in progress gets a 503.
+        """
         # Also for a reply that is written just now: the connection must not wait for another
         # request.
         self._ends = True
@@ -452,7 +455,7 @@ class HttpConnection(asyncio.Protocol):
             self._task.cancel()
 
     def abort(self) -> None:
-        """Close the connection at once, discarding unsent data."""
+        """Close the connection immediately, discarding unsent data."""
         self._transport.abort()
 
 

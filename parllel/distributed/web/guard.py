@@ -30,7 +30,7 @@ class Guard:
     Used by the event loop's thread only.
 
     Args:
-        settings: of the server.
+        settings: settings of the server.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -45,11 +45,12 @@ class Guard:
     def check(self, headers: dict[bytes, bytes], client: str, needs_token: bool) -> None:
         """Check one request.
 
-        headers: by lower-case name.
-        needs_token: False for what anyone may request, such as the health check.
+        headers: headers keyed by lower-case name.
+        needs_token: whether the request needs the token. False for paths that anyone may request,
+            such as the health check.
 
         Raises:
-            WebError: 400, 401, 403, 421 or 429, the reply to send.
+            WebError: 400, 401, 403, 421 or 429, as the reply to send.
         """
         # Host first: until it is known to be ours, Origin cannot be compared with it. The rate comes before
         # the token, so that guessing tokens is limited too.
@@ -128,7 +129,8 @@ class RateLimit:
     are kept; the least recently used one is dropped.
 
     Args:
-        per_s: requests of one client per second, on average. One at a time is always allowed.
+        per_s: average number of requests per second of one client. One request at a time is always
+            allowed.
     """
 
     def __init__(self, per_s: float) -> None:
@@ -137,7 +139,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, client: str) -> float:
-        """Count a request. Returns 0.0, or the seconds to wait if it is one too many."""
+        """Count a request. Returns 0.0, or the seconds to wait if the limit is exceeded."""
         now = time.monotonic()
         key = network_of(client)
         left, since = self._buckets.pop(key, (self._size, now))

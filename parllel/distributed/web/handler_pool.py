@@ -31,7 +31,7 @@ class HandlerPool:
     """Bounded thread pool with a bounded queue, for one event loop.
 
     Args:
-        threads: maximum number; started on demand.
+        threads: maximum number of threads, which are started on demand.
         waiting: maximum number of calls that wait for a thread.
     """
 
@@ -105,7 +105,8 @@ class HandlerPool:
     def close(self, timeout_s: float) -> bool:
         """Stop the threads. Idempotent.
 
-        Returns: False if a handler did not return in time; its thread stops when the handler returns.
+        Returns: False if a handler did not return in time. Its thread stops when the handler
+            returns.
         """
         threads, self._threads = self._threads, []
         # One sentinel per thread, queued after the waiting calls, which are still run.

@@ -64,11 +64,13 @@ class HttpClient(Closeable):
     """Client of one URL. Thread-safe: each request uses a separate connection.
 
     Args:
-        url: http or https. Path and query are sent unchanged; user and password as Basic authorization.
+        url: an http or https URL. Path and query are sent unchanged. User and password are sent as
+            Basic authorization.
         max_bytes: maximum size of a reply.
-        use_proxies: use the proxy configured in the environment for this URL (`http_proxy`, `https_proxy`,
-            `all_proxy`, `no_proxy`).
-        refuse_link_local: refuse link-local addresses, at which clouds serve credentials.
+        use_proxies: whether to use the proxy configured in the environment for this URL
+            (`http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`).
+        refuse_link_local: whether to refuse link-local addresses, at which clouds serve
+            credentials.
 
     Attributes:
         shown: the URL without user and password, for messages.
@@ -101,12 +103,12 @@ class HttpClient(Closeable):
     def post(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
         """Send a request and return the reply.
 
-        seconds: limit for the whole exchange, up to the last byte of the reply.
+        seconds: time limit for the whole exchange, up to the last byte of the reply.
 
         Raises:
-            TimeoutError: if the reply is not complete in time, once the server was reached.
-            HttpError: if the server cannot be reached in time, or the reply is invalid or too long; and after
-                `close`.
+            TimeoutError: if the server was reached but the reply is not complete in time.
+            HttpError: if the server cannot be reached in time, the reply is invalid or too long, or
+                the client was closed.
         """
         if self._closed:
             raise self._error("used after close()")
@@ -183,7 +185,7 @@ class HttpClient(Closeable):
         return _Connection(self._route)
 
     def close(self) -> None:
-        """Close idle connections now and those in use after their request. Idempotent."""
+        """Close idle connections now, and connections in use after their request. Idempotent."""
         self._closed = True
         with contextlib.suppress(IndexError):  # another thread may be closing them too
             while True:

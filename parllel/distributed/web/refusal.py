@@ -48,7 +48,7 @@ reload the page and enter the token as the password; any user name works.</p>"""
 def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettings) -> Response:
     """Return the reply to a refused request.
 
-    headers: of the request, by lower-case name.
+    headers: headers of the request, keyed by lower-case name.
     """
     added = error.headers
     # A client refused while it waits for `100 Continue` may send its body or its next request: which of the

@@ -22,9 +22,9 @@ class Response:
     """Reply to a request: status, body and media type.
 
     Attributes:
-        headers: added to the reply, lower-case names and values as bytes.
-        parts: sent one by one instead of `body`, whose length is announced; if they end before that length,
-            the connection is closed.
+        headers: headers added to the reply, with lower-case names and values as bytes.
+        parts: parts sent one by one instead of `body`. The length of `body` is announced; if the
+            parts end earlier, the connection is closed.
     """
 
     body: bytes
@@ -49,14 +49,15 @@ class Request:
     """Request that has passed all checks.
 
     Attributes:
-        method: "GET" for HEAD as well.
-        path: decoded, without the query.
+        method: the verb. For HEAD requests it is "GET" as well.
+        path: the decoded path, without the query.
         client: address of the other end of the connection, without its port.
-        limits: applied to JSON in the body.
-        headers: by lower-case name; the last one if a name is repeated.
-        raw_path: as sent, without the query.
-        content_type: of the body, lower-case and without parameters; "application/json" if none was sent.
-        body: b"" if the request has none.
+        limits: limits on JSON in the body.
+        headers: headers keyed by lower-case name. If a name is repeated, the last one counts.
+        raw_path: the path as sent, without the query.
+        content_type: media type of the body in lower case, without parameters. "application/json"
+            if none was sent.
+        body: the body, b"" if the request has none.
     """
 
     method: str

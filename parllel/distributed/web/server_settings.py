@@ -26,26 +26,31 @@ class ServerSettings:
 
     Attributes:
         host: address or name to listen on. Beyond loopback, a token is required.
-        port: 0 picks a free one.
-        token: required from clients as Bearer token or Basic password; None lets everyone in.
+        port: port to listen on. 0 picks a free port.
+        token: token that clients must send as Bearer token or Basic password. None admits every
+            client.
         cookie: whether a browser that opens a page with `?token=...` gets the token as a cookie, accepted in
             place of a Bearer token. Its name contains the port, as all ports of a host share cookies.
         allowed_hosts: names accepted in the Host header, besides the server's own address.
-        max_body_bytes: size of a request's body.
-        max_message_bytes: size of a WebSocket message.
-        limits: on JSON in a request.
-        header_s: from the opening of the connection, or a request's first byte, to the end of the headers.
-        body_s: from there to the end of the body.
-        idle_s: between two requests of a connection.
-        write_s: for a client to read a reply.
-        end_s: for running requests to finish when the server shuts down.
-        ping_s: between pings of a WebSocket, and for the answer to one.
-        max_connections: open at the same time. Beyond it, the client with the most connections loses the one
-            that has been idle longest, or else the one that has been sending a request longest.
-        max_sockets: open WebSockets; beyond it, a handshake gets a 503.
-        requests_per_s: of one client address, averaged over a second; None means no limit.
-        handler_threads: requests handled at the same time.
-        waiting_requests: requests waiting for a thread; beyond it, a request gets a 503.
+        max_body_bytes: maximum size of a request's body.
+        max_message_bytes: maximum size of a WebSocket message.
+        limits: limits on JSON in a request.
+        header_s: time limit from the opening of the connection, or the first byte of a request, to
+            the end of the headers.
+        body_s: time limit from the end of the headers to the end of the body.
+        idle_s: time limit between two requests on a connection.
+        write_s: time limit for a client to read a reply.
+        end_s: time limit for requests in progress to finish when the server shuts down.
+        ping_s: time between pings on a WebSocket, and time limit for the answer to a ping.
+        max_connections: maximum number of open connections. Beyond it, a connection of the client
+            with the most connections is closed: the one that has been idle longest, or else the one
+            that has been sending a request longest.
+        max_sockets: maximum number of open WebSockets. Beyond it, a handshake gets a 503.
+        requests_per_s: maximum number of requests per second from one client address, averaged over
+            a second. None means no limit.
+        handler_threads: maximum number of requests handled at the same time.
+        waiting_requests: maximum number of requests waiting for a thread. Beyond it, a request gets
+            a 503.
         access_log: whether the logger `parllel.distributed.web.access` logs each request.
 
     Raises:

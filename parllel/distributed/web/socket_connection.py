@@ -43,9 +43,9 @@ class SocketConnection(asyncio.Protocol):
     """WebSocket on the transport of a former HTTP connection.
 
     Args:
-        settings: of the server.
+        settings: settings of the server.
         client: address of the other end, without its port.
-        lost: called with this connection once it is no longer open.
+        lost: function called with this connection once it is no longer open.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SocketConnection(asyncio.Protocol):
         """Answer the handshake and take over the transport.
 
         Raises:
-            WebError: for an invalid handshake; the transport then remains the caller's.
+            WebError: for an invalid handshake. The caller then still owns the transport.
         """
         # h11 has parsed these bytes already; the protocol of websockets wants to see them itself.
         lines = [b"GET " + target + b" HTTP/1.1", *(b": ".join(pair) for pair in headers), b"", b""]
@@ -272,7 +272,7 @@ class SocketConnection(asyncio.Protocol):
         self._end_of_messages()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the handler: the client is gone."""
+        """Cancel the handler, because the client has disconnected."""
         self._lost = True
         self._tell_lost(self)
         self._end_of_messages()
@@ -281,7 +281,7 @@ class SocketConnection(asyncio.Protocol):
             self._task.cancel()
 
     def pause_writing(self) -> None:
-        """Make `send` wait: the client reads more slowly than messages are sent."""
+        """Make `send` wait, because the client reads more slowly than messages are sent."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
@@ -293,7 +293,7 @@ class SocketConnection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Send a ping when due, and close the connection past a deadline. Called ten times a second.
 
-        now: by the event loop's clock.
+        now: current time on the event loop's clock.
         """
         # write_s runs until the buffer is empty: a client that reads a byte now and then is cut off too.
         if self._transport.get_write_buffer_size() == 0:
@@ -312,11 +312,11 @@ class SocketConnection(asyncio.Protocol):
             self._flush()
 
     def shutdown(self) -> None:
-        """Close the WebSocket because the server shuts down."""
+        """Close the WebSocket because the server is shutting down."""
         self.close(CloseCode.GOING_AWAY, "the server is shutting down")
         # Closes once the buffer is written, without waiting for the client's answer.
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once, discarding unsent data."""
+        """Close the connection immediately, discarding unsent data."""
         self._transport.abort()

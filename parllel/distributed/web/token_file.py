@@ -45,7 +45,7 @@ def read_token(path: str | os.PathLike[str] | None = None, variable: str = VARIA
 
 
 def check_token(token: str, source: str) -> str:
-    """Check that a token can be sent in a header and is hard to guess; return it.
+    """Check that a token can be sent in a header and is hard to guess. Returns the token.
 
     Raises:
         TypeError, ValueError: for an unusable token. The message names the source, never the token.

@@ -9,8 +9,8 @@ class WebError(ParllelError):
     """Refusal of a request. The reply has this status and the body `{"error": message}`.
 
     Attributes:
-        status: 400 to 599.
-        headers: added to the reply, as bytes.
+        status: HTTP status of the reply, 400 to 599.
+        headers: headers added to the reply, as bytes.
     """
 
     def __init__(

@@ -38,12 +38,12 @@ class WebServer(Closeable):
     """HTTP server. Binds its address on construction and serves after `start()` or during `run()`.
 
     Args:
-        app: from `build_app`.
-        settings: default to the application's.
+        app: application built by `build_app`.
+        settings: settings of the server. Default: those of the application.
 
     Raises:
         ValueError: for an address beyond loopback without a token.
-        OSError: if the address cannot be resolved or bound; the message says what to do.
+        OSError: if the address cannot be resolved or bound. The message says what to do.
     """
 
     def __init__(self, app: App, settings: ServerSettings | None = None) -> None:
@@ -87,7 +87,7 @@ class WebServer(Closeable):
         The line "serving on URL" goes to standard output, where programs can read it; the rest goes to
         standard error.
 
-        ending: appended to each URL, such as a query.
+        ending: text appended to each URL, such as a query.
         """
         print(f"serving on {self.url}{ending}", flush=True)
         if self.is_local:
@@ -128,7 +128,7 @@ class WebServer(Closeable):
 
         A second signal skips the wait for running requests. Outside the main thread, signals are not handled.
 
-        started: called once requests are accepted, in this thread.
+        started: function called in this thread once requests are accepted.
 
         Raises:
             WrongStateError: if the server was started before.

@@ -43,18 +43,18 @@ class WebSocket(Protocol):
         """Send a message once the client has read most of the earlier ones.
 
         Raises:
-            SocketClosedError: if the WebSocket is closed, also during the wait.
+            SocketClosedError: if the WebSocket is closed, even during the wait.
         """
 
     async def confirm(self) -> None:
         """Wait until the client has read everything sent before, as confirmed by its answer to a ping.
 
-        `send` only waits for room in the buffers between, which may hold what a slow client takes minutes to
-        read. Another task must call `receive` meanwhile: reading pauses while messages wait, and the answer
-        would not be read.
+        `send` only waits for room in the buffers, which may hold data that a slow client takes
+        minutes to read. Another task must call `receive` in the meantime. Otherwise reading pauses
+        while messages wait, and the answer to the ping is not read.
 
         Raises:
-            SocketClosedError: if the WebSocket is closed, also during the wait.
+            SocketClosedError: if the WebSocket is closed, even during the wait.
         """
 
     def close(self, code: int = 1000, reason: str = "") -> None:
@@ -72,7 +72,7 @@ class SocketRoute:
     """Handler of WebSockets at one path.
 
     Attributes:
-        path: as clients send it, decoded.
+        path: the path as sent by clients, decoded.
         handler: coroutine function, run on the event loop. The WebSocket is closed when it returns; it is
             cancelled when the client disconnects.
     """

@@ -65,7 +65,7 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
     start: offset of the outermost value.
 
     Raises:
-        WireError: beyond a limit, or if the message is truncated.
+        WireError: if the message exceeds a limit or is truncated.
     """
     position, end = start, len(message)
     left = items = 1  # values still to come in the innermost container, and values altogether

@@ -53,7 +53,8 @@ def numbers_from_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) 
     """Build an array from a number or nested lists.
 
     Raises:
-        WireError: for a list of another length or a number that does not fit the dtype; names its indices.
+        WireError: for a list of another length or a number that does not fit the dtype. Names its
+            indices.
     """
     flat = _flat(value, shape)
     if dtype.kind == "f":

@@ -31,7 +31,7 @@ def json_bytes(value: Any) -> bytes:
         values of a space into such values.
 
     Raises:
-        WireError: for any other value, such as NaN; names its path.
+        WireError: for any other value, such as NaN. Names its path.
     """
     _check(value, DEEPEST)
     return _encoder.encode(value).encode()
@@ -40,7 +40,7 @@ def json_bytes(value: Any) -> bytes:
 def parse_json(text: bytes | bytearray | memoryview | str, limits: Limits = _DEFAULT) -> Any:
     """Parse JSON text from an untrusted source. Limits are checked before values are created.
 
-    text: UTF-8 if it is bytes.
+    text: the text as str, or as bytes in UTF-8.
 
     Raises:
         WireError: if it is not JSON, contains a duplicate key, NaN or Infinity, a lone surrogate, an int of

@@ -22,10 +22,10 @@ class Limits:
     taken by many small values.
 
     Attributes:
-        nbytes: size of the message.
-        depth: nesting of lists, tuples, dicts and nodes, at most 64. An array counts as one level unless it
-            has exactly one dimension.
-        items: number of values and keys, containers included.
+        nbytes: maximum size of the message in bytes.
+        depth: maximum nesting of lists, tuples, dicts and nodes, at most 64. An array counts as one
+            level unless it has exactly one dimension.
+        items: maximum number of values and keys, including containers.
 
     Raises:
         ValueError: if a limit is less than 1, or depth exceeds 64.
@@ -45,7 +45,7 @@ class Limits:
 
 
 def n_nested(shape: Sequence[int]) -> int:
-    """Return the number of items in the nested lists of an array of this shape, lists and elements."""
+    """Return the number of items, lists and elements, in an array's nested lists."""
     total, n = 0, 1
     for length in shape:
         n *= length

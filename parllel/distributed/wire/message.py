@@ -45,10 +45,10 @@ def encode_part(tree: Tree, *, inside: int = 0) -> Raw:
     Use it to assemble a message from values that exist, and may change, at different times. `decode` returns
     the tree in its place.
 
-    inside: the number of lists, tuples, dicts and nodes that will enclose it.
+    inside: number of lists, tuples, dicts and nodes that will enclose the tree.
 
     Raises:
-        WireError: as `encode`.
+        WireError: as in `encode`.
     """
     try:
         return Raw(_encoder.encode(pack(tree, DEEPEST - inside)))

@@ -52,10 +52,10 @@ _PLAIN = frozenset({type(None), bool, float, bytes, str})
 def pack(value: Tree, depth: int = DEEPEST) -> Any:
     """Convert a tree to MessagePack's types and extension types.
 
-    depth: levels of nesting still allowed.
+    depth: number of nesting levels still allowed.
 
     Raises:
-        WireError: for a value that cannot be sent; names its path.
+        WireError: for a value that cannot be sent. Names its path.
     """
     # By exact type: a subclass, even of int or dict, would be decoded as its base class.
     kind = type(value)
@@ -66,7 +66,7 @@ def refuse_surrogates(tree: Tree) -> NoReturn:
     """Raise the error for a tree with a str that cannot be encoded.
 
     Raises:
-        WireError: names the path of the str.
+        WireError: always. It names the path of the str.
     """
     _find_surrogate(tree)
     raise AssertionError("no str of this tree contains a lone surrogate")

@@ -18,7 +18,7 @@ def check_bounds(space: Any, value: Any) -> None:
     """Check a value returned by `from_json` against a space's bounds.
 
     Raises:
-        WireError: names the path of the first part that is out of bounds.
+        WireError: if a part is out of bounds. Names the path of the first such part.
         TypeError: for a space of an unknown type.
     """
     raise TypeError(f"no bounds are known for {type(space).__name__}")

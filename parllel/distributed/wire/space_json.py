@@ -21,9 +21,10 @@ from parllel.types import Tree
 def to_json(space: gym.Space[Any], value: Tree) -> Any:
     """Convert a value of a space to JSON values, from which `from_json` restores it.
 
-    Arrays become nested lists, values of a Dict space objects, values of Tuple, Sequence and OneOf spaces
-    lists. Floats are rounded to the space's dtype and written with the fewest digits that identify them;
-    non-finite ones become "NaN", "Infinity" and "-Infinity". Bounds are not checked.
+    Arrays become nested lists, Dict values become objects, and Tuple, Sequence and OneOf values
+    become lists. Floats are rounded to the space's dtype and written with the fewest digits that
+    identify them. Non-finite floats become "NaN", "Infinity" and "-Infinity". Bounds are not
+    checked.
 
     space: Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict, Tuple, OneOf, Sequence (not stacked), or a
         combination of these.
@@ -196,8 +197,8 @@ def action_from_json(space: gym.Space[Any], values: Any, *, clip: bool = False) 
 
     Like `from_json` with a check of bounds, except that Discrete gives a Python int. Arrays are new.
 
-    clip: whether to clip numbers to the bounds of a Box, as cages do: a Gaussian policy exceeds any bound at
-        times. Leave it False for people, who can be asked again.
+    clip: whether to clip numbers to the bounds of a Box, as cages do, because a Gaussian policy
+        exceeds any bound at times. Leave it False for people, who can be asked again.
 
     Raises:
         WireError: for values that are not in the space: `force[1]: expected ..., got ...`.

@@ -1,4 +1,4 @@
-"""Conversion of what msgspec decodes to the original tree, the inverse of `pack`."""
+"""Conversion of values decoded by msgspec to the original tree, the inverse of `pack`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def extension(code: int, payload: memoryview) -> Any:
 def finish(value: Any, depth: int) -> Tree:
     """Build the tree from decoded values, in place.
 
-    depth: levels of nesting allowed.
+    depth: number of nesting levels allowed.
 
     Raises:
         WireError: for deeper nesting, a misplaced mark, or a key that is neither str nor int.

@@ -14,7 +14,8 @@ class WireError(ParllelError, ValueError):
     """A value cannot be sent, or a received message is invalid.
 
     Attributes:
-        path: of the invalid part, as an expression: `observation.position[3]`; "" is the root.
+        path: path of the invalid part as an expression, such as `observation.position[3]`. "" is
+            the root.
     """
 
     def __init__(self, what: str) -> None:

@@ -28,11 +28,12 @@ class ClientSettings:
     """Address of a broker, time-out, and settings of librdkafka.
 
     Attributes:
-        bootstrap: "host:port", several separated by commas.
+        bootstrap: "host:port" of the broker. Several addresses are separated by commas.
         timeout_s: seconds after which the broker counts as unavailable.
         max_bytes: maximum size of one record with its key.
-        config: settings of librdkafka by name, such as SASL and TLS. Settings that ordering or delivery
-            depend on are refused. Never shown in messages, as it may hold passwords.
+        config: librdkafka settings, such as SASL and TLS, keyed by name. Settings that would affect
+            ordering or delivery are refused. Messages never show the values, which may be
+            passwords.
 
     Raises:
         ValueError: for an invalid value.
@@ -85,8 +86,9 @@ class ClientSettings:
     def for_client(self) -> dict[str, Any]:
         """Return the settings common to all clients.
 
-        Reconnecting is quick, because a step waits for it. A request without an answer is abandoned well
-        before the deadline, because connections can die silently.
+        The delay between reconnection attempts is short, because a step waits for the connection.
+        An unanswered request is abandoned well before the deadline, because connections can die
+        silently.
         """
         # `metadata.recovery.strategy=none` would save the second that librdkafka takes to recover after a
         # cut, but 2.16 crashes with it when a broker restarts empty.
@@ -105,7 +107,7 @@ class ClientSettings:
         }
 
     def for_producer(self) -> dict[str, Any]:
-        """Return the settings of a producer that sends immediately, in order, and each record once."""
+        """Return producer settings: records are sent immediately, in order, and exactly once."""
         return {
             **self.for_client(),
             "enable.idempotence": True,
@@ -120,10 +122,10 @@ class ClientSettings:
         }
 
     def for_consumer(self) -> dict[str, Any]:
-        """Return the settings of a consumer with assigned partitions and without stored offsets.
+        """Return settings for a consumer with assigned partitions and no stored offsets.
 
-        Some brokers do not wake a waiting fetch when records arrive, so it waits for only 1 ms. Raise
-        `fetch.wait.max.ms` in `config` for a broker that does.
+        Some brokers do not wake a pending fetch when records arrive, so a fetch waits for only 1
+        ms. If your broker does wake fetches, increase `fetch.wait.max.ms` in `config`.
         """
         size = max(self.max_bytes + _HEADROOM, 1 << 20)
         return {

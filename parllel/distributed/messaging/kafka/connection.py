@@ -49,15 +49,15 @@ class KafkaConnection:
     """Sends and receives the framed records of one session.
 
     Args:
-        topics: names of the topics, by kind of record.
+        topics: topic names, keyed by kind of record.
         partitions: partitions of each topic to read.
         session: 16 bytes, unique to the transport.
 
     Attributes:
-        broken: why the connection is unusable, "" while it works.
-        refused: why a new connection would not help either, "" while it might.
-        too_large: numbers of records that the broker refused for their size.
-        foreign: number of records of other sessions.
+        broken: reason why the connection is unusable; "" while it works.
+        refused: reason why a new connection would fail too; "" if it might work.
+        too_large: numbers of the records that the broker refused because of their size.
+        foreign: number of records from other sessions.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class KafkaConnection:
     def open(self, admin: TopicAdmin, deadline: float) -> None:
         """Connect, and return once every record sent from now on will be received.
 
-        A marker record goes through each lane, and reading begins at it: older records are not needed, and
-        the end of a log as reported by brokers may lag.
+        A marker record is sent through each lane, and reading begins at this marker. Older records
+        are not needed, and the end of a log as reported by the broker may lag behind.
 
         Raises:
             BrokerRefusedError: if the broker lacks a feature or denies permission.
@@ -165,7 +165,7 @@ class KafkaConnection:
         return done == [True]
 
     def poll(self, timeout_s: float) -> list[tuple[int, bytes]]:
-        """Return number and content of the session's records that have arrived."""
+        """Return the number and content of each of the session's records that have arrived."""
         found = []
         for message in self._messages(timeout_s):
             framed = unframe(message.value())
@@ -186,7 +186,7 @@ class KafkaConnection:
         return True
 
     def last_error(self) -> str:
-        """Return the last failure that the clients reported, "" if there was none."""
+        """Return the last failure that the clients reported, or "" if there was none."""
         return self.refused or self._last_error or self.broken
 
     def close(self) -> None:

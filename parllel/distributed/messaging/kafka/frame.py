@@ -22,7 +22,7 @@ def frame(session: bytes, number: int, content: bytes) -> bytes:
 
 
 def unframe(value: bytes | None) -> tuple[bytes, int, bytes] | None:
-    """Split a value of the log into session, number and content; None if no transport wrote it."""
+    """Split a log value into session, number and content. Returns None if no transport wrote it."""
     if value is None or len(value) < _HEAD.size:
         return None
     magic, session, number = _HEAD.unpack_from(value)

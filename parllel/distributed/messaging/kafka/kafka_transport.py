@@ -64,14 +64,15 @@ class KafkaTransport(Transport):
     for a run are deleted when its last transport is closed.
 
     Args:
-        bootstrap: "host:port" of the broker, several separated by commas.
-        run: name of the run, part of the topic names.
+        bootstrap: "host:port" of the broker. Several addresses are separated by commas.
+        run: name of the run, which becomes part of the topic names.
         partitions: number of partitions of each topic; environments are spread over them.
-        assigned: partitions that this object sends to and reads, for processes that share a run; by default
-            all.
-        timeout_s: seconds for operations without a deadline: connecting and closing.
+        assigned: partitions that this object sends to and reads, if several processes share a run.
+            Default: all partitions.
+        timeout_s: time limit in seconds for connecting and closing, which have no deadline.
         max_bytes: maximum size of one record with its key. The broker may have a lower limit.
-        keep_topics: keep the topics and their content, for `parllel messaging tap --from-start`.
+        keep_topics: keep the topics and their content after the run, for `parllel messaging tap
+            --from-start`.
         config: settings of librdkafka, such as SASL and TLS.
 
     Raises:
@@ -123,7 +124,7 @@ class KafkaTransport(Transport):
         """Pass the records of a hop to the client, which sends them immediately.
 
         Raises:
-            MessageTooLargeError: if a record is too large; none is sent then.
+            MessageTooLargeError: if a record is too large. In this case no record is sent.
             BrokerUnavailableError: if the client's queue is full at the deadline.
         """
         # A close may still follow: the connection is then marked as broken, and takes no records.
@@ -153,8 +154,9 @@ class KafkaTransport(Transport):
     def receive(self, timeout_s: float) -> list[Record]:
         """Return the records that have arrived, in the order sent for each environment and kind.
 
-        A broken connection is replaced. Reconnecting may outlast `timeout_s`, up to the deadline of the last
-        hop. The caller must detect records that are still missing then; `trouble` returns the reason.
+        A broken connection is replaced. Reconnecting may take longer than `timeout_s`, up to the
+        deadline of the last hop. If records are still missing after that, the caller must detect
+        it; `trouble` returns the reason.
 
         Raises:
             BrokerRefusedError: if the broker denies permission.
@@ -193,7 +195,7 @@ class KafkaTransport(Transport):
             self._window.forget(environment)
 
     def trouble(self) -> str:
-        """Return why records may be missing, "" if all came back."""
+        """Return why records may be missing, or "" if all have arrived."""
         # Without the lock, which `send_hop` may hold until its deadline: this only explains errors.
         if not len(self._window):
             return ""
@@ -201,7 +203,7 @@ class KafkaTransport(Transport):
         return f"broker {self._settings.bootstrap}: {len(self._window)} records did not come back ({reason})"
 
     def statistics(self) -> dict[str, int]:
-        """Return the numbers of reconnections, and of foreign, forged, repeated and outstanding records."""
+        """Return counts of reconnections, and of foreign, forged, repeated and pending records."""
         return {
             "reconnected": self._replaced,
             "foreign": self._foreign + self._connection.foreign,

@@ -27,10 +27,10 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError
 class RunReader:
     """Reads the messages of a run without affecting it.
 
-    Records that were sent again after a failure of the broker may be read twice.
+    If records were sent again after a broker failure, they may be read twice.
 
     Attributes:
-        unreadable: number of records without messages of this version.
+        unreadable: number of records that could not be decoded as messages of this version.
         ended: True once the topics of the run are deleted.
 
     Raises:
@@ -44,7 +44,7 @@ class RunReader:
         self._consumer: Consumer = new_client(Consumer, settings.for_consumer())
 
     def runs(self) -> dict[str, list[str]]:
-        """Return the runs that have topics, with the kinds of these topics.
+        """Return the runs that have topics, and the kinds of topics that each run has.
 
         Raises:
             BrokerUnavailableError: if the broker does not answer.

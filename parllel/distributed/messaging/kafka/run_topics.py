@@ -36,7 +36,7 @@ def run_topics(run: str) -> dict[str, str]:
 
 
 def runs_of(topics: Iterable[str]) -> dict[str, list[str]]:
-    """Return the kinds of topics that each run has, by run, both sorted."""
+    """Return a dict from run to the kinds of topics it has. Runs and kinds are sorted."""
     found: dict[str, list[str]] = {}
     for topic in sorted(topics):
         run, _, kind = topic.removeprefix(_PREFIX).rpartition(".")

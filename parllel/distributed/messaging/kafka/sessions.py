@@ -47,7 +47,7 @@ class RunSessions:
 
     Args:
         topic: the sessions topic.
-        until: the last record to read, which has already been sent.
+        until: the last record to read. It must have been sent already.
 
     Raises:
         BrokerUnavailableError: if that record is not read by the deadline.
@@ -86,7 +86,7 @@ class RunSessions:
         return found
 
     def present(self) -> list[str]:
-        """Return the names of sessions that have not left and may be alive."""
+        """Return the names of sessions that have not left and may still be running."""
         return [
             session
             for session, record in self._records.items()
@@ -94,7 +94,7 @@ class RunSessions:
         ]
 
     def unused(self) -> set[str]:
-        """Return the topics that were created for a session and that nobody uses any more."""
+        """Return the topics created for sessions of the run that no session uses any more."""
         records = self._records.values()
         if self.present() or any(record["keeps"] for record in records):
             return set()

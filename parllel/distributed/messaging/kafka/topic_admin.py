@@ -41,7 +41,7 @@ class TopicAdmin:
     Args:
         settings: settings of the broker's clients.
         topics: names of the topics.
-        partitions: minimum number of partitions of each.
+        partitions: minimum number of partitions of each topic.
         optional: name of a topic that the run can do without.
 
     Attributes:
@@ -67,7 +67,7 @@ class TopicAdmin:
             producer: looks topics up, which creates them on brokers with automatic creation.
 
         Raises:
-            BrokerRefusedError: if a topic cannot be created, or has too few partitions.
+            BrokerRefusedError: if a topic cannot be created or has too few partitions.
             BrokerUnavailableError: if the broker does not answer.
         """
         missing = [name for name in self._topics if self._seen(consumer, name, deadline) is None]

@@ -27,14 +27,14 @@ class _Sent:
 
 
 class ReorderWindow:
-    """Restores the order of sending, and returns each record once.
+    """Restores the order in which records were sent, and returns each record once.
 
     After records were sent again, a broker's log may hold them twice and in a different order. A lane is the
     unit that a broker keeps in order: one partition of one topic.
 
     Attributes:
         repeated: number of records that arrived again.
-        forged: number of records with the number of one in flight but different content.
+        forged: number of records that carry the number of a record in flight but different content.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class ReorderWindow:
             self._release(sent.lane)
 
     def take(self) -> list[Record]:
-        """Return the records that are in order, since the last call."""
+        """Return the records that have come into order since the last call."""
         ready, self._ready = self._ready, []
         return ready
 
@@ -109,5 +109,5 @@ class ReorderWindow:
             self._ready.append(first.record)
 
     def missing(self) -> list[tuple[int, Record]]:
-        """Return number and record of those that have not arrived, in the order of sending."""
+        """Return number and record of each record that has not arrived, in the order sent."""
         return [(sent.number, sent.record) for sent in self._sent.values() if not sent.arrived]

@@ -41,25 +41,28 @@ class UnknownCardError(KeyError):
 
 
 class Board(Closeable):
-    """Cards of operators and games. What they play is recorded in a run folder of kind "experiment".
+    """Cards of operators and games. All episodes are recorded in a run folder of kind "experiment".
 
     Args:
         operators: the initial cards.
         base: folder in which the run folder is created.
-        folder: of an earlier board, whose cards are continued instead of creating a new one.
-        scripts: files of experiments that can be watched.
+        folder: run folder of an earlier board. Its cards are continued, and no new folder is
+            created.
+        scripts: experiment files that can be watched.
         trusted: allow experiments to execute run scripts from anywhere.
-        speed: of a new board, as for `set_speed`.
-        frames_per_s: limit of pictures per second and watched card.
-        start_timeout_s, step_timeout_s: for the replies to a reset and to a step, as for an Experiment.
+        speed: initial speed of a new board, as for `set_speed`.
+        frames_per_s: maximum number of pictures per second for each watched card.
+        start_timeout_s, step_timeout_s: time limits for the replies to a reset and to a step, as
+            for an Experiment.
 
     Attributes:
-        folder: of the run.
+        folder: the run folder.
         scripts: the argument, as paths.
 
     Raises:
-        ValueError, WrongStateError: for operators that cannot be launched, as `launch`.
-        FileNotFoundError, ValueError, WrongStateError: if `folder` is not a board's, or is in use.
+        ValueError, WrongStateError: if an operator cannot be launched, as in `launch`.
+        FileNotFoundError, ValueError, WrongStateError: if `folder` is not the folder of a board, or
+            is in use.
     """
 
     def __init__(
@@ -132,9 +135,9 @@ class Board(Closeable):
             }
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after changes, from any thread. Returns a function that ends this.
+        """Call `changed` after changes, from any thread. Returns a function that cancels this.
 
-        It is not called again until a `snapshot` has been taken. It must return at once.
+        `changed` is not called again until a `snapshot` has been taken. It must return immediately.
         """
         return self._condition.listen(changed)
 
@@ -204,8 +207,8 @@ class Board(Closeable):
         after its reply.
 
         Args:
-            seed: of the environments; default the successor of the last.
-            cards: ids of cards; default all whose workers have not died.
+            seed: seed of the environments. Default: the last seed plus one.
+            cards: ids of the cards. Default: all cards whose workers have not died.
 
         Raises:
             UnknownCardError: if there is no such card.
@@ -226,13 +229,13 @@ class Board(Closeable):
     def step(self, cards: Collection[str] | None = None) -> None:
         """Take one step on each card.
 
-        A step of all cards starts once each has finished the one before, so that no card gets ahead. `stop`,
-        `play`, `reset` and `restart` cancel steps that have not started.
+        A step of all cards starts only when every card has finished the previous one, so no card
+        gets ahead. `stop`, `play`, `reset` and `restart` cancel steps that have not started.
 
         Args:
-            cards: ids of cards, each of which steps independently. By default, all cards that are in an
-                episode, are not playing by themselves and have no human player; in a lock-step experiment,
-                those with human players too.
+            cards: ids of cards, each of which steps independently. By default, all cards take part
+                that are in an episode, do not play by themselves and have no human player. In a
+                lock-step experiment, cards with human players take part too.
 
         Raises:
             UnknownCardError: if there is no such card.
@@ -253,12 +256,13 @@ class Board(Closeable):
         """Let cards take steps by themselves until their episodes end, or until `stop`.
 
         Args:
-            cards: ids of cards; default all that are in an episode. An empty list only sets `autoplay`.
-            autoplay: start the next episode when one has ended, and on cards that play none; None leaves
-                this unchanged.
+            cards: ids of the cards. Default: all cards that are in an episode. An empty list only
+                sets `autoplay`.
+            autoplay: start the next episode when one has ended, and on cards that are not in an
+                episode. None leaves this setting unchanged.
 
         Raises:
-            UnknownCardError, WrongStateError: as `step`.
+            UnknownCardError, WrongStateError: as in `step`.
         """
         with self._condition:
             self._check_open()
@@ -277,7 +281,7 @@ class Board(Closeable):
                 card.playing = True
 
     def stop(self) -> None:
-        """Let no card start another step. Cards that are thinking finish theirs."""
+        """Stop all cards from starting another step. Cards that are thinking finish their step."""
         with self._condition:
             for card in self._shown().values():
                 card.playing, card.permits = False, 0
@@ -348,7 +352,9 @@ class Board(Closeable):
             self._condition.note()
 
     def unwatch(self) -> None:
-        """Show the board's own cards again, ending the experiment if it is not over. Keeps its results.
+        """Show the board's own cards again.
+
+        A running experiment is ended. Its results are kept.
 
         Raises:
             WrongStateError: if no experiment is watched.

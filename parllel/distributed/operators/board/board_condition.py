@@ -86,7 +86,7 @@ class BoardCondition:
             yield self.version
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` after changes, from any thread. Returns a function that ends this."""
+        """Call `changed` after changes, from any thread. Returns a function that cancels this."""
         with self._condition:
             self._n_listeners += 1
             number = self._n_listeners

@@ -1,4 +1,4 @@
-"""Folder of a board: that of an experiment whose operators and seeds are added over time.
+"""Run folder of a board: an experiment whose operators and seeds are added over time.
 
 config.json         the operators, and the seed of each round, as they are added
 board.json          cards, speed and autoplay, for continuing after a restart of the server
@@ -34,19 +34,19 @@ class BoardFolder(Closeable):
     """Run folder of a board, locked until `close`.
 
     Args:
-        base: folder in which a new one is created.
-        folder: an existing one to continue.
+        base: folder in which a new run folder is created.
+        folder: an existing run folder to continue.
 
     Attributes:
-        path: of the folder.
+        path: path of the run folder.
         state: contents of board.json; empty for a new folder.
-        operators: all operators that have been played, as JSON values by id.
-        seeds: of the rounds so far.
+        operators: all operators that have been played, as JSON values keyed by id.
+        seeds: seeds of the rounds so far.
 
     Raises:
-        FileNotFoundError, ValueError: if `folder` is not a board's.
-        WrongStateError: if another process uses it.
-        OSError: if it cannot be created or written.
+        FileNotFoundError, ValueError: if `folder` is not the folder of a board.
+        WrongStateError: if another process uses the folder.
+        OSError: if the folder cannot be created or written.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class BoardFolder(Closeable):
         return path.exists() and path.stat().st_size > 0
 
     def remove(self) -> None:
-        """Remove the folder, after a board could not be created."""
+        """Remove the folder. Used when creating the board failed."""
         self._run.remove()
 
     def conclude(self) -> None:

@@ -34,8 +34,8 @@ class Frame:
 
     Attributes:
         number: increases with each picture of a card.
-        episode: number of the episode.
-        step: the number of steps taken in it.
+        episode: number of the episode that it shows.
+        step: number of steps taken in the episode.
         png: contents of a PNG file.
     """
 
@@ -46,7 +46,7 @@ class Frame:
 
 
 class Totals:
-    """Totals over the episodes of a card since it was added; of a game, for its first player."""
+    """Totals over a card's episodes since it was added. For a game, totals of its first player."""
 
     def __init__(self) -> None:
         self.n_ended = self.n_failed = 0
@@ -83,25 +83,29 @@ class Totals:
 
 
 class Card:
-    """One operator or game on a board. Used within the board's lock, except by methods that take it.
+    """One operator or game on a board.
+
+    The caller holds the board's lock, except for methods that acquire it.
 
     Args:
-        config: of the operator or game.
+        config: configuration of the operator or game.
         condition: the board's lock.
 
     Attributes:
-        status, message: as shown; docs/operators_dashboard.md lists them.
+        status, message: status and message shown on the card; docs/operators_dashboard.md lists
+            them.
         is_within: whether an episode has started and not ended.
-        playing: whether it takes steps by itself.
-        permits: the number of steps it may take although it is not playing.
-        is_stepping: whether the next step of all cards waits for it.
-        awaits_others: whether a lock-step experiment holds it until other cards have ended their episodes.
-        has_people: whether a person decides for it, or for a player of its game.
-        abandoned: whether the current episode is to be abandoned for another.
+        playing: whether the card takes steps by itself.
+        permits: number of steps that the card may take while it is not playing.
+        is_stepping: whether the next step of all cards waits for this card.
+        awaits_others: whether a lock-step experiment holds the card until other cards have ended
+            their episodes.
+        has_people: whether a person chooses its actions, or those of a player of its game.
+        abandoned: whether to abandon the current episode and start another.
         wanted: number and seed of the episode to start next.
         frame: the newest picture.
         questions: open questions to people; guarded by their own lock.
-        players: of a game, guarded by their own lock; None for an operator.
+        players: the players of a game, guarded by their own lock. None for an operator.
     """
 
     def __init__(self, config: AnyConfig, condition: BoardCondition) -> None:
@@ -217,7 +221,7 @@ class Card:
             self._condition.note()
 
     def leaves(self) -> None:
-        """Record that there are no more episodes."""
+        """Record that the operator or game plays no further episodes."""
         with self._condition:
             self.is_within = self.playing = self.is_stepping = False
             self._condition.note()

@@ -28,7 +28,7 @@ class RateLimiter:
     """Limits the speed at which cards play.
 
     Attributes:
-        steps_per_s: of each card; None for no limit.
+        steps_per_s: maximum speed of each card. None means no limit.
     """
 
     def __init__(self, steps_per_s: float | None = None) -> None:
@@ -43,7 +43,7 @@ class RateLimiter:
         return min(self._next.get(name, 0.0) - time.monotonic(), 1.0 / self.steps_per_s)
 
     def goes(self, name: str) -> None:
-        """Record that a card takes a step now."""
+        """Record that a card is taking a step now."""
         if self.steps_per_s is not None:
             now, pause_s = time.monotonic(), 1.0 / self.steps_per_s
             # Counted from when it was due, so that late wake-ups do not add up.
@@ -56,11 +56,12 @@ class CardGate(EpisodeGate):
 
     Args:
         condition: the board's lock.
-        cards: by name.
-        rate_limiter: for playing cards.
-        steps: of all cards of the board; the last card to arrive here starts the next.
-        inner: the gate to pass afterwards.
-        lost: returns whether the worker of a card has ended. If so, the step is taken to find out why.
+        cards: the cards, keyed by name.
+        rate_limiter: limits the speed of playing cards.
+        steps: queue of steps of all cards. The last card to arrive here starts the next step.
+        inner: gate that the card passes after this one.
+        lost: function that returns whether the worker of a card has ended. If it has, the card may
+            step, and the step reports why.
     """
 
     def __init__(
@@ -77,11 +78,11 @@ class CardGate(EpisodeGate):
         self._is_stopped = False
 
     def begin_episode(self, name: str) -> None:
-        """Wait only at the inner gate."""
+        """Wait at the inner gate only: this gate does not hold cards before an episode."""
         self._inner.begin_episode(name)
 
     def before_step(self, name: str) -> None:
-        """Wait until the card plays or has a permit. Raises EpisodeAbandonedError if it is reset."""
+        """Wait until the card plays or has a permit. Raises EpisodeAbandonedError on a reset."""
         card = self._cards[name]
         self._hold(card, "ready")
         # Without the lock: in lock-step this waits for cards that are still held here.
@@ -134,11 +135,11 @@ class CardGate(EpisodeGate):
             raise EpisodeAbandonedError
 
     def end_episode(self, name: str) -> None:
-        """Let the others go on without the card."""
+        """Let the other cards continue without this one."""
         self._inner.end_episode(name)
 
     def leave(self, name: str) -> None:
-        """Let the others go on without the card, for good."""
+        """Let the other cards continue without this one permanently."""
         self._inner.leave(name)
 
     def pause(self, seconds: float) -> None:

@@ -38,22 +38,22 @@ Record = dict[str, Any]
 
 
 class CardPlayer:
-    """Plays what is requested of one card, in its own thread.
+    """Plays the requested episodes and steps of one card, in its own thread.
 
     Args:
-        card: shows the progress.
+        card: the card, which shows the progress.
         condition: the board's lock.
-        rate_limiter: for playing cards.
-        steps: of all cards of the board.
+        rate_limiter: limits the speed of playing cards.
+        steps: queue of steps of all cards of the board.
         viewer: receives pictures.
         launcher: starts workers.
-        telemetry: folder of the records.
-        run_id: of the records.
-        start_timeout_s, step_timeout_s: for the replies of workers.
+        telemetry: folder for the telemetry.
+        run_id: run id of the telemetry.
+        start_timeout_s, step_timeout_s: time limits for the replies of workers.
         next_round: called with the lock held after an episode ended while the card plays; returns the round
             to play next, or None.
-        makes_game: make the game in the constructor, so that it raises the game's errors; otherwise in the
-            thread.
+        makes_game: whether to make the game in the constructor, which then raises its errors.
+            Otherwise the thread makes it.
 
     Raises:
         ValueError, ImportError, FileNotFoundError: if its game cannot be made.
@@ -111,7 +111,7 @@ class CardPlayer:
         self.thread.start()
 
     def reset(self, wanted: tuple[int, int]) -> None:
-        """Request another episode in place of the current one. Call with the lock held."""
+        """Request another episode to replace the current one. Call with the lock held."""
         card = self.card
         card.wanted, card.permits = wanted, 0
         # Only in an episode: otherwise the mark would abandon the episode requested now.
@@ -121,7 +121,7 @@ class CardPlayer:
         self._condition.note()
 
     def restart(self, wanted: tuple[int, int] | None) -> None:
-        """Request another worker and an episode with it. Call with the lock held."""
+        """Request a new worker and an episode with it. Call with the lock held."""
         card = self.card
         card.wanted, card.permits, card.playing = wanted, 0, False
         # A count, not a flag: if the thread is just failing, a flag would be cleared as an earlier request.
@@ -276,7 +276,7 @@ class CardPlayer:
         self.card.stepped(record)
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
-        """Update the card with the outcomes of an episode. Requests the next if autoplay is on."""
+        """Update the card with an episode's outcomes. If autoplay is on, request the next one."""
         with self._condition:
             card = self.card
             card.ended(outcomes)

@@ -23,9 +23,9 @@ class CardViewer:
 
     Args:
         condition: the board's lock.
-        cards: by id.
-        frames_per_s: limit for each card.
-        looks: the cards that each page shows.
+        cards: the cards, keyed by id.
+        frames_per_s: maximum number of pictures per second for each card.
+        looks: ids of the cards that each page shows.
     """
 
     def __init__(
@@ -58,7 +58,10 @@ class CardViewer:
             return True
 
     def wants_last(self, name: str, episode: int) -> bool:
-        """Return whether any page is open: the last picture of an episode stays, for whoever looks later."""
+        """Return whether any page is open.
+
+        The last picture of an episode stays on its card, so people who look later see it.
+        """
         with self._condition:
             return bool(self._looks) or self._cards[name].has_people
 
@@ -69,7 +72,7 @@ class CardViewer:
         return any(name in shown for shown in self._looks.values())
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
-        """Keep a picture, or text in its place."""
+        """Store a picture, or a text shown instead."""
         if not isinstance(payload, dict):
             return
         card = self._cards[name]

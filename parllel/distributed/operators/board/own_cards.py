@@ -35,12 +35,12 @@ _KEEP_S = 1.0  # between writes of rounds that autoplay starts
 
 
 class Rounds:
-    """Seeds of a board's episodes. Episodes of one number share a seed, whichever card plays them.
+    """Seeds of a board's episodes. Episodes with the same number share a seed on all cards.
 
     Used within the board's lock.
 
     Args:
-        seeds: of the rounds so far.
+        seeds: seeds of the rounds so far.
     """
 
     def __init__(self, seeds: Iterable[int] = ()) -> None:
@@ -52,14 +52,18 @@ class Rounds:
         return self.seeds[-1] if self.seeds else None
 
     def new(self, seed: int | None) -> tuple[int, int]:
-        """Start a new round and return its number and seed; None takes the successor of the last seed."""
+        """Start a new round and return its number and seed. None uses the last seed plus one."""
         if seed is None:
             seed = self.seeds[-1] + 1 if self.seeds else 0
         self.seeds.append(seed)
         return len(self.seeds) - 1, seed
 
     def after(self, number: int | None) -> tuple[int, int]:
-        """Return the round after `number`, which other cards may have started: their results are paired."""
+        """Return the round after `number`.
+
+        If another card has already started that round, it is reused, so that their results are
+        paired.
+        """
         following = -1 if number is None else number + 1
         if not 0 <= following < len(self.seeds):
             return self.new(None)
@@ -71,16 +75,16 @@ class OwnCards(Closeable):
 
     Args:
         condition: the board's lock.
-        cards: the mapping to fill, by id.
-        folder: of the board. Owned: closed at the end.
-        rate_limiter: for playing cards.
-        viewer: receives their pictures.
-        start_timeout_s, step_timeout_s: for the replies of workers.
+        cards: the mapping to fill, keyed by card id.
+        folder: the board's folder, which `close` closes.
+        rate_limiter: limits the speed of playing cards.
+        viewer: receives the cards' pictures.
+        start_timeout_s, step_timeout_s: time limits for the replies of workers.
 
     Attributes:
         autoplay: whether a playing card starts its next episode by itself.
         rounds: the seeds so far.
-        steps: of all cards.
+        steps: queue of steps of all cards.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class OwnCards(Closeable):
     # ------------------------------------------------------------------ cards
 
     def launch_kept(self) -> None:
-        """Add the cards of an earlier board. What they lack is reported when they are reset."""
+        """Add the cards of an earlier board. Missing requirements are reported on reset."""
         for config in self._folder.configs():
             self._launch(config, lambda: None, is_checked=False)
             names = self._folder.variables_of(config.operator_id)
@@ -128,7 +132,7 @@ class OwnCards(Closeable):
     def launch(self, config: AnyConfig, check: Callable[[], None]) -> None:
         """Add an operator or a game to the board.
 
-        check: called with the lock held; raises if nothing can be added now.
+        check: function called with the lock held. It raises if no card can be added now.
 
         Raises: as `Board.launch`.
         """
@@ -181,7 +185,7 @@ class OwnCards(Closeable):
         self.keep()
 
     def reset(self, seed: int | None, cards: Collection[Card]) -> None:
-        """Start an episode of a new round on cards. Call with the lock held."""
+        """Start a new round on the given cards. Call with the lock held."""
         self.steps.drop()
         wanted = self.rounds.new(seed)
         for card in cards:
@@ -190,7 +194,7 @@ class OwnCards(Closeable):
         self.keep()
 
     def begin_next(self, cards: Iterable[Card]) -> None:
-        """Start the next round on cards that play none. Call with the lock held."""
+        """Start the next round on cards that are not in an episode. Call with the lock held."""
         first: tuple[int, int] | None = None
         for card in cards:
             if card.status not in ("new", "ended") or card.wanted is not None:

@@ -1,4 +1,4 @@
-"""Status of a game's players, as its card shows them.
+"""Status of a game's players, as shown on its card.
 
 the card's thread    notice: status of a player;  record: what was played
 any other thread     as_json; died, when its card is restarted
@@ -22,7 +22,7 @@ class Players:
     """Tracks the players of a game through its episodes.
 
     Args:
-        config: of the game.
+        config: configuration of the game.
     """
 
     def __init__(self, config: MultiAgentConfig) -> None:
@@ -68,7 +68,7 @@ class Players:
             return total
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """Record what a player played, and everyone's rewards for it."""
+        """Record a player's action, and the rewards that all players received for it."""
         with self._lock:
             self._rows[record["operator_id"]]["last"] = {name: record.get(name) for name in LAST}
             rewards = record.get("rewards", {record["player_id"]: record["reward"]})

@@ -28,7 +28,8 @@ class Questions:
     """Asks people and waits for their answers, without a time limit.
 
     Args:
-        changed: called without the lock after questions were opened, answered or withdrawn.
+        changed: function called without the lock after questions were opened, answered or
+            withdrawn.
     """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
@@ -50,10 +51,11 @@ class Questions:
 
         Args:
             asked: the questions, opened together.
-            look: called about once a second; if it raises, the questions are withdrawn and it is passed on.
+            look: function called about once a second. If it raises, the questions are withdrawn and
+                the exception is passed on.
 
         Raises:
-            Exception: the one passed to `withdraw`.
+            Exception: the exception passed to `withdraw`.
         """
         with self._condition:
             # Opened even if withdrawn already: `_are_answered` raises then, and `finally` closes them.
@@ -89,11 +91,11 @@ class Questions:
         """Answer a question.
 
         Args:
-            number: of the question, as in `as_json`.
+            number: number of the question, as in `as_json`.
             action: the choice, as JSON values.
 
         Raises:
-            WrongStateError: if the question is not open: it was answered or withdrawn.
+            WrongStateError: if the question is not open, because it was answered or withdrawn.
             ValueError: for a choice that is not possible; the question stays open.
         """
         if isinstance(number, bool) or not isinstance(number, int):
@@ -112,7 +114,10 @@ class Questions:
         self._changed()
 
     def withdraw(self, error: Exception) -> None:
-        """Make `ask` raise `error`: at once if it is waiting, and on each call until `admit`."""
+        """Withdraw all questions.
+
+        A waiting `ask` raises `error` immediately, and each later `ask` raises it until `admit`.
+        """
         with self._condition:
             self._withdrawn = error
             self._open.clear()

@@ -16,14 +16,15 @@ from parllel.errors import WrongStateError
 
 
 class StepAll:
-    """Queue of steps of all cards.
+    """Queue of pending steps that all cards take together.
 
     Args:
-        cards: by id.
+        cards: the cards, keyed by id.
 
     Attributes:
-        lock_step: the gate of a lock-step experiment. There, cards with human players take part too, as
-            nobody can step without them; elsewhere people play at their own pace.
+        lock_step: the gate of a lock-step experiment. In such an experiment, cards with human
+            players take part too, because no card can step without them. Otherwise people play at
+            their own pace.
     """
 
     def __init__(self, cards: Mapping[str, Card]) -> None:
@@ -41,7 +42,7 @@ class StepAll:
         """Request a step of each card that can take one.
 
         Raises:
-            WrongStateError: if none can.
+            WrongStateError: if no card can take a step.
         """
         if not self._able():
             self._refuse()
@@ -53,7 +54,7 @@ class StepAll:
         self._n_left = 0
 
     def advance(self) -> bool:
-        """Start the next step unless a card is still in the last one. Returns whether it has."""
+        """Start the next step unless a card is still in the last one. Returns whether it did."""
         if not self._n_left or any(card.is_stepping for card in self._cards.values()):
             return False
         able = self._able()

@@ -84,16 +84,16 @@ class WatchedExperiment:
     Args:
         script: file that defines the experiment.
         condition: the board's lock.
-        rate_limiter: for playing cards.
-        viewer: makes the viewer of the experiment's cards.
-        base: folder in which its run folder is created.
+        rate_limiter: limits the speed of playing cards.
+        viewer: function that makes the viewer of the experiment's cards.
+        base: folder in which the experiment's run folder is created.
         trusted: allow run scripts outside the current folder.
 
     Attributes:
-        name: of the experiment.
-        cards: by name; empty until the script has been loaded.
-        steps: of all its cards.
-        is_over: whether it has ended, for whatever reason.
+        name: name of the experiment.
+        cards: the cards, keyed by name. Empty until the script has been loaded.
+        steps: queue of steps of all its cards.
+        is_over: whether the experiment has ended, for any reason.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class WatchedExperiment:
 
     @property
     def is_over(self) -> bool:
-        """Whether none of it is being played any more."""
+        """Whether no part of the experiment is still being played."""
         return self._state not in ("starting", "running")
 
     def stop(self) -> None:
-        """Request its end, keeping what was played. Does not wait."""
+        """Request the end of the experiment. Episodes played so far are kept. Does not wait."""
         # `look` ends it within a tenth of a second. Until then, no card may start another step.
         with self._condition:
             self._is_stopped = True

@@ -43,8 +43,9 @@ _TYPES = {
 def fields_of(request: Request, **expected: str) -> dict[str, Any]:
     """Return the fields of a body that is a JSON object. Absent fields are left out.
 
-    expected: the type of each field, one of "a boolean", "a list of ids", "a number", "an object",
-        "an integer", "text" and "any value"; followed by "?", the field may be absent or null.
+    expected: the type of each field: "a boolean", "a list of ids", "a number", "an object", "an
+        integer", "text" or "any value". A "?" after the type marks a field that may be absent or
+        null.
 
     Raises:
         WebError: 400, for a field that is unknown, missing or of another type.
@@ -108,9 +109,9 @@ class BoardRoutes:
     """REST routes of a board.
 
     Args:
-        board: called from the server's threads.
+        board: the board, which is called from the server's threads.
         base: folder below which experiments are listed.
-        trusted: execute run scripts wherever they are, see `check_runs`.
+        trusted: whether to execute run scripts from any folder, see `check_runs`.
     """
 
     def __init__(self, board: Board, base: str, *, trusted: bool) -> None:

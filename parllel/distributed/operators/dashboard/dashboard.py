@@ -27,18 +27,19 @@ _INDEX = "index.html"
 class Dashboard(Closeable):
     """Server of a board's page and its REST routes. Binds its address on construction.
 
-    It serves from `start()`, in a thread, or during `run()`, until a signal. The board belongs to the caller,
-    who closes it after the dashboard.
+    `start()` serves in a thread; `run()` serves in the calling thread until a signal. The caller
+    owns the board and closes it after the dashboard.
 
     Args:
         board: the board to show.
-        base: folder below which experiments are listed; default the parent of the board's folder.
-        trusted: execute run scripts wherever they are, like --trust of the commands.
-        settings: of the server; default 127.0.0.1 and a free port. If they contain no token, that of the
-            board's folder is used, since anyone connected can start programs.
+        base: folder below which experiments are listed. Default: the parent of the board's folder.
+        trusted: whether to execute run scripts from any folder, like the option --trust.
+        settings: settings of the server. Default: 127.0.0.1 and a free port. If they contain no
+            token, the token in the board's folder is used, because connected clients can start
+            programs.
 
     Attributes:
-        token: required from clients.
+        token: token that clients must send.
 
     Raises:
         OSError: if the address cannot be bound, or the token cannot be read.
@@ -97,7 +98,7 @@ class Dashboard(Closeable):
     def run(self, started: Callable[[], object] = lambda: None) -> None:
         """Serve in this thread until SIGTERM, SIGINT or `close()`, then shut down in order.
 
-        started: called when requests are accepted.
+        started: function called when requests are accepted.
         """
         self._server.run(started)
 
@@ -113,7 +114,7 @@ class Dashboard(Closeable):
 
 
 def page_files() -> dict[str, bytes]:
-    """Return the files of the page by URL path."""
+    """Return a dict from URL path to page file."""
     return {
         "/" if path.name == _INDEX else f"/{path.name}": path.read_bytes()
         for path in sorted(_PAGE.iterdir())
@@ -125,11 +126,13 @@ _TOKEN_FILE = "token"
 
 
 def token_of(folder: str | os.PathLike[str]) -> str:
-    """Return the token in a board's folder. If there is none, one is created, readable by this user only.
+    """Return the token in a board's folder.
+
+    If there is none, a token is created that only this user can read.
 
     Raises:
-        OSError: if it cannot be read or written.
-        ValueError: if other users can read it, or it is not a token.
+        OSError: if the file cannot be read or written.
+        ValueError: if other users can read the file, or it does not contain a token.
     """
     path = Path(folder) / _TOKEN_FILE
     try:
@@ -168,7 +171,7 @@ _HEADERS = (
 def file_routes(files: Mapping[str, bytes]) -> list[Route]:
     """Return a route for each file. Request paths never reach the disk, so nothing else can be fetched.
 
-    files: contents by path, such as "/page.js"; the extension determines the media type.
+    files: file contents keyed by path, such as "/page.js". The extension determines the media type.
 
     Raises:
         ValueError: for an unknown extension.

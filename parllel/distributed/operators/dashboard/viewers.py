@@ -54,7 +54,7 @@ class Viewers:
     """Shows a board to any number of viewers.
 
     Args:
-        board: listened to while there are viewers.
+        board: the board to show. It is observed only while there are viewers.
     """
 
     def __init__(self, board: Board) -> None:

@@ -1,4 +1,4 @@
-"""What a killed or stopped experiment has left, so that finished episodes need not be played again.
+"""Records of a killed or stopped experiment, so that finished episodes are not played again.
 
 telemetry/<run_id>_episodes.jsonl       finished episodes are kept; of a game those with a record per player
 telemetry/<run_id>_steps.jsonl          their steps are kept; all others are cut off, and played again
@@ -60,7 +60,7 @@ class _StepLine(msgspec.Struct):
 
 
 def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: int) -> PlayedPart:
-    """Return the finished part of the rounds, and cut off unfinished episodes.
+    """Return the finished part of the rounds, and remove unfinished episodes from the telemetry.
 
     Args:
         folder: the folder of the telemetry.
@@ -116,7 +116,7 @@ def _used(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def note_interrupted(folder: Path, run_id: str, record: Mapping[str, Any]) -> None:
-    """Record a decision that used tokens, in an episode that has no record."""
+    """Record a decision that used tokens in an episode that was never recorded."""
     with open(telemetry_path(folder, run_id, INTERRUPTED), "ab") as file:
         file.write(msgspec.json.encode(record) + b"\n")
 

@@ -27,9 +27,9 @@ class EpisodeAbandonedError(Exception):
 
 
 class EpisodeGate(ABC):
-    """Passed by each operator before its episodes and steps. All methods may raise StoppedError.
+    """Gate that each operator passes before its episodes and steps.
 
-    `before_step` may also raise EpisodeAbandonedError.
+    All methods may raise StoppedError. `before_step` may also raise EpisodeAbandonedError.
     """
 
     @abstractmethod
@@ -58,7 +58,7 @@ class EpisodeGate(ABC):
 
 
 class FreeGate(EpisodeGate):
-    """Lets each operator go on independently, at once or after a pause.
+    """Gate at which operators continue independently, immediately or after a pause.
 
     Args:
         pace_s: minimum seconds from one step of an operator to its next.
@@ -83,7 +83,7 @@ class FreeGate(EpisodeGate):
         self._next[name] = time.monotonic() + self._pace_s
 
     def end_episode(self, name: str) -> None:
-        """Do nothing: no other operator waits."""
+        """Do nothing, because no other operator waits."""
 
     def leave(self, name: str) -> None:
         """Do nothing."""
@@ -99,13 +99,13 @@ class FreeGate(EpisodeGate):
 
 
 class LockStepGate(EpisodeGate):
-    """Lets all operators start their episodes, and take their steps, together.
+    """Gate at which all operators start their episodes, and take their steps, together.
 
-    An operator whose episode has ended waits for the others to end theirs. Operators that left are not waited
-    for.
+    An operator whose episode has ended waits for the others to end theirs. The others do not wait
+    for operators that have left.
 
     Args:
-        names: of all operators.
+        names: names of all operators.
         pace_s: minimum seconds from one step of all operators to the next.
     """
 
@@ -144,13 +144,13 @@ class LockStepGate(EpisodeGate):
             return name in self._stepping
 
     def end_episode(self, name: str) -> None:
-        """Let the others step without this operator."""
+        """Let the other operators step without this one."""
         with self._condition:
             self._stepping.discard(name)
             self._let_go()
 
     def leave(self, name: str) -> None:
-        """Let the others go on without this operator, for good."""
+        """Let the other operators continue without this one permanently."""
         with self._condition:
             self._members.discard(name)
             self._stepping.discard(name)

@@ -18,16 +18,17 @@ class EpisodeOutcome:
 
     Attributes:
         status: "ended" or "failed".
-        total_reward: sum of the rewards; for a failed episode, until it failed.
+        total_reward: sum of the rewards. For a failed episode, the sum until it failed.
         episode_length: the number of steps taken.
         terminated, truncated: how the episode ended.
-        success: as reported by the worker; None if it reports none.
+        success: whether the worker reports success. None if it does not report this.
         failure: why the episode failed, in one sentence.
-        counts: of tokens and decisions, see DecisionCounts; empty without a language model.
+        counts: numbers of tokens and decisions, see DecisionCounts. Empty without a language model.
         unplayed: record of a decision that was not played because the episode failed: its tokens and answers.
         operator_id, player_id: in a game, the operator whose rewards these are, and its seat.
         lost: whether a process died or does not answer, so that it must be restarted.
-        contradictions: sentences on reports of the worker that differ from what was counted.
+        contradictions: sentences on values that the worker reported and that differ from our
+            counts.
     """
 
     status: str
@@ -77,8 +78,9 @@ class DecisionCounts:
     """Copies the decision fields of replies to records, and adds them up.
 
     Attributes:
-        sums: of the reported counts, by name; `decisions` of a language model, and how many of them were
-            `understood`. Empty without a language model.
+        sums: sums of the reported counts, keyed by name. `decisions` is the number of decisions of
+            a language model, and `understood` the number that were understood. Empty without a
+            language model.
     """
 
     def __init__(self) -> None:
@@ -100,7 +102,10 @@ class DecisionCounts:
             record["answers"] = reply["answers"]
 
     def unplayed(self, reply: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the record of a decision that was not played because its episode failed; {} if none was."""
+        """Return the record of a decision that was not played because its episode failed.
+
+        Returns {} if there is none.
+        """
         record: dict[str, Any] = {}
         self.note(reply, record)
         if record and reply.get("raw") is not None:

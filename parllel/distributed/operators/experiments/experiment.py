@@ -59,7 +59,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
 class ExperimentMonitor(Protocol):
-    """Follows a running experiment and may hold it: a page instead of a terminal.
+    """Observes a running experiment and may pause it, for example to show it on a page.
 
     Records and results are the same without it.
     """
@@ -96,12 +96,13 @@ class ExperimentResult:
     """Result of an experiment.
 
     Attributes:
-        folder: of the run, with its telemetry.
+        folder: the run folder, which contains the telemetry.
         groups: the results of each environment and each game.
         failures: a sentence for each operator that failed.
-        stopped_by: "SIGINT", "SIGTERM" or "page" if the user stopped it early; "budget"; else None.
-        notes: sentences on workers that contradict what was counted, on what could not be drawn, and on a
-            budget that ended the experiment.
+        stopped_by: what ended the experiment early: "SIGINT", "SIGTERM" or "page" if the user did,
+            or "budget". None if it was not ended early.
+        notes: sentences on workers whose reports differ from our counts, on charts or videos that
+            could not be made, and on a budget that ended the experiment.
         spent: tokens, calls and cost, including interrupted episodes; None without a budget.
         warnings: a sentence for each language model that had too few decisions understood.
     """
@@ -139,28 +140,31 @@ class Experiment:
 
     Args:
         name: 1 to 60 letters, digits, ".", "_" and "-".
-        operators: compared with others of the same environment; by default each with the first.
-        seeds: of the episodes: a list; an int or `ProceduralSeeds`, from which one seed per episode is
-            derived; or `FixedSeeds`, where only the agents' randomness differs. The i-th episodes of all
-            operators share a seed.
-        episodes: of each operator; default the length of a list of seeds.
-        mode: "free", where each operator goes on at its own speed, or "lockstep", where all step together.
+        operators: the operators and games. Each is compared with the first of the same environment,
+            or as `comparisons` says.
+        seeds: seeds of the episodes. Pass a list; an int or `ProceduralSeeds`, from which one seed
+            per episode is derived; or `FixedSeeds`, where only the agents' randomness differs. The
+            i-th episodes of all operators share a seed.
+        episodes: number of episodes of each operator. Default: the length of a list of seeds.
+        mode: "free", where each operator runs at its own speed, or "lockstep", where all step
+            together.
         pace_s: minimum seconds from one step to the next.
-        start_timeout_s, step_timeout_s: for the replies to a reset and to a step. The latter defaults to 30,
-            for a language model to 600, for a person to 3600.
-        restarts: of each operator, after its worker died or did not answer. The episode counts as failed.
-        success: total reward from which an episode is a success, or a mapping by env_id; what a worker
-            reports takes precedence.
+        start_timeout_s, step_timeout_s: time limits for the replies to a reset and to a step. The
+            default for a step is 30, or 600 for a language model and 3600 for a person.
+        restarts: how often each operator is restarted after its worker died or did not answer. The
+            episode counts as failed.
+        success: minimum total reward of a successful episode, or a mapping from env_id to it.
+            Success reported by a worker takes precedence.
         budget: limits for all operators together: "tokens", "calls" (answers of language models) and "cost",
             for example {"tokens": 1_000_000}. When one is used up the experiment stops; it can be resumed
             with a larger budget.
         min_understood: fraction of a language model's decisions, from 0 to 1, that must be understood. Below
             it there is a warning, and the exit status is 1.
-        comparisons: "first", each operator with the first, or "pairs", all pairs.
-        video: the number of episodes to film, from the first on.
+        comparisons: "first" compares each operator with the first; "pairs" compares all pairs.
+        video: number of episodes to film, starting with the first.
 
     Raises:
-        TypeError, ValueError: for an invalid value; names it.
+        TypeError, ValueError: for an invalid value, which the message names.
     """
 
     name: str
@@ -209,7 +213,7 @@ class Experiment:
                 _number("success", threshold, -math.inf)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the experiment as JSON values, in the form of an experiment's file."""
+        """Return the experiment as JSON values, in the format of an experiment file."""
         success = self.success
         return {
             "name": self.name,
@@ -229,10 +233,10 @@ class Experiment:
         }
 
     def check(self) -> None:
-        """Raise the first error that an operator's requirements give, without starting anything.
+        """Check the requirements of all operators without starting anything.
 
         Raises:
-            ValueError, FileNotFoundError, ImportError: as `OperatorLauncher.check`.
+            ValueError, FileNotFoundError, ImportError: as in `OperatorLauncher.check`.
         """
         with OperatorLauncher() as launcher:
             for config in self.operators:
@@ -254,17 +258,17 @@ class Experiment:
             base: folder in which the run folder is created.
             progress: show a progress bar for each operator on stderr.
             script: file that defines the experiment; recorded together with the git state of its folder.
-            watching: follows and holds the experiment. People then answer there instead of at the terminal,
-                and no results.png is drawn.
+            watching: monitor that observes the experiment and may pause it. People then answer
+                there instead of at the terminal, and no results.png is drawn.
             resume: folder of an earlier part of this experiment that was killed or stopped. Its episodes are
                 not played again. All settings except `budget` must be the same.
-            say: called with a sentence that says how many episodes were already played.
+            say: function called with a sentence on how many episodes were already played.
 
         Raises:
-            ValueError, FileNotFoundError, ImportError: as `check`, and for a folder that cannot be resumed;
-                before anything is started or written.
+            ValueError, FileNotFoundError, ImportError: as in `check`, and for a folder that cannot
+                be resumed. They are raised before anything is started or written.
             WrongStateError: if another process plays in the folder to resume.
-            OSError: if something cannot be written; all operators are ended first.
+            OSError: if a file cannot be written. All operators are ended first.
         """
         self.check()
         film = Film(self.video)

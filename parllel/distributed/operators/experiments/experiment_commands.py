@@ -89,7 +89,7 @@ def results(arguments: argparse.Namespace) -> int:
 
 
 def workers(arguments: argparse.Namespace) -> int:
-    """Print the kinds of operators. Returns the exit status."""
+    """Print the available kinds of operators. Returns the exit status."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("kind", "worker", "needs"):
         table.add_column(name, overflow="fold")

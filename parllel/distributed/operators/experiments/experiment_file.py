@@ -47,15 +47,15 @@ def load_experiment(
     """Execute or read a file, and yield its experiment.
 
     Args:
-        path: of a .py or .toml file.
-        changes: "NAME=VALUE", for a parameter of the function `experiment`, or a value of the TOML file. The
-            value is parsed as the type of the default; without a default, or if it is None, as JSON where
-            possible.
+        path: path of a .py or .toml file.
+        changes: strings "NAME=VALUE", each for a parameter of the function `experiment` or a value
+            of the TOML file. The value is parsed as the type of the default. If there is no
+            default, or it is None, the value is parsed as JSON where possible.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError, TypeError: if it defines no experiment, or an invalid one; names the file.
-        ImportError: for TOML under Python 3.10 without tomli; names the extra.
+        ValueError, TypeError: if the file defines no experiment, or an invalid one. Names the file.
+        ImportError: for TOML under Python 3.10 if tomli is not installed. Names the extra.
     """
     path = Path(path)
     if path.suffix not in (".py", ".toml"):
@@ -74,7 +74,8 @@ def experiment_from_json(values: Mapping[str, Any], where: str = "experiment") -
     """Return the experiment described by the values of a file.
 
     Raises:
-        ValueError, TypeError: for an unknown name, with the nearest known one, or an invalid value.
+        ValueError, TypeError: for an unknown name, which the message shows with the nearest known
+            one, or an invalid value.
     """
     known = [field.name for field in fields(Experiment) if field.init]
     given = _known(values, known, where)

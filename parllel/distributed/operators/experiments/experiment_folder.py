@@ -40,16 +40,17 @@ class ExperimentFolder:
     """Run folder of an experiment, locked while used in `with`.
 
     Args:
-        base: folder in which it is created, under the experiment's name, numbered if that is taken.
-        values: of the experiment, JSON values.
-        script: file that defines it; recorded together with the git state of its folder.
+        base: folder in which the run folder is created. It has the experiment's name, with a number
+            if that name is taken.
+        values: the experiment as JSON values.
+        script: file that defines the experiment. It is recorded with the git state of its folder.
         resume: folder of an earlier part of the experiment, used instead of a new one.
 
     Raises:
-        FileNotFoundError, ValueError: if `resume` is not an experiment's; on entering, if its settings
-            differ, each of which is named.
-        WrongStateError: on entering, if another process uses it.
-        OSError: if it cannot be created or written.
+        FileNotFoundError, ValueError: if `resume` is not the folder of an experiment; on entering,
+            if its settings differ. The message names each setting that differs.
+        WrongStateError: on entering, if another process uses the folder.
+        OSError: if the folder cannot be created or written.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class ExperimentFolder:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Replace a file by indented JSON."""
+    """Write indented JSON to a file, replacing its content."""
     with replaced_file(path) as file:
         file.write((json.dumps(values, indent=2) + "\n").encode())
 
@@ -170,7 +171,8 @@ def unfinished_part(
     """Return the newest unfinished folder of an experiment with these settings.
 
     Returns:
-        The folder, and its number of episode records; None if there is none, or only folders in use.
+        The folder and its number of episode records, or None if there is no such folder that is not
+        in use.
     """
     now = json.loads(json.dumps(values, default=str))
     found = []
@@ -190,7 +192,7 @@ def unfinished_part(
 
 
 def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
-    """Return the results of the telemetry in a folder. What was not played is left out.
+    """Return the results of the telemetry in a folder. Episodes not played are left out.
 
     Raises:
         ValueError: if telemetry or the record of the experiment is damaged.
@@ -205,7 +207,7 @@ def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
 
 
 def sources_of(folder: Path, values: Mapping[str, Any]) -> list[Source]:
-    """Return the sources of the episodes of each operator and game of an experiment.
+    """Return where the episodes of each operator and game of an experiment are recorded.
 
     Raises:
         ValueError: if the record of the experiment is damaged.
@@ -222,8 +224,8 @@ def open_experiment(path: str | os.PathLike[str]) -> RunRecord:
     """Return the record of an experiment's folder.
 
     Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it is of another kind, or damaged.
+        FileNotFoundError: if there is no record.
+        ValueError: if the record is of another kind, or damaged.
     """
     record = RunFolder.open(path).read_record()
     if record.kind != KIND:

@@ -22,10 +22,16 @@ from parllel.runs.run_record import RunRecord
 def list_experiments(base: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return a summary of each experiment below a folder, newest first.
 
-    run: path below the folder, as for `experiment_results`.  name, folder.  time: start, in seconds since
-    1970.  state: as in `parllel runs`.  operators: ids, including those of players.  n_done, n_episodes: of
-    all operators; the second is None on a board, where people start episodes as they like.
-    A missing folder yields an empty list. Experiments with a damaged record are left out.
+    A missing folder yields an empty list. Experiments with a damaged record are left out. Each
+    summary is a dict with these keys:
+
+    run: path below the folder, as for `experiment_results`.
+    name, folder: name and folder of the experiment.
+    time: start time in seconds since 1970.
+    state: state of the run, as in `parllel runs`.
+    operators: ids of the operators, including the players of games.
+    n_done, n_episodes: numbers of episodes finished and to play, over all operators. The second is
+        None on a board, where people start episodes as they like.
     """
     base = Path(base)
     found = []

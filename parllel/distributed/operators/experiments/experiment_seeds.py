@@ -46,8 +46,8 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
     """Return the seed of each episode.
 
     Args:
-        seeds: an int means `ProceduralSeeds`; of a sequence, the first are taken.
-        episodes: default the length of the sequence.
+        seeds: an int, which means `ProceduralSeeds`, or a sequence, whose first seeds are used.
+        episodes: number of episodes. Default: the length of the sequence.
 
     Raises:
         TypeError, ValueError: for invalid or too few seeds, or an invalid number of episodes.
@@ -78,14 +78,17 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
 
 
 def agent_seeds_of(seeds: SeedsLike, episodes: int) -> list[int | None]:
-    """Return the seed from which agents' seeds are derived in each episode; None for the environment's."""
+    """Return the seed for each episode from which agents' seeds are derived.
+
+    None means that they are derived from the environment's seed.
+    """
     if not isinstance(seeds, FixedSeeds):
         return [None] * episodes
     return [*_drawn(seeds.seed, "agents", episodes)]
 
 
 def seeds_as_json(seeds: SeedsLike) -> Any:
-    """Return the seeds in the form of an experiment's file."""
+    """Return the seeds in the format of an experiment file."""
     if isinstance(seeds, ProceduralSeeds):
         return {"procedural": seeds.entropy}
     if isinstance(seeds, FixedSeeds):
@@ -94,7 +97,7 @@ def seeds_as_json(seeds: SeedsLike) -> Any:
 
 
 def seeds_from_json(values: Any) -> Any:
-    """Return the seeds listed in an experiment file. Any other value than a table is returned unchanged."""
+    """Return the seeds of an experiment file. A value other than a table is returned unchanged."""
     if isinstance(values, Mapping):
         kinds = {"procedural": ProceduralSeeds, "fixed": FixedSeeds}
         if len(values) != 1 or not kinds.keys() >= values.keys():

@@ -33,7 +33,7 @@ class ExperimentProgress:
     """Progress bars on stderr: episodes, mean reward, steps per second and time left of each session.
 
     Args:
-        sessions: what is played.
+        sessions: the sessions being played.
         shown: False draws nothing.
     """
 
@@ -92,12 +92,12 @@ def play_all(
     """Play all sessions. Returns what stopped them early: "SIGINT", "SIGTERM", "page" or None.
 
     Args:
-        gate: of the sessions.
-        end_workers: ends all workers at once; called if the sessions are stopped.
-        show: called ten times a second; raises StoppedError to stop the sessions.
+        gate: gate that the sessions pass.
+        end_workers: function that ends all workers immediately. Called if the sessions are stopped.
+        show: function called ten times a second. It raises StoppedError to stop the sessions.
 
     Raises:
-        Exception: what a session raised, after the others were stopped.
+        Exception: the exception that a session raised. The other sessions are stopped first.
     """
     errors: list[BaseException] = []
     threads = [

@@ -58,11 +58,11 @@ class Film:
         return self._first <= episode < self._episodes
 
     def wants_last(self, name: str, episode: int) -> bool:
-        """Return False: all pictures of a filmed episode are wanted, by `wants`."""
+        """Return False, because `wants` already requests all pictures of a filmed episode."""
         return False
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
-        """Keep a frame: the `render_payload` of a worker's reply."""
+        """Store a frame, the `render_payload` of a worker's reply."""
         with self._lock:
             if not isinstance(payload, dict):
                 self._notes[f"no video of {name}: its worker sends no frames"] = None

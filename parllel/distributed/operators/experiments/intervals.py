@@ -31,8 +31,8 @@ class ConfidenceInterval:
 
     Attributes:
         mean: None without values.
-        low, high: the interval, at 95 % unless another level is given. None if the values do not bound it:
-            fewer than six seeds, or all values equal.
+        low, high: bounds of the interval, at 95 % unless another level is given. None if the values
+            do not bound it, because there are fewer than six seeds or all values are equal.
         n: the number of values.
     """
 
@@ -59,8 +59,9 @@ def mean_with_interval(
     exponential distribution it contains the mean in about 90 % of cases, as Student's t does.
 
     Args:
-        values: finite.
-        seeds: of each value; values of one seed are not independent and count as one. Default: all different.
+        values: finite numbers.
+        seeds: seed of each value. Values with the same seed are not independent and count as one.
+            Default: all seeds are different.
         level: probability that the interval contains the mean.
     """
     n = len(values)
@@ -101,7 +102,7 @@ def sign_flip_interval(
 
 
 def least_seeds(level: float = LEVEL) -> int:
-    """Return the number of seeds that an interval needs: 6 at 95 %."""
+    """Return the minimum number of seeds for an interval at this level: 6 at 95 %."""
     return math.ceil(-math.log2((1 - level) / 2))
 
 
@@ -110,7 +111,8 @@ def proportion_with_interval(
 ) -> ConfidenceInterval:
     """Return a proportion with Wilson's score interval (Wilson 1927), from 0 to 1.
 
-    seeds: of each value; values of one seed count as one for the interval. Default: all different.
+    seeds: seed of each value. Values with the same seed count as one for the interval. Default: all
+        seeds are different.
     """
     count = len(successes)
     if count == 0:

@@ -62,23 +62,25 @@ class SessionObserver(Protocol):
 
 
 class OperatorSession:
-    """Plays the episodes of one operator or game until the last, or until its restarts are used up.
+    """Plays all episodes of one operator or game, or until its restarts are used up.
 
     Args:
-        name: of the operator or game.
+        name: name of the operator or game.
         labels: fields common to all its records, such as `env_id`.
-        launch: starts the worker or workers.
-        episodes: plays one episode. Owned: closed at the end.
-        rounds: for each episode its number, the environment's seed, and the seed from which the agents' are
-            derived, None for the same. The next is taken after the previous has ended; taking it may block.
-        gate: passed before each episode and step.
-        folder: of the telemetry.
-        run_id: of the telemetry.
-        restarts: budget of restarts of a worker that died or hangs.
-        is_success: whether a total reward is a success, where the worker reports none; None if unknown.
-        observer: called at the start, steps and end of each episode.
-        goes_on: whether telemetry of it may exist already; it is appended to.
-        earlier: the rounds that were played before; these are skipped.
+        launch: function that starts the worker or workers.
+        episodes: object that plays one episode. The session closes it.
+        rounds: iterable with one item per episode: its number, the environment's seed, and the seed
+            from which the agents' seeds are derived (None for the environment's seed). The next
+            item is taken after the previous episode has ended, and taking it may block.
+        gate: gate that the session passes before each episode and step.
+        folder: folder for the telemetry.
+        run_id: run id of the telemetry.
+        restarts: maximum number of restarts of a worker that died or hangs.
+        is_success: function that returns whether a total reward is a success, or None if that is
+            unknown. Used if the worker does not report success.
+        observer: called at the start of each episode, after each step, and at the end.
+        goes_on: whether telemetry of this session may already exist. If so, records are appended.
+        earlier: the rounds that were already played, which are skipped.
         spending: adds up costs and may stop all sessions; None without a budget.
 
     Attributes:
@@ -125,12 +127,15 @@ class OperatorSession:
 
     @property
     def mean_reward(self) -> float | None:
-        """Mean total reward of the ended episodes, in a game of its first player; None if there are none."""
+        """Mean total reward of the ended episodes, or None if there are none.
+
+        In a game, the mean is that of its first player.
+        """
         return self._reward_sum / self._n_ended if self._n_ended else None
 
     @property
     def contradiction(self) -> str | None:
-        """A sentence on reports of its worker that differ from what was counted; None if there are none."""
+        """A sentence on values reported by the worker that differ from our counts, or None."""
         if not self._n_contradicted:
             return None
         return (
@@ -145,13 +150,13 @@ class OperatorSession:
 
     @property
     def worker_died(self) -> bool:
-        """Whether a worker was started and has ended by itself; in a game, any of its workers."""
+        """Whether a worker was started and has ended by itself. For a game, any of its workers."""
         handle = self._handle
         return handle is not None and not handle.is_running
 
     @property
     def lost_operators(self) -> list[str]:
-        """Ids of the operators whose workers have ended by themselves; in a game, those of its players."""
+        """Ids of the operators, or players of the game, whose workers have ended by themselves."""
         handle = self._handle
         handles = getattr(handle, "player_handles", {self.name: handle}).values()
         return [h.operator_id for h in handles if h is not None and not h.is_running]
@@ -162,7 +167,7 @@ class OperatorSession:
         Raises:
             OSError: if telemetry cannot be written.
             StoppedError: if the experiment is being stopped.
-            Exception: for a bug of this package.
+            Exception: for a bug in this package.
         """
         try:
             with Telemetry(self._folder, self._run_id, goes_on=self._goes_on) as telemetry:

@@ -73,12 +73,12 @@ class RecordedEpisode(msgspec.Struct):
 
     @property
     def reward(self) -> float:
-        """The total reward; 0 if there is none, which is so only for failed episodes."""
+        """The total reward, or 0 if there is none. Only failed episodes may have none."""
         return self.total_reward or 0.0
 
     @property
     def key(self) -> Key:
-        """What pairs it with episodes of other operators: its seeds, or its number if it has none."""
+        """Key for pairing with other operators' episodes: the seeds, or the number without them."""
         if self.seed is None:
             return -1, self.episode
         return self.seed, -1 if self.agent_seed is None else self.agent_seed
@@ -96,14 +96,15 @@ class _RecordedStep(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Source:
-    """Location of the episodes of an operator, or of a game with all its players.
+    """Where the episodes of an operator or a game are recorded.
 
     Attributes:
-        group: operators of one group are compared: those of an environment, or of a game.
-        operators: their ids.
-        run_id: of the telemetry.
-        episodes: the number to play; None on a board, where people start episodes as they like.
-        prices: of tokens, by operator, where known.
+        group: name of the environment or game. Operators of the same group are compared.
+        operators: ids of the operators.
+        run_id: run id of the telemetry.
+        episodes: number of episodes to play. None on a board, where people start episodes as they
+            like.
+        prices: prices of tokens, keyed by operator, where known.
     """
 
     group: str
@@ -126,16 +127,19 @@ class OperatorResult:
     """Result of one operator. Means are over the episodes that ended.
 
     Attributes:
-        total_reward, length: per episode.
+        total_reward, length: means per episode.
         success: fraction of successful episodes; None if success is not defined.
-        tokens, cost: of a language model, per episode; None if they are not counted, or have no price.
-        total_tokens, total_cost: over all episodes, including failed ones.
-        latency_s: of its steps; None without steps.
-        asked, ended, failed: the numbers of episodes. The rest was not started, or was interrupted. On a
-            board `asked` counts episodes that were started and not abandoned.
-        failures: messages of failed episodes, each text once.
-        decisions: of a language model, over all episodes; None without one.
-        understood: the fraction of decisions that was understood, from 0 to 1.
+        tokens, cost: means per episode for a language model. None if tokens are not counted, or
+            have no price.
+        total_tokens, total_cost: sums over all episodes, including failed ones.
+        latency_s: latency of the operator's steps. None without steps.
+        asked, ended, failed: numbers of episodes requested, ended and failed. The others were not
+            started, or were interrupted. On a board, `asked` counts episodes that were started and
+            not abandoned.
+        failures: distinct messages of failed episodes.
+        decisions: number of decisions of a language model over all episodes. None without a
+            language model.
+        understood: fraction of decisions that were understood, from 0 to 1.
         warnings: a sentence for each reason to distrust the results.
     """
 
@@ -174,9 +178,10 @@ class Difference:
     (Bonferroni): if the operators are equal, at most 5 % of experiments call any difference clear.
 
     Attributes:
-        total_reward: the mean difference; `n` is the number of pairs. The intervals of all differences of the
-            experiment hold together with 95 %.
-        seeds: the number of seeds of the pairs. Pairs of one seed count as one for the interval.
+        total_reward: the mean difference; `n` is the number of pairs. All intervals of the
+            experiment hold simultaneously with a probability of 95 %.
+        seeds: number of different seeds among the pairs. Pairs with the same seed count as one for
+            the interval.
         failed: the number of pairs that are left out because an episode failed.
         unpaired: the number of episodes that only one of the two has played.
         comparisons: the number of differences that the interval is corrected for.
@@ -262,14 +267,14 @@ def results_of(
 ) -> list[GroupResult]:
     """Return the results of each group, in the order of the sources.
 
-    folder: of the telemetry; missing files count as not started.
-
     Args:
-        comparisons: "first", each operator with the first of its group; "pairs", all pairs.
+        folder: folder of the telemetry. Operators without files count as not started.
+        comparisons: "first" compares each operator with the first of its group; "pairs" compares
+            all pairs.
         min_understood: fraction of a language model's decisions below which there is a warning.
 
     Raises:
-        ValueError: if telemetry is damaged; names the line.
+        ValueError: if telemetry is damaged. Names the line.
     """
     groups: dict[str, dict[str, tuple[OperatorResult, Episodes]]] = {}
     for source in sources:

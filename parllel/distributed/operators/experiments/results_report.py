@@ -111,10 +111,10 @@ def _with_interval(mean: ConfidenceInterval) -> str:
 def draw_results(path: str | os.PathLike[str], groups: Sequence[GroupResult]) -> None:
     """Draw the mean return of each operator, and the differences, with their intervals.
 
-    path: the extension determines the format, such as .png or .svg.
+    path: path of the chart. Its extension determines the format, such as .png or .svg.
 
     Raises:
-        ImportError: without matplotlib; names the extra.
+        ImportError: if matplotlib is not installed. Names the extra.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -48,7 +48,8 @@ def launch_of(
 ) -> Callable[[], Any]:
     """Return a function that starts the worker, or the workers of all players.
 
-    used: tokens by operator_id, counted towards `token_budget` by the first workers only.
+    used: tokens already used, keyed by operator_id. Only the first workers count them towards
+        `token_budget`.
     """
     if used:
         launches = chain(

@@ -34,11 +34,14 @@ class SingleEpisodes:
     """Plays the episodes of an operator whose worker steps the environment.
 
     Args:
-        config: of the operator.
-        start_timeout_s: seconds for the reply to a reset; the first includes the start of the worker.
-        step_timeout_s: seconds for the reply to a step; default by the kind of the operator.
+        config: configuration of the operator.
+        start_timeout_s: time limit in seconds for the reply to a reset. The first reset includes
+            the start of the worker.
+        step_timeout_s: time limit in seconds for the reply to a step. The default depends on the
+            kind of the operator.
         viewers: receive the pictures that they want.
-        choose: asks the person of an operator of kind "human"; None leaves that to the worker's terminal.
+        choose: function that asks a person, for an operator of kind "human". With None, the worker
+            asks at its terminal.
     """
 
     def __init__(
@@ -69,15 +72,17 @@ class SingleEpisodes:
     ) -> list[EpisodeOutcome]:
         """Play an episode and return its outcome, in a list of one.
 
-        A worker that dies, hangs or replies with an error makes the outcome failed; it never raises.
+        If the worker dies, hangs or replies with an error, the outcome is "failed"; no exception is
+        raised.
 
         Args:
-            handle: of an interactive worker.
+            handle: handle of an interactive worker.
             episode: number of the episode.
-            seed: of the environment.
-            agent_seed: the agent's seed is derived from it; default `seed`.
-            before_step: called before each step. An exception it raises ends the episode and is passed on.
-            record_step: called with the fields of each step.
+            seed: seed of the environment.
+            agent_seed: seed from which the agent's seed is derived. Default: `seed`.
+            before_step: function called before each step. If it raises an exception, the episode
+                ends and the exception is passed on.
+            record_step: function called with the fields of each step.
         """
         played = _Episode(self, handle, episode, before_step, record_step)
         try:
@@ -97,7 +102,7 @@ class SingleEpisodes:
         return [played.outcome()]
 
     def close(self) -> None:
-        """Do nothing: the environment is the worker's."""
+        """Do nothing, because the worker owns the environment."""
 
 
 def _without_pid(error: Exception, pid: int) -> str:

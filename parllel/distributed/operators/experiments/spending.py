@@ -22,7 +22,8 @@ def checked_budget(budget: Any, operators: Sequence[AnyConfig]) -> dict[str, flo
     """Return the validated budget of an experiment with these operators.
 
     Raises:
-        TypeError, ValueError: if it does not map some of LIMITS to numbers, or a price is missing.
+        TypeError, ValueError: if the budget does not map names in LIMITS to numbers, or a price is
+            missing.
     """
     if budget is None:
         return None
@@ -48,8 +49,8 @@ class Spending:
     """Adds up the spending of all operators, and stops them when the budget is used up.
 
     Args:
-        budget: see `checked_budget`.
-        operators: with their prices.
+        budget: limits on the spending, see `checked_budget`.
+        operators: the operators, whose settings contain the prices.
     """
 
     def __init__(self, budget: Mapping[str, float], operators: Sequence[AnyConfig]) -> None:
@@ -61,7 +62,7 @@ class Spending:
         self._has_stopped = False
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add the costs in a record: of a step, of an episode, or of an unplayed decision."""
+        """Add the costs in the record of a step, an episode or an unplayed decision."""
         tokens, calls = record.get("tokens"), record.get("calls")
         if tokens is None and calls is None:
             return  # not a language model

@@ -35,8 +35,9 @@ class Telemetry(Closeable):
     object per thread.
 
     Args:
-        folder: created if it is missing.
-        run_id: letters, digits, dots, hyphens and underscores; unique in the folder.
+        folder: folder for the files. It is created if missing.
+        run_id: a name that is unique in the folder. It consists of letters, digits, dots, hyphens
+            and underscores.
         goes_on: append to existing files of this run.
 
     Raises:
@@ -75,11 +76,13 @@ class Telemetry(Closeable):
     def episode(self, record: Mapping[str, Any]) -> bytes:
         """Write the record of an episode and return its line.
 
-        record: JSON values, and NumPy scalars and arrays. NaN and infinities become null.
+        record: fields of the record: JSON values, NumPy scalars and arrays. NaN and infinities
+            become null.
 
         Raises:
             TypeError: for any other value.
-            OSError: if it cannot be written, for example because the disk is full, and after `close`.
+            OSError: if the record cannot be written, for example because the disk is full, and
+                after `close`.
         """
         return self._write(EPISODES, record)
 
@@ -103,19 +106,19 @@ class Telemetry(Closeable):
 
 
 def telemetry_path(folder: str | os.PathLike[str], run_id: str, kind: str) -> Path:
-    """Return the path of a run's records; kind: STEPS or EPISODES."""
+    """Return the path of a run's records. `kind` is STEPS or EPISODES."""
     return Path(folder) / f"{run_id}_{kind}.jsonl"
 
 
 def read_telemetry(
     path: str | os.PathLike[str], decode: Callable[[bytes], Any] = msgspec.json.decode
 ) -> Iterator[Any]:
-    """Yield the records of a file in order. Half a line at its end is ignored.
+    """Yield the records of a file in order. An incomplete line at its end is ignored.
 
-    decode: converts a line to a record.
+    decode: function that converts a line to a record.
 
     Raises:
-        ValueError: for a line that is not a record; names it.
+        ValueError: for a line that is not a record. Names the line.
         OSError: if the file cannot be read.
     """
     with open(path, "rb") as file:

@@ -27,15 +27,18 @@ from parllel.types import Closeable
 
 
 class GameEpisodes(Closeable):
-    """Plays episodes of one game with the players of a handle. Makes the game and owns it.
+    """Plays episodes of one game with the players of a handle. Makes the game, and closes it.
 
     Args:
-        config: of the game.
-        start_timeout_s: seconds for all players to get ready for an episode; the first includes their start.
-        step_timeout_s: seconds for all answers to one question; default by the kinds of the players.
+        config: configuration of the game.
+        start_timeout_s: time limit in seconds for all players to get ready for an episode. For the
+            first episode this includes the start of their workers.
+        step_timeout_s: time limit in seconds for all answers to one question. The default depends
+            on the kinds of the players.
         viewers: receive the pictures that they want.
-        choose: asks the players of kind "human"; None leaves that to their workers, which use a terminal.
-        notice: called when the status of a player changes.
+        choose: function that asks players of kind "human". With None, their workers ask at a
+            terminal.
+        notice: function called when the status of a player changes.
 
     Attributes:
         players: the names of the seats, in the order of the game.
@@ -72,7 +75,7 @@ class GameEpisodes(Closeable):
             )
 
     def seating(self, episode: int) -> dict[str, str]:
-        """Return the player of the config in each seat of the game, in an episode."""
+        """Return which player of the config takes each seat of the game in an episode."""
         names = list(self.players)
         turns = episode % len(names) if self._config.seats == "rotate" else 0
         return {names[(i + turns) % len(names)]: name for i, name in enumerate(names)}
@@ -89,17 +92,18 @@ class GameEpisodes(Closeable):
     ) -> list[EpisodeOutcome]:
         """Play an episode and return the outcome of each player, in the order of the config.
 
-        If a player dies, hangs or replies with an error, the episode ends as failed for all players; likewise
-        if the game raises.
+        The episode fails for all players if a player dies, hangs or replies with an error, or if
+        the game raises an exception.
 
         Args:
-            handle: of the players, by their names in the config.
+            handle: handle of the players, by their names in the config.
             episode: number of the episode, which determines the seats.
-            seed: of the game.
-            agent_seed: each player's seed is derived from it and the name of the seat; default `seed`.
-            before_step: called before each step of the game. An exception it raises ends the episode and is
-                passed on.
-            record_step: called with the record of each action that a player was asked for.
+            seed: seed of the game.
+            agent_seed: seed from which each player's seed is derived, together with the name of the
+                seat. Default: `seed`.
+            before_step: function called before each step of the game. If it raises an exception,
+                the episode ends and the exception is passed on.
+            record_step: function called with the record of each action that a player was asked for.
         """
         config, seating = self._config, self.seating(episode)
         seats = {seat: Seat(seat, config.players[name]) for seat, name in seating.items()}

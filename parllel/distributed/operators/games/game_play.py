@@ -49,15 +49,16 @@ class GamePlay:
     """State of one episode.
 
     Args:
-        game: reset when the episode begins.
-        config: of the game.
-        players: in their seats.
-        seats: by name.
-        seed: of the game.
-        agent_seed: each player's seed is derived from it and the name of the seat.
-        record_step: receives a record of each action that a player was asked for.
-        watch: called at the start and after each step of the game, with the number of steps taken, and
-            whether the step was the last.
+        game: the game, which is reset when the episode begins.
+        config: configuration of the game.
+        players: the players in their seats.
+        seats: the seats, keyed by name.
+        seed: seed of the game.
+        agent_seed: seed from which each player's seed is derived, together with the name of the
+            seat.
+        record_step: function called with a record of each action that a player was asked for.
+        watch: function called at the start and after each step of the game. It receives the number
+            of steps taken, and whether the step was the last one.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ _FILES = "abcdefgh"
 class PlayerView(NamedTuple):
     """A player's view of the game, as JSON values.
 
-    legal: the actions that are legal now; None if the game does not tell.
+    legal: the actions that are legal now. None if the game does not list them.
     info, text: descriptions of the position specific to the game.
     """
 
@@ -42,7 +42,7 @@ class GameQuestions:
     """Builds questions for the players of a game, and reads their answers.
 
     Args:
-        game: owned, reset, stepped and closed by the caller.
+        game: the game. The caller resets, steps and closes it.
     """
 
     def __init__(self, game: MultiAgentGame) -> None:
@@ -50,7 +50,10 @@ class GameQuestions:
         self._readers = {name: GivenAction(space) for name, space in game.action_spaces.items()}
 
     def seen(self, player: str) -> PlayerView:
-        """Return the view of a player who acts now. The methods below refer to it until the next step."""
+        """Return the view of a player who acts now.
+
+        The methods below refer to this view until the next step.
+        """
         game = self._game
         observation, _ = game.observe(player)
         legal = game.legal_actions(player)
@@ -64,7 +67,7 @@ class GameQuestions:
     def asked(self, player: str, seen: PlayerView, settings: Mapping[str, Any]) -> Question:
         """Return the question for a person who plays `player`.
 
-        settings: of the person's operator; may contain "keys" and "action_names".
+        settings: settings of the person's operator. They may contain "keys" and "action_names".
         """
         env, space, text = self._game.env, self._game.action_spaces[player], seen.text
         numbered: dict[str, int] | None = None
@@ -92,7 +95,7 @@ class GameQuestions:
     def check_action(self, player: str, values: Any) -> None:
         """Raise ValueError unless JSON values represent an action that is legal now.
 
-        Unlike in `action_of`, nothing is clipped: a person can be asked again.
+        Unlike `action_of`, this does not clip values, because a person can be asked again.
         """
         self._legal_action(player, values, clip=False)
 
@@ -100,7 +103,7 @@ class GameQuestions:
         """Return the action that JSON values represent, clipped to the bounds of a Box.
 
         Raises:
-            ValueError: if they represent no action, or an illegal one.
+            ValueError: if the values represent no action, or an illegal one.
         """
         return self._legal_action(player, values, clip=True)
 
@@ -116,11 +119,14 @@ class GameQuestions:
         return to_json(self._game.action_spaces[player], action)
 
     def draw_action(self, player: str, generator: np.random.Generator) -> Tree:
-        """Return a random action, among the legal ones if the game tells which are."""
+        """Return a random action. If the game lists legal actions, the action is one of them."""
         return self._readers[player].of(self._game.draw_action(player, generator))
 
     def first_action(self, player: str) -> Tree:
-        """Return the first legal action; if the game does not tell, the valid action nearest to 0."""
+        """Return the first legal action.
+
+        If the game does not list legal actions, return the valid action nearest to 0.
+        """
         return self._readers[player].of(self._game.first_action(player))
 
 

@@ -27,11 +27,11 @@ from parllel.types import Closeable
 
 
 class MultiAgentOperatorHandle(Closeable):
-    """The running players of a game.
+    """Manages the running player processes of a game.
 
     Args:
-        config: of the game.
-        player_handles: by player name. Owned: ended by `end`.
+        config: configuration of the game.
+        player_handles: handles of the players' workers, keyed by player name. `end` ends them.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MultiAgentOperatorHandle(Closeable):
     def send_init_agents(self, seed: int | None = None) -> None:
         """Ask all players to start an episode; each replies `agent_ready`.
 
-        seed: of the episode. Each player's seed is derived from it and the player's name.
+        seed: seed of the episode. Each player's seed is derived from it and the player's name.
         """
         for player, handle in self.player_handles.items():
             # By name, not by worker: a seat gets the same seed whichever operator sits in it.
@@ -80,7 +80,7 @@ class MultiAgentOperatorHandle(Closeable):
     ) -> None:
         """Ask one player for an action; it replies `action_selected`. All values are JSON values.
 
-        action: the choice of a person who was asked elsewhere.
+        action: the choice of a person who was asked outside the worker.
 
         Raises:
             ValueError: if there is no such player.
@@ -108,9 +108,10 @@ class MultiAgentOperatorHandle(Closeable):
         """Wait for the replies of all players that were asked, for at most `timeout` seconds.
 
         Returns:
-            By player, in order: a reply with "latency_s", the seconds since the question was sent; or
-            "message" and the type "timeout" (the player may still answer and is polled again), "died" or
-            "error".
+            A dict keyed by player, in order. A reply contains "latency_s", the seconds since the
+            question was sent. A player without a reply has a dict with "message" and the type
+            "timeout", "died" or "error". After "timeout" the player may still answer and is polled
+            again.
         """
         # Players that could not be asked are reported once, and not waited for.
         found, self._failed = self._failed, {}

@@ -18,12 +18,13 @@ def make_game_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> A
     """Make an environment with PettingZoo's interface, AEC or parallel.
 
     Args:
-        env_id: a module, such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3", whose parallel
-            environment is preferred if it has one; or "file.py:function", which is executed.
-        env_kwargs: arguments of the environment.
+        env_id: a module, such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3", or
+            "file.py:function", which is executed. If a module has a parallel environment, it is
+            preferred.
+        env_kwargs: keyword arguments of the environment.
 
     Raises:
-        ValueError: if there is no such game, or it cannot be made.
+        ValueError: if the game does not exist, or cannot be made.
         FileNotFoundError: if there is no such file.
         ImportError: if the library is not installed.
     """
@@ -45,7 +46,7 @@ def make_game_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> A
 def player_spaces(
     env_id: str, env_kwargs: Mapping[str, Any] | None, player_id: str
 ) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """Return the observation and action space of a player. Makes the game and closes it again.
+    """Return the observation and action space of a player. Makes the game, and closes it.
 
     Raises:
         ValueError: if the game has no such player. Also raises as `make_game_env`.

@@ -27,7 +27,7 @@ Record = dict[str, Any]
 
 
 class GameFailedError(Exception):
-    """Raised when an episode cannot go on; says why.
+    """Raised when an episode cannot continue. The message gives the reason.
 
     Attributes:
         lost: players whose processes died or do not answer.
@@ -42,14 +42,14 @@ class Seat:
     """A player of an episode.
 
     Args:
-        player_id: its name in the game.
+        player_id: the player's name in the game.
         operator: the operator that plays it.
 
     Attributes:
         player_id, operator: the arguments.
-        total: sum of its rewards.
-        counts: of its tokens and decisions.
-        reply: to the last question, until the action has been played.
+        total: sum of the player's rewards.
+        counts: numbers of tokens and decisions.
+        reply: the reply to the last question, until the action has been played.
     """
 
     def __init__(self, player_id: str, operator: OperatorConfig) -> None:
@@ -72,10 +72,10 @@ class SeatedPlayers:
     """Asks the players of one episode.
 
     Args:
-        handle: of the players, by seat.
-        seats: by name.
-        choose: asks the players of kind "human"; None leaves that to their workers.
-        notice: called when the status of a player changes.
+        handle: handle of the players, by seat.
+        seats: the seats, keyed by name.
+        choose: function that asks players of kind "human". With None, their workers ask them.
+        notice: function called when the status of a player changes.
     """
 
     def __init__(
@@ -103,13 +103,14 @@ class SeatedPlayers:
         """Return the answers of all players who act.
 
         Args:
-            seen: view of each player who acts.
-            asked: returns the question for a person, given the player and the settings of its operator.
-            timeout_s: for the answers of all programs.
+            seen: the view of each player who acts, keyed by player.
+            asked: function that takes a player and the settings of its operator, and returns the
+                question for a person.
+            timeout_s: time limit in seconds for the answers of all programs.
 
         Raises:
             GameFailedError: if a player does not answer.
-            Exception: whatever `choose` raises, for example when the episode is given up.
+            Exception: any exception raised by `choose`, for example when the episode is abandoned.
         """
         people = [player for player in seen if self._is_asked(player)]
         programs = {player: view for player, view in seen.items() if player not in people}
@@ -133,7 +134,7 @@ class SeatedPlayers:
         return replies
 
     def note(self, players: Iterable[str], status: str) -> None:
-        """Report the status of players."""
+        """Report the status of players to `notice`."""
         for player in players:
             self._notice(self._seats[player].operator.operator_id, player, status)
 
@@ -182,8 +183,9 @@ class SeatedPlayers:
     def look(self) -> None:
         """Raise GameFailedError if any player's worker has died, even if it is not its turn.
 
-        Does nothing unless people may be asked, who take long. Otherwise a death is noticed when the player's
-        turn comes, so that the step in which an episode fails does not depend on timing.
+        Does nothing unless people may be asked, because only their answers take long. Without
+        people, a death is noticed when it is the player's turn, so the step in which an episode
+        fails does not depend on timing.
         """
         if self._choose is None:
             return

@@ -24,12 +24,15 @@ class Answer(NamedTuple):
     """An answer of a language model.
 
     Attributes:
-        text: "" if there is none.
-        prompt_tokens, completion_tokens: as counted by the server; None if it does not count.
+        text: text of the answer; "" if there is none.
+        prompt_tokens, completion_tokens: numbers of tokens as counted by the server. None if the
+            server does not count them.
         reason: why the answer ended, such as "stop", or "length" at the token limit.
-        seconds: from sending the question, including retries and their pauses.
-        whole: the message as sent by the server plus `finish_reason`, as JSON values: text, tool calls,
-            refusal, reasoning. A message of more than 262,144 characters is cut, and says so.
+        seconds: time from sending the question to the end of the answer, including retries and
+            their pauses.
+        whole: the message as sent by the server plus `finish_reason`, as JSON values: text, tool
+            calls, refusal, reasoning. A message of more than 262,144 characters is cut and marked
+            as such.
     """
 
     text: str
@@ -46,7 +49,7 @@ class Answer(NamedTuple):
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of prompt and completion together; None if the server does not count."""
+        """Tokens of prompt and completion together. None if the server does not count them."""
         if self.prompt_tokens is None or self.completion_tokens is None:
             return None
         return self.prompt_tokens + self.completion_tokens
@@ -71,13 +74,13 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def read_answer(body: bytes, hide: Hide = str) -> Answer:
-    """Decode a reply of `/chat/completions`. Its `seconds` are 0.
+    """Decode a reply of `/chat/completions`. The answer's `seconds` are 0.
 
-    hide: returns text without secrets.
+    hide: function that removes secrets from a text.
 
     Raises:
-        LlmError: if the reply holds no answer; quotes its beginning. Its `answer` has the tokens if the reply
-            reports them.
+        LlmError: if the reply contains no answer. The message quotes the beginning of the reply.
+            The error's `answer` holds the token counts if the reply reports them.
     """
     try:
         reply = json.loads(body)

@@ -35,15 +35,18 @@ def answered(
 ) -> T | None:
     """Return the value that an answer names, or None unless it names exactly one.
 
-    Reasoning in <think> is ignored. The last line such as "Action: NAME" decides; without one, the last line;
-    if that names nothing, the whole text. Names after a negation in the same clause do not count.
+    Reasoning in <think> is ignored. The last line of the form "Action: NAME" is used. If there is
+    no such line, the last line of the text is used, or the whole text if that line names nothing.
+    Names after a negation in the same clause do not count.
 
     Args:
         text: the answer.
-        named: values by name. Names are found as whole words anywhere; case, "_" and "-" do not matter.
-        brief: values by short names such as numbers, which are frequent in prose: they count only as a whole
-            answer.
-        words: values by words that count next to a name, so that "Move left or right" names two values.
+        named: values keyed by name. Names are found as whole words anywhere. Case, "_" and "-" are
+            ignored.
+        brief: values keyed by short names, such as numbers. They are frequent in prose, so they
+            count only as a whole answer.
+        words: values keyed by words that also count next to a name, so that "Move left or right"
+            names two values.
     """
     names = {_plain(name): value for name, value in named.items()}
     # The longest first, since one name may contain another.
@@ -66,8 +69,8 @@ def answered(
 def finished_part(text: str) -> str:
     """Return the reliable part of a cut answer: its last complete line such as "Action: NAME", or "".
 
-    The rest names actions too: those that the model was still weighing. The line that was cut is ignored, as
-    it might have gone on.
+    The rest of the answer also names actions, but these are ones that the model was still
+    considering. The line that was cut is ignored, because its end is missing.
     """
     *lines, _ = strip_reasoning(text).split("\n")
     labelled = [line for line in lines if _LABEL.fullmatch(_plain(line))]
@@ -75,16 +78,17 @@ def finished_part(text: str) -> str:
 
 
 def strip_reasoning(text: str) -> str:
-    """Return an answer without its reasoning; of a very long one, the end."""
+    """Return an answer without its reasoning. Of a very long answer, only the end is returned."""
     answer = _THOUGHTS.sub("\n", text)
     # Some servers strip the opening tag but leave the closing one.
     return _END_OF_THOUGHTS.split(answer)[-1][-_LONGEST:]
 
 
 def written_values(text: str) -> list[Any]:
-    """Return the JSON values in an answer: those after the last "Action:", else all, in order.
+    """Return the JSON values in an answer, in order.
 
-    Reasoning in <think> is ignored. Values nested inside another are not returned separately.
+    If the answer contains "Action:", only values after the last one are returned. Reasoning in
+    <think> is ignored. Values nested inside another are not returned separately.
     """
     text = strip_reasoning(text)[-_MAX_WITH_JSON:]
     labels = list(_LABEL_OF_JSON.finditer(text))

@@ -23,11 +23,11 @@ class ChessModelAgent(WorkerAgent):
     """Finds each move in a dialogue with a model, which may ask for the board and the legal moves.
 
     Args:
-        client: sends the questions. Owned: closed with this.
-        settings: of the operator. Uses "turns" (answers per move), "attempts" (wrong answers that are
-            corrected), "instructions" (text put first) and "unparsed".
-        unparsed: default of that setting, the rule for dialogues without a legal move; None leaves such a
-            move to the game, as an illegal action.
+        client: client that sends the questions. `close` closes it.
+        settings: settings of the operator. The agent uses "turns" (answers per move), "attempts"
+            (wrong answers that are corrected), "instructions" (text put first) and "unparsed".
+        unparsed: default of the setting "unparsed", the rule for dialogues without a legal move.
+            With None, the game handles such a move as an illegal action.
     """
 
     def __init__(
@@ -55,11 +55,12 @@ class ChessModelAgent(WorkerAgent):
             self._generator = Seeds(seed).generator("unparsed")
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
-        """Return the move of a dialogue. Its tokens are those of all answers.
+        """Return the move found in a dialogue. The decision's tokens are the sum over all answers.
 
         Raises:
             ValueError: for a player of another game.
-            LlmError: if the server does not answer, or if no legal move was found and that is an error.
+            LlmError: if the server does not answer, or if no legal move was found and "unparsed" is
+                "error".
         """
         fen, moves, legal = (info.get(name) for name in ("text", "legal_moves", "legal_actions"))
         if fen is None or not moves or not legal:

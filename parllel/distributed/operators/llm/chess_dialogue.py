@@ -32,16 +32,16 @@ class ChessDialogue:
     """State of a dialogue about one move.
 
     Args:
-        fen: the position.
+        fen: the position in FEN.
         moves: the legal moves in UCI.
-        attempts: the number of wrong answers that are corrected.
+        attempts: number of wrong answers that are corrected.
         turns: the total number of answers, including questions.
-        instructions: put before the rules of the dialogue.
+        instructions: text put before the rules of the dialogue.
 
     Attributes:
-        messages: of the dialogue so far, in the form that the client sends.
-        move: the legal move that was made; None until then.
-        named_move: the last move that was named, legal or not; None if there was none.
+        messages: messages of the dialogue so far, in the form that the client sends.
+        move: the legal move that was made. None until one was made.
+        named_move: the last move that was named, legal or not. None if no move was named.
         ended: whether the dialogue is over.
     """
 
@@ -75,7 +75,7 @@ class ChessDialogue:
     def take(self, text: str, *, is_cut: bool = False) -> None:
         """Process an answer of the model.
 
-        is_cut: whether it ended at the token limit.
+        is_cut: whether the answer ended at the token limit.
         """
         # Some servers reject messages without content.
         self.messages.append({"role": "assistant", "content": text or "(no text)"})

@@ -27,7 +27,8 @@ _NOT_SHOWN = ("action_mask",)
 def described(space: gym.Space[Any] | None, observation: Any) -> str:
     """Describe an observation as text: names, numbers and bounds, as far as its space defines them.
 
-    space: None if unknown; then JSON values, or any other object, are written as Python does.
+    space: the observation's space. None if unknown; the observation is then written as Python
+        prints it.
     """
     return "\n".join(_lines(space, observation, ""))[:_MAX_CHARACTERS]
 
@@ -52,7 +53,7 @@ def documentation(env: gym.Env[Any, Any]) -> str:
 
 
 def described_actions(space: gym.Space[Any] | None) -> str:
-    """Return a sentence that says which actions there are and how to write one."""
+    """Return a sentence that lists the actions and explains how to write one."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return f"An action is a whole number from {first} to {first + int(space.n) - 1}."

@@ -1,4 +1,4 @@
-"""Language model that plays any environment, or as a player of any game."""
+"""Language model that plays any environment, or a seat of any game."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _OF_ACTIONS = re.compile(
 
 
 class EnvAgent(TextAgent):
-    """Shows observations as text, and understands actions by name, by number, or in JSON.
+    """Shows observations as text, and understands actions given by name, by number or in JSON.
 
-    The text is the environment's own rendering, MiniGrid's own text, or that of a game; otherwise the
-    observation, with the names and bounds of its parts.
+    The text is the environment's own rendering, MiniGrid's own text, or the text of a game. If
+    there is none, the observation is described with the names and bounds of its parts.
 
     Args:
         client, settings: as for a TextAgent. "action_names" names the actions 0, 1, ... of a Discrete space.
-        view: shows the environment; None for a player.
+        view: shows the environment as text. None for a player of a game.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class EnvAgent(TextAgent):
         )
 
     def describe(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return the text of an environment or a game, else the observation; then the legal actions."""
+        """Return the text of the environment or game, or the observation, and the legal actions."""
         text = info.get("text") if self._view is None else self._view.text()
         if text is None:
             shown = described(self._observation_space, observation)
@@ -126,7 +126,7 @@ class EnvAgent(TextAgent):
         return f"{shown}\nLegal actions: {', '.join(map(self.name_of, legal))}"
 
     def parse(self, text: str, info: Mapping[str, Any]) -> Any:
-        """Return the one legal action that an answer names; None if it names none or several."""
+        """Return the legal action that an answer names, or None if it names none or several."""
         legal, space = info.get("legal_actions") or None, self.action_space
         if isinstance(space, gym.spaces.Discrete):
             found = self._named(text, range(int(space.start), int(space.start + space.n)))
@@ -136,7 +136,7 @@ class EnvAgent(TextAgent):
         return self._written(text, legal)
 
     def correction(self, text: str, info: Mapping[str, Any]) -> str:
-        """Return the message that says what was expected."""
+        """Return a message that explains what kind of answer was expected."""
         legal = info.get("legal_actions") or ()
         names = [self.name_of(action) for action in legal[:_MAX_LISTED]] or self._names
         expected = described_actions(self.action_space)

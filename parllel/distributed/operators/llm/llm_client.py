@@ -46,20 +46,21 @@ class LlmClient(Closeable):
 
     Args:
         model: name of the model, as the server knows it.
-        base_url: "/chat/completions" is added to it; default the provider's.
-        provider: "openai", "openrouter", "vllm" or "ollama". With a `base_url`, "openai" is any server with
-            OpenAI's interface.
-        api_key: sent as Bearer token; None sends none. A key of 8 characters or more never appears in a
-            message, repr or answer.
-        timeout_s: for a reply, up to its last byte. A timeout is not retried.
-        retries: after a 429, a 5xx or a broken connection. The delay is that of Retry-After, up to 60 s, else
-            grows with each attempt.
-        token_budget: limit of prompt and completion tokens together; once used up, nothing more is sent.
-        max_tokens: of an answer; None for the server's limit.
-        temperature: None for the server's default.
+        base_url: base URL, to which "/chat/completions" is added. Default: the URL of the provider.
+        provider: "openai", "openrouter", "vllm" or "ollama". With a `base_url`, "openai" means any
+            server with OpenAI's interface.
+        api_key: key sent as Bearer token. With None, no key is sent. A key of 8 characters or more
+            never appears in a message, repr or answer.
+        timeout_s: time limit in seconds for a reply, up to its last byte. A timeout is not retried.
+        retries: number of retries after a 429, a 5xx or a broken connection. The delay is taken
+            from Retry-After, up to 60 s. Without this header it grows with each attempt.
+        token_budget: limit of prompt and completion tokens together. Once it is used up, no more
+            requests are sent.
+        max_tokens: maximum number of tokens of an answer. None uses the server's limit.
+        temperature: sampling temperature. None uses the server's default.
 
     Attributes:
-        used: tokens so far.
+        used: number of tokens used so far.
 
     Raises:
         TypeError, ValueError: for an invalid argument.
@@ -113,7 +114,7 @@ class LlmClient(Closeable):
     def chat(self, messages: Sequence[Message]) -> Answer:
         """Return the model's answer to a dialogue.
 
-        messages: each {"role": "system" | "user" | "assistant", "content": text}.
+        messages: dicts of the form {"role": "system" | "user" | "assistant", "content": text}.
 
         Raises:
             BudgetError: if the budget is used up.
@@ -216,7 +217,8 @@ class LlmClient(Closeable):
 def asked_delay(retry_after: str) -> float | None:
     """Return the delay in seconds that a server asks for by Retry-After, or None.
 
-    retry_after: a number of seconds or a date (RFC 9110, section 10.2.3); "" without the header.
+    retry_after: value of the header, a number of seconds or a date (RFC 9110, section 10.2.3); ""
+        if the header is missing.
     """
     value = retry_after.strip()
     if not value:

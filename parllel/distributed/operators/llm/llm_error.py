@@ -12,9 +12,9 @@ class LlmError(ParllelError, RuntimeError):
     """Raised if the server gives no answer. The text never contains the key.
 
     Attributes:
-        status: of the reply; None if there was none.
+        status: HTTP status of the reply. None if there was no reply.
         answer: an unusable Answer that was nevertheless paid for, or None.
-        decision: what was answered before, with its tokens; None if nothing was.
+        decision: earlier answers of the same decision, with their tokens. None if there were none.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -25,4 +25,4 @@ class LlmError(ParllelError, RuntimeError):
 
 
 class BudgetError(LlmError):
-    """Raised if the token budget is used up; nothing was sent."""
+    """Raised if the token budget is used up. No request was sent."""

@@ -61,7 +61,7 @@ def checked_url(url: object) -> str:
     """Return a base URL without its trailing slash.
 
     Raises:
-        ValueError: if it is not a valid base URL; never shows a password.
+        ValueError: if it is not a valid base URL. The message never shows a password.
     """
     expected = (
         "base_url: expected http://host:port/path or https://, without password, query and fragment"

@@ -32,7 +32,7 @@ LLM_SETTINGS = (*_OF_CLIENT, *_OF_AGENT, "api_key_env", "price")
 def check_llm_settings(settings: Mapping[str, Any], others: Collection[str] = ()) -> None:
     """Raise ValueError unless a worker can play with these settings.
 
-    others: further names that the worker accepts and checks itself.
+    others: names of other settings, which the worker accepts and checks itself.
     """
     unknown = sorted(set(settings) - {*LLM_SETTINGS, *others})
     if unknown:
@@ -60,7 +60,7 @@ def check_llm_settings(settings: Mapping[str, Any], others: Collection[str] = ()
 
 
 def key_variable(settings: Mapping[str, Any]) -> str | None:
-    """Return the name of the variable that holds the key; None if no key is sent.
+    """Return the name of the environment variable that holds the key, or None if no key is sent.
 
     A provider's default key is sent only to the provider's own server.
     """
@@ -73,9 +73,9 @@ def key_variable(settings: Mapping[str, Any]) -> str | None:
 
 
 def client_of(settings: Mapping[str, Any], environ: Mapping[str, str]) -> LlmClient:
-    """Return a client configured by an operator's settings, with the key of its variable.
+    """Return a client configured by an operator's settings. The key is read from `environ`.
 
-    environ: the variables of this process, usually `os.environ`.
+    environ: environment variables of this process, usually `os.environ`.
 
     Raises:
         ValueError: for an invalid setting, or a variable that is not set.

@@ -25,7 +25,7 @@ MakeServed = Callable[
 def llm_load(worker: str, make: MakeServed) -> Load:
     """Return the `load` function of a language model for `run_worker`.
 
-    worker: module name of the worker, which determines its own settings.
+    worker: module name of the worker. It determines which further settings are accepted.
 
     Raises, from the returned function:
         ValueError: for a --policy, an invalid setting, or a key that is not set.

@@ -36,9 +36,9 @@ _ACTIONS: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 class MiniGridAgent(TextAgent):
-    """Shows the agent's view, its mission and the names of actions; understands one name per answer.
+    """Shows the agent's view, its mission and the action names. Each answer names one action.
 
-    Args: as for a TextAgent.
+    The arguments are the same as for a TextAgent.
     """
 
     _names: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class MiniGridAgent(TextAgent):
         """Set the spaces.
 
         Raises:
-            TypeError, ValueError: if they are not the spaces of a MiniGrid environment.
+            TypeError, ValueError: if the spaces are not those of a MiniGrid environment.
         """
         super().bind(observation_space, action_space)
         parts = getattr(observation_space, "spaces", {})
@@ -90,7 +90,7 @@ class MiniGridAgent(TextAgent):
         return f"Mission: {observation['mission']}\n{view}"
 
     def parse(self, text: str, info: Mapping[str, Any]) -> int | None:
-        """Return the number of the one action that an answer names."""
+        """Return the number of the only action that an answer names, or None."""
         return answered(text, self._named, self._brief)
 
     def correction(self, text: str, info: Mapping[str, Any]) -> str:
@@ -100,7 +100,10 @@ class MiniGridAgent(TextAgent):
         )
 
     def instead(self, text: str, info: Mapping[str, Any]) -> Any:
-        """Return the action for an answer that was not understood; "noop" is "done", which moves nothing."""
+        """Return the substitute action for an answer that was not understood.
+
+        The rule "noop" plays the action "done", which changes nothing.
+        """
         if self.unparsed == "noop" and "done" in self._names:
             return self._names.index("done")
         return super().instead(text, info)

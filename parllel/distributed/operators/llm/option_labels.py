@@ -25,9 +25,12 @@ _LEADS = tuple(
 
 
 def offered_labels(text: str, actions: Iterable[int]) -> dict[int, str]:
-    """Return the label of each action in a list such as "0: Move left"; {} unless all have one.
+    """Return the label of each action in a list such as "0: Move left".
 
-    actions: the numbers of all actions. A number with two different labels has none.
+    Returns {} unless every action has a label. A number with two different labels counts as
+    unlabelled.
+
+    actions: the numbers of all actions.
     """
     wanted = list(islice(actions, _MOST + 1))
     if len(wanted) > _MOST:
@@ -62,8 +65,9 @@ def _entries(line: str) -> list[tuple[str, str]]:
 def short_names(labels: Mapping[int, str]) -> dict[str, int]:
     """Return the phrases that identify one action: parts of its label that no other label contains.
 
-    "right" is short for "Move right" unless another label contains the word. Such a phrase counts only as a
-    whole answer, not within prose. Labels with "not" or "or" have none, as their parts mean something else.
+    "right" is short for "Move right" unless another label contains the word. Such a phrase counts
+    only as a whole answer, not within prose. Labels that contain "not" or "or" have no short names,
+    because their parts mean something else.
     """
     owners: dict[str, set[int]] = {}
     for number, label in labels.items():

@@ -9,8 +9,9 @@ class Provider(NamedTuple):
     """Address and conventions of a provider.
 
     Attributes:
-        base_url: "/chat/completions" is added to it.
-        api_key_env: default variable of the key; None if none is needed.
+        base_url: base URL, to which "/chat/completions" is added.
+        api_key_env: default name of the environment variable with the key. None if no key is
+            needed.
         limit: name of the token limit in a request.
     """
 
@@ -29,7 +30,7 @@ PROVIDERS = {
 
 
 def provider_named(name: object) -> Provider:
-    """Return the provider of a name.
+    """Return the provider with this name.
 
     Raises:
         ValueError: for an unknown name.

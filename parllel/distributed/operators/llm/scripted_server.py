@@ -41,18 +41,20 @@ class Rule:
     """Scripted answer to matching requests.
 
     Args:
-        text: of the answer, or a function of the messages that returns it; None for no content.
+        text: text of the answer, or a function that returns it for the messages. None for no
+            content.
         contains: matches requests whose last message contains this text.
-        times: the number of requests it answers; None for all.
-        status: of the reply. Unless it is 200, the body holds the text as an error.
-        headers: added to the reply.
-        delay_s: before the reply starts.
-        body: of the reply, instead of a completion.
-        cut: the number of body bytes after which the connection breaks; 0 breaks it after the headers.
-        trickle_s: between any two bytes of the body.
+        times: number of requests that the rule answers. None means all.
+        status: HTTP status of the reply. Unless it is 200, the body holds the text as an error.
+        headers: headers added to the reply.
+        delay_s: delay in seconds before the reply starts.
+        body: body of the reply, instead of a completion.
+        cut: number of body bytes after which the connection breaks. 0 breaks it after the headers.
+        trickle_s: delay in seconds between any two bytes of the body.
         message: further fields of the message, such as tool_calls, refusal or reasoning_content.
-        finish_reason: why the answer ends: "length" at the token limit.
-        usage: tokens of prompt and completion; default their numbers of words; None leaves them out.
+        finish_reason: reason why the answer ends, such as "length" at the token limit.
+        usage: numbers of prompt and completion tokens. Default: their numbers of words. None leaves
+            them out.
         echoes_key: append the request's Authorization header to the text.
     """
 
@@ -71,7 +73,7 @@ class Rule:
     echoes_key: bool = False
 
     def fits(self, messages: Messages, n_used: int) -> bool:
-        """Return whether it answers this request, after having answered `n_used`."""
+        """Return whether the rule answers this request after having answered `n_used` others."""
         if self.times is not None and n_used >= self.times:
             return False
         return self.contains is None or self.contains in messages[-1]["content"]
@@ -95,13 +97,14 @@ class ScriptedServer(Closeable):
     """Server on 127.0.0.1 that serves from construction until `close`.
 
     Args:
-        rules: the first matching rule answers; without one, the reply is a 404. None answers the questions of
-            our workers with random legal actions.
-        port: 0 chooses a free one.
+        rules: rules in order. The first matching one answers a request; if none matches, the reply
+            is a 404. With None, the server answers the questions of our workers with random legal
+            actions.
+        port: port to listen on. 0 chooses a free port.
 
     Attributes:
-        base_url: for an LlmClient.
-        requests: received so far.
+        base_url: the `base_url` for an LlmClient.
+        requests: the requests received so far.
 
     Example:
         >>> with ScriptedServer([Rule("left", times=1), Rule("right")]) as server:
@@ -208,9 +211,10 @@ class _ScriptedApp(App):
 
 
 def random_answer(messages: Messages) -> str:
-    """Return a legal action in the form that our workers ask for; the same for the same dialogue.
+    """Return a legal action in the form that our workers ask for.
 
-    This is the answer of a model that understands the questions and chooses at random.
+    It acts as a model that understands the questions and chooses at random. The same dialogue
+    always gets the same answer.
     """
     generator = random.Random(json.dumps([dict(message) for message in messages]))
     rules, last = messages[0]["content"], messages[-1]["content"]

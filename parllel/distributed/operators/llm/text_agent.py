@@ -32,13 +32,14 @@ _SILENCE = "(no text)"  # in dialogues: some servers reject messages without con
 
 
 class TextAgent(WorkerAgent):
-    """Decides by the answers of a language model.
+    """Agent that chooses actions by the answers of a language model.
 
     Args:
-        client: sends the questions. Owned: closed with this.
-        settings: of the operator. Uses "history" (turns shown), "instructions" (text put first), "attempts"
-            (corrections per decision) and "unparsed", the rule for answers that were not understood: "error",
-            "random" (derived from the episode's seed), "first" or "noop".
+        client: client that sends the questions. `close` closes it.
+        settings: settings of the operator. The agent uses "history" (turns shown), "instructions"
+            (text put first), "attempts" (corrections per decision) and "unparsed". The last is the
+            rule for answers that were not understood: "error", "random" (derived from the episode's
+            seed), "first" or "noop".
     """
 
     def __init__(self, client: LlmClient, settings: Mapping[str, Any]) -> None:
@@ -63,7 +64,10 @@ class TextAgent(WorkerAgent):
         """Return the legal action that an answer names, or None."""
 
     def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Return the rules, which follow the instructions. Called at an episode's first decision."""
+        """Return the rules, which are put after the instructions.
+
+        Called at the first decision of an episode.
+        """
         return ""
 
     def correction(self, text: str, info: Mapping[str, Any]) -> str:
@@ -71,7 +75,11 @@ class TextAgent(WorkerAgent):
         return "That names no legal action. Answer with one, and nothing else."
 
     def instead(self, text: str, info: Mapping[str, Any]) -> Any:
-        """Return the substitute action if no answer was understood. Raises LlmError if that is an error."""
+        """Return the substitute action if no answer was understood.
+
+        Raises:
+            LlmError: if the setting "unparsed" is "error".
+        """
         legal = info.get("legal_actions")
         return unparsed_action(self.unparsed, self.action_space, legal, self.generator, text)
 
@@ -102,7 +110,8 @@ class TextAgent(WorkerAgent):
         """Ask until an answer is understood, or all attempts are used.
 
         Raises:
-            LlmError: if the server does not answer, or if no answer was understood and that is an error.
+            LlmError: if the server does not answer, or if no answer was understood and "unparsed"
+                is "error".
         """
         shown = self._note + self.describe(observation, info)
         if self._rules is None:

@@ -22,14 +22,15 @@ def unparsed_action(
     """Return the action that a rule chooses.
 
     Args:
-        rule: "random"; "first"; "noop", the action nearest to zero, or the first if that is illegal; "error".
-        space: of the actions; None if unknown.
-        legal: the actions that are legal; None or empty for the whole space.
-        generator: draws for "random".
+        rule: "random", "first", "noop" or "error". "noop" is the action nearest to zero, or the
+            first action if that is illegal.
+        space: the action space. None if unknown.
+        legal: the legal actions. None or empty for the whole space.
+        generator: random generator for the rule "random".
         text: the answer, quoted in the error.
 
     Raises:
-        LlmError: for "error", and if there is nothing to choose from.
+        LlmError: for the rule "error", and if there is no action to choose from.
     """
     if rule == "error":
         raise LlmError(f"the answer names no action: {text[:200]!r}")

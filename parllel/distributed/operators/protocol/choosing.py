@@ -23,13 +23,13 @@ _ARROWS = {"left": "left", "right": "right", "up": "up", "forward": "up", "down"
 
 
 def action_keys(n: int, start: int = 0, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the action of each key, both at a terminal and on a page.
+    """Map each key to an action, for terminals and pages.
 
-    Keys are 0-9, then letters, for as many actions as there are keys. Actions named left, right, up,
-    forward or down by the environment also get the arrow keys.
+    Keys are 0-9, then letters, for as many actions as there are keys. Actions named left, right,
+    up, forward or down by the environment also get the arrow keys.
 
-    n, start: of the Discrete space.
-    names: of its actions, in order.
+    n, start: attributes of the Discrete space.
+    names: names of the actions, in order.
     """
     keys = {key: start + i for i, key in enumerate(KEYS[:n])}
     for i, name in enumerate((names or ())[:n]):
@@ -43,8 +43,8 @@ class OfferedAction(NamedTuple):
     """An action offered as a button.
 
     Attributes:
-        action: as JSON values.
-        name: its label.
+        action: the action as JSON values.
+        name: label of the button.
         keys: keyboard shortcuts, in terms of `KeyboardEvent.key`.
     """
 
@@ -58,12 +58,14 @@ class Question(NamedTuple):
 
     Attributes:
         player_id: the player who chooses; None in a single-agent environment.
-        text: textual view of the state; None where a picture shows it.
-        actions: all actions that may be chosen; None to ask for any JSON value of `space`.
+        text: textual view of the state. None if a picture shows it.
+        actions: all actions that may be chosen. None to ask for any JSON value of `space`.
         space: the action space, as text.
-        check: raises ValueError for JSON values that are not an action, or not a legal one.
-        message: why the previous answer was refused, where only the worker could tell.
-        board: squares of the picture that belong to each action, as from `board_squares`; None if unknown.
+        check: function that raises ValueError for JSON values that are not an action, or not a
+            legal one.
+        message: reason why the worker refused the previous answer.
+        board: squares of the picture that belong to each action, as returned by `board_squares`.
+            None if unknown.
     """
 
     player_id: str | None
@@ -75,7 +77,10 @@ class Question(NamedTuple):
     board: Mapping[str, Any] | None = None
 
     def name_of(self, action: Any) -> str | None:
-        """Return the label of a chosen action, or None if that is only its number, or it was typed."""
+        """Return the label of a chosen action.
+
+        Returns None if the label is only the number of the action, or if the action was typed.
+        """
         names = (offered.name for offered in self.actions or () if offered.action == action)
         name = next(names, None)
         return None if name == str(action) else name
@@ -97,9 +102,10 @@ def offered_actions(
     """Return the actions offered to a person, or None if they are not discrete, or too many to show.
 
     space: "n" and "start" of a Discrete space, as in a `ready` reply. Other spaces have neither.
-    names: of all actions, in order. Actions without a name are labelled by number.
-    keys: action by key, replacing the defaults; key names as in the settings of the human worker.
-    legal: the actions that are legal now; None or empty for all.
+    names: names of all actions, in order. Actions without a name are labelled by number.
+    keys: actions keyed by keyboard key, replacing the defaults. Keys are named as in the settings
+        of the human worker.
+    legal: the actions that are legal now. None or empty means all actions.
     legal_names: names of the actions in `legal`, in the same order.
     """
     if not isinstance(space, Mapping):

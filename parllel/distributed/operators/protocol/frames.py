@@ -29,8 +29,8 @@ def check_can_render(env: gym.Env[Any, Any]) -> None:
 def frame_of(env: Any, mode: str) -> dict[str, Any]:
     """Render an environment, as the `render_payload` of a reply.
 
-    mode: "png": base64 of a PNG file in `data`. "rgb": nested lists [H][W][3] in `rgb`. An environment with
-        the render mode "ansi" yields `text` in either mode.
+    mode: "png" stores a base64-encoded PNG file in `data`; "rgb" stores nested lists [H][W][3] in
+        `rgb`. In either mode, an environment with the render mode "ansi" yields `text`.
 
     Raises:
         ValueError: if `render` returns anything but uint8 [H, W, 3], [H, W, 4] or [H, W].

@@ -51,7 +51,7 @@ class GivenAction:
         """Return the action that JSON values represent. Nothing is clipped.
 
         Raises:
-            ValueError: if they represent no action of the space.
+            ValueError: if the values represent no action of the space.
         """
         from parllel.distributed.wire.space_json import action_from_json
 

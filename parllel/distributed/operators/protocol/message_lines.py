@@ -28,7 +28,7 @@ class MessageError(ParllelError, ValueError):
     """Raised for a line that is not a message, or a value that cannot be written as one.
 
     Attributes:
-        id: of the message; None if it has none or it cannot be read.
+        id: id of the message. None if it is missing or cannot be read.
     """
 
     def __init__(self, what: str, message_id: int | str | None = None) -> None:
@@ -64,7 +64,7 @@ def read_command(line: bytes) -> AnyCommand:
     """Decode a command.
 
     Raises:
-        MessageError: if the line is not a command; says what was expected.
+        MessageError: if the line is not a command. Says what was expected.
     """
     try:
         command: AnyCommand = _commands.decode(line)
@@ -74,10 +74,12 @@ def read_command(line: bytes) -> AnyCommand:
 
 
 def read_reply(line: bytes) -> dict[str, Any]:
-    """Decode a reply to a dict: "type" and the fields that are present, under the names of `messages`.
+    """Decode a reply to a dict.
+
+    The dict contains "type" and the fields that are present, named as in the module `messages`.
 
     Raises:
-        MessageError: if the line is not a reply; says what was expected.
+        MessageError: if the line is not a reply. Says what was expected.
     """
     try:
         reply = _replies.decode(line)
@@ -98,7 +100,7 @@ def write_command(command: AnyCommand) -> bytes:
     """Encode a command as a line, including its newline.
 
     Raises:
-        MessageError: for values that JSON cannot hold.
+        MessageError: for values that JSON cannot represent.
     """
     return _line(command)
 
@@ -107,7 +109,7 @@ def write_reply(reply: AnyReply) -> bytes:
     """Encode a reply as a line, including its newline.
 
     Raises:
-        MessageError: for values that JSON cannot hold.
+        MessageError: for values that JSON cannot represent.
     """
     return _line(reply)
 

@@ -30,7 +30,7 @@ class Command(msgspec.Struct, tag_field="cmd", kw_only=True):
     """Base class of commands.
 
     Attributes:
-        id: chosen by the driver, repeated in each reply to this command.
+        id: number chosen by the driver. Each reply to this command repeats it.
     """
 
     id: Id = UNSET
@@ -40,9 +40,9 @@ class ResetCommand(Command, tag="reset"):
     """Start an episode; answered by `ready`.
 
     Attributes:
-        seed: of the environment, at least 0. None continues its random stream.
-        agent_seed: the agent's seed is derived from it; default `seed`.
-        max_steps: truncate the episode after this many steps.
+        seed: seed of the environment, at least 0. None continues its random stream.
+        agent_seed: seed from which the agent's seed is derived. Default: `seed`.
+        max_steps: number of steps after which the episode is truncated.
         frame: include a picture in the reply, as PNG or as nested lists.
     """
 
@@ -53,11 +53,13 @@ class ResetCommand(Command, tag="reset"):
 
 
 class StepCommand(Command, tag="step"):
-    """Choose an action and take it; answered by `step`, and by `episode_end` too if the episode ends.
+    """Choose an action and take it.
+
+    Answered by `step`, followed by `episode_end` if the episode ends.
 
     Attributes:
         frame: include a picture in the reply.
-        last_frame: include one only if the episode ends with this step.
+        last_frame: include a picture only if the episode ends with this step.
         action: a person's choice, for workers that leave the choice to a person.
     """
 
@@ -88,9 +90,9 @@ class SelectActionCommand(Command, tag="select_action"):
     """Choose a player's action; answered by `action_selected`.
 
     Attributes:
-        observation: as JSON values.
-        legal_actions: the actions that are legal now; None where the game does not tell.
-        text: shown to language models.
+        observation: the observation as JSON values.
+        legal_actions: the actions that are legal now. None if the game does not list them.
+        text: description of the position, shown to language models.
         action: a person's choice, for workers that leave the choice to a person.
     """
 
@@ -120,9 +122,10 @@ class ReadyReply(Reply, tag="ready"):
     """An episode has started.
 
     Attributes:
-        action_names: in the order of the actions, if the environment names them.
-        action_space: "text", and "n" and "start" if it is discrete.
-        text: description of the state for a person who chooses elsewhere, beside the picture.
+        action_names: names of the actions in order, if the environment names them.
+        action_space: dict with "text", and with "n" and "start" if the space is discrete.
+        text: description of the state, shown beside the picture to a person who chooses outside the
+            worker.
     """
 
     run_id: OptionalText = UNSET
@@ -154,15 +157,16 @@ class StepReply(_Decided, tag="step"):
     """A step was taken.
 
     Attributes:
-        step_index: the number of steps of the episode, including this one.
-        action: as passed to the environment.
+        step_index: number of steps of the episode, including this one.
+        action: the action as passed to the environment.
         raw, parsed: the agent's answer, and the action parsed from it.
-        tokens: used by a language model; `prompt_tokens` and `completion_tokens` are its parts.
-        calls: the number of answers of a language model.
+        tokens: number of tokens used by a language model, the sum of `prompt_tokens` and
+            `completion_tokens`.
+        calls: number of answers of a language model.
         understood: whether the action follows from these answers.
-        answers: as the model's server sent them.
+        answers: the answers as sent by the model's server.
         decide_s: seconds that the agent took.
-        text: as in `ready`.
+        text: description of the state, as in `ready`.
     """
 
     step_index: int
@@ -190,7 +194,8 @@ class EpisodeEndReply(Reply, tag="episode_end"):
 class ErrorReply(_Decided, tag="error"):
     """A command failed. The worker continues, unless it failed to start.
 
-    If a decision was made, or a language model answered, before the failure, the fields of a `step` tell.
+    If a decision was made or a language model answered before the failure, the reply also has the
+    decision fields of a `step`.
     """
 
     message: str

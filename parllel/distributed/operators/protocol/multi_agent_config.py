@@ -22,19 +22,19 @@ class MultiAgentConfig:
     """A game and its players, validated on construction. Nothing is opened or started.
 
     Args:
-        operator_id: name of the game, unique among operators and games.
+        operator_id: name of the game. It must be unique among operators and games.
         env_id: the game's environment.
-        players: operator by player name, as the game names its players. Each operator has a different id, and
-            either no `env_id` or this one.
-        env_kwargs: arguments of the environment, JSON values.
-        illegal: handling of illegal actions. "random" and "first" play a random legal action, or the first
-            one, instead. "forfeit" ends the game with -1 for the player and 0 for the others. "error" marks
-            the episode as failed.
-        seats: "fixed", or "rotate": all operators move on by one seat from episode to episode.
-        max_steps: truncate episodes after this many steps.
+        players: operators keyed by the game's player names. Each operator has a different id, and
+            its `env_id` is either missing or the same as the game's.
+        env_kwargs: keyword arguments of the environment, as JSON values.
+        illegal: how illegal actions are handled. "random" plays a random legal action instead,
+            "first" the first legal action. "forfeit" ends the game with -1 for the player and 0 for
+            the others. "error" marks the episode as failed.
+        seats: "fixed", or "rotate" to move all operators by one seat after each episode.
+        max_steps: number of steps after which episodes are truncated.
 
     Raises:
-        TypeError, ValueError: for an invalid value; names the game.
+        TypeError, ValueError: for an invalid value. Names the game.
     """
 
     operator_id: str

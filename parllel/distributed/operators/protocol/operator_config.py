@@ -29,20 +29,23 @@ class OperatorConfig:
         operator_type: "rl" (a run folder, or a model saved by CleanRL), "policy" (any agent specification),
             "baseline" ("random", "noop" or "file.py:name"), "human", "llm", "chess" (a policy that plays
             PettingZoo's chess), or "program" (your own worker).
-        operator_id: its name: 1 to 64 letters, digits, ".", "_" and "-".
-        env_id: name of the environment, see `parllel.policies.env_names`. Players of a game leave it out: the
-            game names the environment.
-        env_kwargs: arguments of the environment, JSON values.
-        policy: what decides, as text or a path. Required by "rl", "policy", "baseline" and "chess".
+        operator_id: name of the operator, 1 to 64 letters, digits, ".", "_" and "-".
+        env_id: name of the environment, see `parllel.policies.env_names`. Leave it out for players
+            of a game, because the game names the environment.
+        env_kwargs: keyword arguments of the environment, as JSON values.
+        policy: the policy that chooses actions, as text or a path. Required by "rl", "policy",
+            "baseline" and "chess".
         worker: command line of a "program", as a list of words.
-        settings: of the kind, JSON values, such as the model of "llm". They never hold an API key:
-            `api_key_env` names the environment variable that does.
-        max_steps: truncate episodes after this many steps; None for the environment's own limit.
+        settings: settings specific to the kind, as JSON values, such as the model of "llm". They
+            never hold an API key: `api_key_env` names the environment variable that does.
+        max_steps: number of steps after which episodes are truncated. None uses the environment's
+            own limit.
         variables: environment variables to set in the worker. They may hold secrets and are never shown.
-        passed: names or patterns of variables of this process to pass on, such as "CUDA_VISIBLE_DEVICES".
+        passed: names or patterns of this process's environment variables to pass on to the worker,
+            such as "CUDA_VISIBLE_DEVICES".
 
     Raises:
-        TypeError, ValueError: for an invalid value; names the operator.
+        TypeError, ValueError: for an invalid value. Names the operator.
     """
 
     operator_type: str
@@ -79,12 +82,15 @@ class OperatorConfig:
 
     @property
     def decider(self) -> str | None:
-        """Display name of what decides: the policy, or the model of a language model."""
+        """Display name of the policy, or of the language model."""
         model = self.settings.get("model") if self.operator_type == "llm" else None
         return self.policy if model is None else str(model)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON values that may be shown and stored. Of `variables` only the names are included."""
+        """Return the JSON values that may be shown and stored.
+
+        They include the names of `variables`, but not the values.
+        """
         return {
             "operator_type": self.operator_type,
             "operator_id": self.operator_id,
@@ -100,7 +106,10 @@ class OperatorConfig:
 
 
 def step_timeout_of(operators: Iterable[OperatorConfig], given: float | None) -> float:
-    """Return the time limit of a step in seconds: `given`, else that of the slowest kind of operator."""
+    """Return the time limit of a step in seconds.
+
+    If `given` is None, this is the limit of the slowest kind among the operators.
+    """
     if given is not None:
         return given
     return max(
@@ -141,7 +150,7 @@ def check_json(name: str, what: str, values: object) -> None:
 
 
 def check_max_steps(name: str, max_steps: object) -> None:
-    """Raise ValueError unless it is None or an int of at least 1."""
+    """Raise ValueError unless `max_steps` is None or an int of at least 1."""
     if max_steps is None:
         return
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:

@@ -12,10 +12,10 @@ from parllel.policies.env_names import check_env_name
 class OperatorKind(NamedTuple):
     """A kind of operator.
 
-    workers: modules of `parllel.distributed.operators.workers`.
-    needs: what its configuration must name.
-    policy: whether it has one: "needed", "optional" or "none".
-    plays: "alone", in "games", or "both".
+    workers: modules in `parllel.distributed.operators.workers` that play this kind.
+    needs: description of what its configuration must contain.
+    policy: whether the kind takes a policy: "needed", "optional" or "none".
+    plays: where it can play: "alone", in "games", or "both".
     """
 
     name: str

@@ -22,11 +22,12 @@ _MAX_LINE_BYTES = 2**27  # as `Program` reads
 
 
 class ProtocolStreams:
-    """Read lines from one descriptor and write lines to another. Closes neither.
+    """Reads lines from one descriptor and writes lines to another. Closes neither.
 
     Args:
-        stdin, stdout: descriptors.
-        max_line_bytes: a longer line is discarded and reported by one error.
+        stdin, stdout: file descriptors to read from and write to.
+        max_line_bytes: maximum length of a line. A longer line is discarded and reported by one
+            error.
     """
 
     def __init__(self, stdin: int, stdout: int, *, max_line_bytes: int = _MAX_LINE_BYTES) -> None:
@@ -39,7 +40,7 @@ class ProtocolStreams:
         """Return the next line without its newline, or None at the end of the input.
 
         Raises:
-            MessageError: in place of a line above the limit. The next line can be read.
+            MessageError: for a line above the limit. The next line can be read afterwards.
         """
         rest = self._rest
         end = rest.find(b"\n")
@@ -105,9 +106,9 @@ _taken: ProtocolStreams | None = None
 
 
 def take_streams() -> ProtocolStreams:
-    """Take standard input and output away from the process and return them for the protocol.
+    """Reserve standard input and output of this process for the protocol, and return them.
 
-    The first call in a worker, before any import that may print. Later calls return the same object.
+    A worker calls this first, before any import that may print. Later calls return the same object.
     """
     global _taken
     if _taken is None:

@@ -20,7 +20,7 @@ from parllel.seeding import Seeds
 class RandomWorkerAgent(WorkerAgent):
     """Draws each action from the action space, as `RandomPolicy` does for the same episode seed.
 
-    A player draws from the legal actions if the game tells them.
+    A player of a game draws from the legal actions if the game lists them.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class RandomWorkerAgent(WorkerAgent):
 class NoopWorkerAgent(WorkerAgent):
     """Chooses zeros, or the values of the action space nearest to zero.
 
-    A player chooses the first legal action if that one is illegal.
+    If that action is illegal, a player of a game chooses the first legal action.
     """
 
     def __init__(self) -> None:

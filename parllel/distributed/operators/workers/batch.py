@@ -48,16 +48,20 @@ def play_batch(
 ) -> int:
     """Play an episode for each seed. Returns the exit status.
 
-    It is 1 if an episode failed, nothing could be loaded, or too few answers of a language model were
-    understood. After a failed episode the next one is played. SIGTERM and Ctrl-C end the batch: environment
-    and agent are closed, and of the interrupted episode only steps are recorded.
+    The exit status is 1 if an episode failed, if loading failed, or if too few answers of a
+    language model were understood. After a failed episode the next one is played. SIGTERM and
+    Ctrl-C end the batch and close environment and agent. Only the steps of an interrupted episode
+    are recorded.
 
     Args:
         agent, env_factory, env_id, max_steps: as for `serve`.
-        seeds: of the environment. The agent's seeds are derived from them.
-        run_id: of the telemetry; default the variable OPERATOR_RUN_ID, else one derived from the time.
-        telemetry_dir: default the variable TELEMETRY_DIR, else `TELEMETRY_DIR` in the current folder.
-        min_understood: the fraction of a language model's decisions that must be understood, from 0 to 1.
+        seeds: one seed of the environment per episode. The agent's seeds are derived from them.
+        run_id: run id of the telemetry. Default: the environment variable OPERATOR_RUN_ID, or an id
+            derived from the time if it is not set.
+        telemetry_dir: folder for the telemetry. Default: the environment variable TELEMETRY_DIR, or
+            `var/operators/telemetry` in the current folder.
+        min_understood: minimum fraction of a language model's decisions that must be understood,
+            from 0 to 1.
     """
     run_id = run_id or os.environ.get("OPERATOR_RUN_ID") or _new_id()
     folder = telemetry_dir or os.environ.get("TELEMETRY_DIR") or TELEMETRY_DIR

@@ -43,7 +43,8 @@ class ChessAgent(WorkerAgent):
     """Chooses moves by a function that works in chess notation.
 
     Args:
-        choose: called with the position in FEN and the legal moves in UCI; returns a move in UCI.
+        choose: function that takes the position in FEN and the legal moves in UCI, and returns a
+            move in UCI.
     """
 
     def __init__(self, choose: Callable[[str, Sequence[str]], str]) -> None:

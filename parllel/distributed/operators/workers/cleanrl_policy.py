@@ -32,19 +32,19 @@ _SAVED = "a model of CleanRL's ppo.py or ppo_continuous_action.py"
 
 
 class CleanRlPolicy(Policy):
-    """Policy that acts by a CleanRL model, sampling actions as CleanRL's own evaluation does.
+    """Policy that runs a CleanRL model and samples actions like CleanRL's own evaluation.
 
     Each environment samples with its own generator, seeded by its episode.
 
     Args:
-        weights: arrays by their names in the state dict.
+        weights: arrays keyed by their names in the state dict.
         observation_space: a Box, which is flattened.
         action_space: Discrete or Box.
         greedy: choose the most probable action, or the mean, instead of sampling.
         title: name of the model in error messages.
 
     Raises:
-        ValueError: if the weights are not those of such a model, or do not fit the spaces.
+        ValueError: if the weights do not belong to such a model, or do not fit the spaces.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class CleanRlPolicy(Policy):
         env_indices: Sequence[int] | NDArray[np.intp] | None = None,
         seeds: Sequence[int | None] | None = None,
     ) -> None:
-        """Seed the generators of environments for their episodes; without seeds they continue."""
+        """Seed the environments' generators for new episodes. Without seeds, they continue."""
         if env_indices is None or seeds is None:
             return
         for number, seed in zip(env_indices, seeds, strict=True):

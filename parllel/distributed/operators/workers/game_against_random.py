@@ -21,7 +21,7 @@ class GameAgainstRandom(gym.Env[Any, Any]):
     "is_success".
 
     Args:
-        env: an AEC environment whose players have equal spaces. Owned: closed with this one.
+        env: an AEC environment whose players have equal spaces. `close` closes it.
     """
 
     def __init__(self, env: Any) -> None:
@@ -51,7 +51,7 @@ class GameAgainstRandom(gym.Env[Any, Any]):
         return self._observation()
 
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Play a move, then those of the others up to this player's next turn."""
+        """Play a move, and the other players' moves until it is this player's turn again."""
         reward = self._game.step({self._seat: action}).get(self._seat, 0.0)
         reward += self._let_others_move()
         self._total += reward

@@ -22,10 +22,12 @@ class HumanAgent(WorkerAgent):
     forward or down have the arrow keys too. All other actions, and those of games, are typed as JSON.
 
     Args:
-        open_terminal: called for the first action.
-        keys: action by key, replacing the defaults. Arrow keys are "left", "right", "up" and "down".
-        view: returns the environment as text, and the names of its actions; None for a player.
-        names: of the actions, in order, replacing the environment's.
+        open_terminal: function that opens the terminal. Called for the first action.
+        keys: actions keyed by keyboard key, replacing the defaults. The arrow keys are "left",
+            "right", "up" and "down".
+        view: function that returns the environment as text, and the names of its actions. None for
+            a player of a game.
+        names: names of the actions in order, replacing those of the environment.
 
     Raises, from `bind`:
         ValueError: for a key whose action is not in the space, or if the number of names is wrong.

@@ -72,9 +72,10 @@ class InteractiveRuntime:
 
     Args:
         agent: a WorkerAgent, a Policy, or a function of an observation.
-        env_factory: called by `make_env`; None for a worker that only plays games.
-        run_id, env_id: reported in the `ready` reply; `env_id` defaults to the id of the environment.
-        max_steps: the maximum number of steps in an episode; a reset command may override it.
+        env_factory: function that makes the environment. None for a worker that only plays games.
+        run_id, env_id: ids reported in the `ready` reply. `env_id` defaults to the id of the
+            environment.
+        max_steps: maximum number of steps in an episode. A reset command may override it.
 
     Attributes:
         ended: True once a `stop` command has been answered.
@@ -119,7 +120,7 @@ class InteractiveRuntime:
                 self._env_id = spec.id if spec is not None else type(self._env.unwrapped).__name__
 
     def bind(self) -> None:
-        """Bind the agent to the environment's spaces; make the environment if that was not done."""
+        """Bind the agent to the environment's spaces. Makes the environment if necessary."""
         if self._env is None:
             self.make_env()
         if self._env is not None:
@@ -345,7 +346,7 @@ def _action_space(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def action_names(env: Any) -> list[str] | None:
-    """Return the names of actions in Atari and MiniGrid environments; None for most others."""
+    """Return the names of actions in Atari and MiniGrid environments, or None for most others."""
     inner: Any = getattr(env, "unwrapped", env)
     meanings = getattr(inner, "get_action_meanings", None)
     if callable(meanings):

@@ -41,7 +41,7 @@ class PlayerRuntime:
     receives JSON values.
 
     Args:
-        agent: decides.
+        agent: agent that chooses the actions.
     """
 
     def __init__(self, agent: WorkerAgent) -> None:

@@ -28,11 +28,12 @@ _AnySpace = gym.Space[Any] | None
 
 
 class PolicyWorkerAgent(WorkerAgent):
-    """Decides by a policy, as its environment 0.
+    """Worker agent that acts by a policy, as environment 0 of that policy.
 
     Args:
-        make_policy: called with the observation and action space of an environment, and again when they
-            change; it may return the same policy. The last policy is owned and closed.
+        make_policy: function that takes the observation and action space of an environment and
+            returns a policy. It is called again when the spaces change, and may return the same
+            policy. `close` closes the last policy.
 
     Raises, from `bind`:
         ValueError: if the policy was made for other spaces.

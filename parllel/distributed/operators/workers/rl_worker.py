@@ -42,7 +42,8 @@ def load(
 
     Raises:
         FileNotFoundError: if there is no such folder or file.
-        ValueError: for a setting of the other kind. Also raises as `load_policy` and `CleanRlPolicy`.
+        ValueError: for a setting of the other kind. Also raises the errors of `load_policy` and
+            `CleanRlPolicy`.
     """
     if given.policy is None:
         raise ValueError("--policy: expected a run folder or a model saved by CleanRL, got none")

@@ -43,12 +43,13 @@ def serve(
     loads its policy must call `take_streams` first.
 
     Args:
-        agent: a WorkerAgent; a Policy, which acts as in `play_episodes`; or a function that takes an
-            observation and returns an action or a Decision. Closed at the end.
-        env_factory: makes the environment; None for a worker that only plays games.
-        run_id: default the environment variable OPERATOR_RUN_ID.
-        env_id: for the `ready` reply; default the environment's own.
-        max_steps: truncate episodes after this many steps, unless a reset gives another limit.
+        agent: a WorkerAgent; a Policy, which acts as in `play_episodes`; or a function that takes
+            an observation and returns an action or a Decision. The agent is closed at the end.
+        env_factory: function that makes the environment. None for a worker that only plays games.
+        run_id: id of this run. Default: the environment variable OPERATOR_RUN_ID.
+        env_id: id for the `ready` reply. Default: the id of the environment.
+        max_steps: number of steps after which episodes are truncated, unless a reset sets another
+            limit.
     """
     streams = take_streams()
     run_id = os.environ.get("OPERATOR_RUN_ID", "") if run_id is None else run_id
@@ -103,10 +104,11 @@ def run_loaded(
     """Load an environment and an agent, work with them, and close both. Returns the exit status.
 
     Args:
-        agent, arguments: of the InteractiveRuntime.
-        failed: reports an error and which of the two failed to load; returns the exit status.
-        work: called with the runtime, and a list that is non-empty once SIGTERM has arrived; returns the exit
-            status.
+        agent, arguments: arguments of the InteractiveRuntime.
+        failed: function that reports an error and which of the two failed to load. It returns the
+            exit status.
+        work: function called with the runtime, and with a list that is non-empty once SIGTERM has
+            arrived. It returns the exit status.
     """
     try:
         runtime = InteractiveRuntime(agent, **arguments)

@@ -50,8 +50,8 @@ class Terminal(Closeable):
     """Asks a person by text and keys.
 
     Args:
-        path: of the terminal.
-        driver: a descriptor whose other end is closed when nobody waits for the answer any more, or None.
+        path: path of the terminal.
+        driver: file descriptor whose other end is closed once nobody waits for the answer, or None.
 
     Raises:
         TerminalError: if the path is not a terminal, or cannot be opened.
@@ -85,7 +85,7 @@ class Terminal(Closeable):
         """Wait for a key and return it: a character, or a name such as "left", "space", "enter".
 
         Raises:
-            TerminalError: after Ctrl-D, and if the terminal or the driver is gone.
+            TerminalError: after Ctrl-D, and if the terminal or the driver was closed.
         """
         with _single_keys(self._fd):
             key = self._read_character()

@@ -15,9 +15,10 @@ class TextView:
     """Makes an environment and shows it as text: by its render mode "ansi", or by MiniGrid's own text.
 
     Args:
-        make_env: makes it as specified.
-        env_id, env_kwargs: the specification. If it gives no render mode, "ansi" is used where available.
-        prefers_text: use "ansi" even if the environment renders pictures.
+        make_env: function that makes the environment from its specification.
+        env_id, env_kwargs: specification of the environment. If it sets no render mode, "ansi" is
+            used where available.
+        prefers_text: whether to use "ansi" even if the environment renders pictures.
     """
 
     def __init__(
@@ -63,9 +64,9 @@ class TextView:
         return None
 
     def view(self) -> tuple[str | None, Sequence[str] | None]:
-        """Return the environment as text, and the names of its actions; None for either that it lacks."""
+        """Return the environment as text and the names of its actions, each None if missing."""
         return self.text(), self.names()
 
     def names(self) -> list[str] | None:
-        """Return the names of the actions, or None if they have none."""
+        """Return the names of the actions, or None if they have no names."""
         return action_names(self.env)

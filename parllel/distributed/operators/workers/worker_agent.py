@@ -16,15 +16,15 @@ class Decision(NamedTuple):
     """An agent's decision.
 
     Attributes:
-        action: for the environment.
+        action: the action for the environment.
         raw: the agent's literal answer, such as the text of a language model.
         parsed: the action parsed from it, as JSON values, before conversion to the environment's space.
-        tokens: used in total.
-        prompt_tokens, completion_tokens: used by questions and answers.
-        calls: the number of answers of a language model.
+        tokens: total number of tokens used.
+        prompt_tokens, completion_tokens: numbers of tokens used by questions and by answers.
+        calls: number of answers of a language model.
         understood: whether the action follows from a language model's answer; False if a substitute was
             played for an answer that names no action, None for agents without a language model.
-        answers: of a language model, each as its server sent it, as JSON values.
+        answers: answers of a language model, each as its server sent it, as JSON values.
     """
 
     action: Any
@@ -94,20 +94,23 @@ class WorkerAgent(ABC):
     def bind(
         self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
     ) -> None:
-        """Set the spaces; called first, and again for each environment. None: unknown.
+        """Set the spaces. Called first, and again for each environment. None means unknown.
 
         An exception is reported as "Failed to load policy: ...".
         """
 
     def reset(self, seed: int | None) -> None:
-        """Start an episode. All its random numbers are derived from the seed; None continues the stream."""
+        """Start an episode.
+
+        All its random numbers are derived from the seed. None continues the random stream.
+        """
 
     @abstractmethod
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
         """Return a decision for an observation of the environment.
 
-        info: of the environment. For players it also has "player_id", and "legal_actions" and "text" if the
-            game provides them.
+        info: info of the environment. For players of a game it also has "player_id", and
+            "legal_actions" and "text" if the game provides them.
         """
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ def worker_variables(config: OperatorConfig, run_id: str, telemetry_dir: Path) -
 
 
 def passed_variables(config: OperatorConfig) -> list[str]:
-    """Return the names of variables of this process that a worker inherits.
+    """Return the names of this process's environment variables that a worker inherits.
 
     Proxy settings are passed to operators that ask a remote server, and withheld from those whose server is
     on this machine, which a proxy could not reach. Both spellings are covered.

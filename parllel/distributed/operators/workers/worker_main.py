@@ -30,8 +30,8 @@ class LoadedWorker(NamedTuple):
     """What a worker serves: an agent, and optionally an environment.
 
     Attributes:
-        agent: as for `serve`.
-        env_factory: makes the environment; None for a worker that only plays games.
+        agent: the agent, as for `serve`.
+        env_factory: function that makes the environment. None for a worker that only plays games.
     """
 
     agent: Any
@@ -89,9 +89,9 @@ def run_worker(
 
     Args:
         parser: from `worker_parser`.
-        load: loads the agent, see `Load`.
+        load: function that loads the agent, see `Load`.
         settings: names of the settings that `load` accepts.
-        arguments: of the command line; default those of this process.
+        arguments: command-line arguments. Default: the arguments of this process.
     """
     if arguments is None:
         start_program()

@@ -21,12 +21,12 @@ class GameEpisode:
     """Advances the position of a game step by step.
 
     Args:
-        game: with its configuration set.
-        specification: of this game.
+        game: the game, whose configuration is already set.
+        specification: specification of the game.
 
     Attributes:
         game: as given.
-        position: current position; None before the start, and after an error in the game.
+        position: the current position. None before the start, and after an error in the game.
     """
 
     def __init__(self, game: Game, specification: Specification) -> None:
@@ -45,10 +45,10 @@ class GameEpisode:
     def load(self, steps: Sequence[Any], seed: Callable[[], int]) -> list[Row]:
         """Continue after these steps. Returns them with defaults for missing fields.
 
-        seed: returns the episode's seed, for a game that has to be replayed.
+        seed: function that returns the episode's seed, for a game that has to be replayed.
 
         Raises:
-            ValueError: if they are not of this game, or differ when they are replayed.
+            ValueError: if the steps belong to another game, or differ when they are replayed.
         """
         name = self._specification.name
         rows = [self._specification.check_row(row, number) for number, row in enumerate(steps)]
@@ -91,12 +91,12 @@ class GameEpisode:
     def advance(self, actions: Sequence[Any], durations_s: Sequence[float] = ()) -> Row:
         """Advance by one step and return the state after it.
 
-        actions: one per agent; see `Environment.step`.
+        actions: one action per agent, see `Environment.step`.
         durations_s: time that each agent took, in seconds.
 
         Raises:
             WrongStateError: after an error of the game.
-            Exception: raised by the game.
+            Exception: an exception raised by the game.
         """
         position = self.position
         if position is None:
@@ -113,7 +113,7 @@ class GameEpisode:
             raise
 
     def again(self, rows: Sequence[Row], seed: int) -> Iterator[Position]:
-        """Replay the actions of these states from the start and yield the position after each.
+        """Replay the actions of these states from the start, and yield the position after each one.
 
         Raises:
             ValueError: if a resulting state differs from the given one.

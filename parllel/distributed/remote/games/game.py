@@ -17,22 +17,22 @@ Picture: TypeAlias = "str | NDArray[np.uint8]"
 
 
 class Game(Closeable):
-    """Game of one `Environment`. Derive from it and pass the class to `register`.
+    """Game of one `Environment`. Subclass it and pass the class to `register`.
 
     Attributes:
         specification: a dict, see `docs/remote.md`. Fields that all games share are added: `episodeSteps`,
             `actTimeout`, `runTimeout`, `agentTimeout`, `maxLogLength` and `seed` of the configuration, and
             `step` and `remainingOverageTime` of the observation.
-        checks_schema: whether actions are validated by the schema; if False, only by `check_action`.
-        agents: built-in agents by name, functions of (observation, configuration). A class is instantiated
-            for each agent and may keep state.
+        checks_schema: whether the schema validates actions. If False, only `check_action` does.
+        agents: built-in agents keyed by name. Each is a function of (observation, configuration),
+            or a class, which is instantiated for each agent and may keep state.
         observed: whether observations contain the whole state of the game, so that it can continue from any
             of them. Otherwise a replay is loaded by replaying its actions with its seed.
-        configuration: set before `start`; JSON values with all defaults. Read-only.
-        seed: set before `start`; the episode's seed, source of all the game's randomness. Stored in the
-            replay's `info` if the game is not `observed`.
-        pictures: set before `start`; whether `picture` will be called. An `observed` game may be asked at any
-            time.
+        configuration: JSON values with all defaults, set before `start`. Read-only.
+        seed: the episode's seed, set before `start`, from which all randomness of the game is
+            derived. It is stored in the replay's `info` if the game is not `observed`.
+        pictures: whether `picture` will be called, set before `start`. For an `observed` game,
+            `picture` may be called at any time.
     """
 
     specification: Mapping[str, Any]
@@ -49,8 +49,8 @@ class Game(Closeable):
     def step(self, position: Position) -> None:
         """Apply the actions of the `active` seats to the position and set who acts next.
 
-        Actions are valid by the schema. Report a move against the rules by `position.refuse`; `drop` is then
-        called.
+        The schema has already validated the actions. Report a move against the rules with
+        `position.refuse`; `drop` is then called.
         """
         raise NotImplementedError
 
@@ -67,7 +67,8 @@ class Game(Closeable):
     def check(self, position: Position) -> None:
         """Raise ValueError for an untrusted position that is invalid in this game.
 
-        Its values are valid by the schemas. Any other exception also marks the position as invalid.
+        The schemas have already validated its values. Any other exception also marks the position
+        as invalid.
         """
 
     def check_action(self, number: int, action: Any) -> None:
@@ -78,7 +79,7 @@ class Game(Closeable):
         return repr(position.shared)
 
     def picture(self, position: Position) -> Picture | None:
-        """Return the position as an SVG document or uint8 [H, W, 3]; None if the game draws none."""
+        """Return the position as an SVG document or uint8 [H, W, 3], or None without a picture."""
         return None
 
     def close(self) -> None:

@@ -36,7 +36,8 @@ class GymnasiumGame(Game):
 
     Args:
         env_id: an id, module:id or file.py:function, see `parllel.policies.env_names`.
-        kwargs: of `gymnasium.make` or the function; JSON values if they change the meaning of observations.
+        kwargs: keyword arguments of `gymnasium.make` or the function. They must be JSON values if
+            they change the meaning of observations.
 
     Raises:
         ValueError: for an environment that does not exist or cannot be made, or a space without a JSON form.

@@ -22,17 +22,17 @@ from parllel.types import Tree
 
 
 class PettingZooGame(Game):
-    """Game of the agents of a PettingZoo environment. An agent's reward is the sum of its rewards so far.
+    """Game played in a PettingZoo environment. An agent's reward is the sum of its rewards so far.
 
-    Observations contain the environment's observation as JSON under "observation", the agent's name as
-    "agent", and "action_mask" if the observation or the info has one. The info of a step contains "reward",
-    "terminated" and "truncated". For an agent that failed, action 0 is played from then on, or the first one
-    that its mask allows. The last remaining agent is then DONE in an AEC environment, and continues in a
-    parallel one.
+    Observations contain the environment's observation as JSON under "observation", the agent's name
+    as "agent", and "action_mask" if the observation or the info has one. The info of a step
+    contains "reward", "terminated" and "truncated". After an agent has failed, action 0 is played
+    for it, or the first action that its mask allows. The last remaining agent is then DONE in an
+    AEC environment, and continues in a parallel one.
 
     Args:
-        name: of the game.
-        make: creates the environment; called with `render_mode`.
+        name: name of the game.
+        make: function that creates the environment. It is called with `render_mode`.
 
     Raises:
         ValueError: for a space without a JSON form.
@@ -89,7 +89,7 @@ class PettingZooGame(Game):
             raise ValueError(f"expected an action that action_mask allows, got {action}")
 
     def drop(self, position: Position, failed: list[int]) -> None:
-        """Continue without the failed agents; default actions are played for them."""
+        """Continue without the failed agents, for which default actions are played."""
         if self._in_turns and len(position.left) < 2:
             position.end()
         elif self._in_turns:
@@ -196,7 +196,7 @@ def pettingzoo_game(name: str) -> PettingZooGame:
     A module with both kinds of environment is played as a parallel one.
 
     Raises:
-        ValueError: if there is no such module, or no environment in it.
+        ValueError: if there is no such module, or it contains no environment.
         ImportError: if its library is not installed.
     """
     return PettingZooGame(name, pettingzoo_maker(name))

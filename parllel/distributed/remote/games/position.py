@@ -18,12 +18,12 @@ class PlayerState:
     """State of one agent.
 
     Attributes:
-        observation: the agent's own fields; shared ones are in `Position.shared`.
-        action: the last action; None if the agent failed to act.
-        reward: None after a failure.
+        observation: the agent's own fields. Shared fields are in `Position.shared`.
+        action: the last action. None if the agent failed to act.
+        reward: the agent's reward. None after a failure.
         status: "ACTIVE" if the agent acts next, "INACTIVE" if others do, "DONE", or the kind of failure:
             "ERROR", "INVALID" or "TIMEOUT".
-        info: of this step, JSON values; after a failure its `reason`.
+        info: info of this step, as JSON values. After a failure it contains the `reason`.
     """
 
     observation: dict[str, Any] = field(default_factory=dict)
@@ -52,21 +52,21 @@ class Position:
 
     @property
     def active(self) -> list[int]:
-        """Seats that act next; during `Game.step`, those that have just acted."""
+        """Seats that act next. During `Game.step`, the seats that have just acted."""
         return [number for number, seat in enumerate(self.seats) if seat.status == ACTIVE]
 
     @property
     def left(self) -> list[int]:
-        """Seats that still play, active or waiting for their turn."""
+        """Seats still in the game, whether active or waiting for their turn."""
         return [n for n, seat in enumerate(self.seats) if seat.status in (ACTIVE, INACTIVE)]
 
     def turn(self, number: int) -> None:
-        """Make one seat active and all others that still play inactive."""
+        """Make one seat active, and all other seats still in the game inactive."""
         for other in self.left:
             self.seats[other].status = ACTIVE if other == number else INACTIVE
 
     def pass_turn(self, number: int) -> None:
-        """Pass the turn to the next seat after `number` that still plays."""
+        """Pass the turn to the next seat after `number` that is still in the game."""
         left = self.left
         if left:
             self.turn(min(left, key=lambda other: (other <= number, other)))
@@ -78,7 +78,7 @@ class Position:
         seat.info["reason"] = reason
 
     def end(self, rewards: Mapping[int, float] | None = None) -> None:
-        """End the game for all seats that still play, with these rewards or their current ones."""
+        """End the game for all seats still in it, with these rewards or their current ones."""
         for number in self.left:
             seat = self.seats[number]
             seat.status = DONE
@@ -86,7 +86,10 @@ class Position:
                 seat.reward = rewards[number]
 
     def row(self) -> list[dict[str, Any]]:
-        """Return a copy as a step of a replay. The first seat's observation includes the shared fields."""
+        """Return a copy in the format of a replay step.
+
+        The first seat's observation includes the shared fields.
+        """
         return [
             {
                 "action": plain(seat.action),

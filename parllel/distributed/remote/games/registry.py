@@ -25,8 +25,11 @@ _games: dict[str, Callable[[], Game]] = {"rps": RockPaperScissors, "connectx": C
 def register(name: str, game: Callable[[], Game]) -> None:
     """Register a game.
 
-    name: letters, digits and `_.+-`, with `/` in between. Replaces a game of the same name.
-    game: a class derived from `Game`, or a function that returns one. Called for each environment.
+    A game of the same name is replaced.
+
+    name: letters, digits and `_.+-`, with `/` in between.
+    game: a subclass of `Game`, or a function that returns a Game. It is called for each
+        environment.
 
     Raises:
         ValueError: for an invalid name, or one reserved for environments of other libraries.
@@ -54,7 +57,7 @@ def new_game(name: str) -> Game:
     Raises:
         ValueError: for an unknown game, or an environment unknown to its library.
         FileNotFoundError: for a function in a file that does not exist.
-        ImportError: if its library is not installed; names the extra.
+        ImportError: if its library is not installed. Names the extra.
     """
     if name in _games:
         game = _games[name]()

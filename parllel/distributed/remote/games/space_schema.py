@@ -14,7 +14,8 @@ from parllel.envs.space_elements import zero_of
 def space_schema(space: gym.Space[Any]) -> dict[str, Any]:
     """Return a JSON schema for values of a space, in the form of `to_json`.
 
-    For a Box it checks only the shape: observations exceed bounds at times, and actions are clipped to them.
+    For a Box the schema checks only the shape. Observations exceed the bounds at times, and actions
+    are clipped to them.
 
     Raises:
         ValueError: for a space without a JSON form.

@@ -78,16 +78,16 @@ class Specification:
     """Complete specification with compiled validators.
 
     Args:
-        given: a game's specification; the fields that all games share are added.
+        given: specification of a game, to which the fields that all games share are added.
 
     Attributes:
-        values: JSON values, in the format of a replay.
+        values: the specification as JSON values, in the format of a replay.
         shared: names of the observation's fields that all agents see.
         hidden: fields of observations that no agent sees.
 
     Raises:
-        ValueError: for a missing name or numbers of agents, an invalid schema, or a mark `shared` or `hidden`
-            that would have no effect.
+        ValueError: if the name or the numbers of agents are missing, a schema is invalid, or a mark
+            `shared` or `hidden` would have no effect.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ class Specification:
         """Complete a configuration with all defaults. Names unknown to the specification are kept.
 
         Raises:
-            ValueError: for a value that violates its schema; names it.
+            ValueError: for a value that violates its schema. Names the value.
         """
         values = {} if configuration is None else plain(dict(configuration))
         for field, schema in self.values["configuration"].items():
@@ -176,14 +176,17 @@ class Specification:
         return Position(seats, {f: value for f, value in shared.items() if value is not _NONE})
 
     def default_action(self, number: int) -> Any:
-        """Return the action of a seat without an agent's choice; None if the schema has no default."""
+        """Return the action played for a seat without an agent.
+
+        Returns None if the schema has no default.
+        """
         return _or_none(_default(self.values["action"], number))
 
     def check_row(self, row: Any, number: int) -> list[dict[str, Any]]:
         """Validate a step of an untrusted replay. Returns it with defaults for missing fields.
 
         Raises:
-            ValueError: for a value that violates its schema; names it.
+            ValueError: for a value that violates its schema. Names the value.
         """
         where = f"{self.name}: steps[{number}]"
         if not isinstance(row, list) or len(row) not in self.values["agents"]:

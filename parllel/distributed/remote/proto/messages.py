@@ -28,10 +28,10 @@ _VARINT, _BYTES = 0, 2
 def request_bytes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """Serialise a call.
 
-    name: of the function.
+    name: name of the function.
 
     Raises:
-        WireError: for an argument that has no payload; names its path.
+        WireError: for an argument that cannot be converted. Names its path.
     """
     request = message_class("KaggleEvaluationRequest")(name=name)
     for i, value in enumerate(args):

@@ -37,7 +37,8 @@ def to_payload(value: Any) -> Any:
     """Convert a value to a Payload message.
 
     Raises:
-        WireError: for a value that has no payload, such as a set or an int beyond 64 bits; names its path.
+        WireError: for a value that cannot be converted, such as a set or an int beyond 64 bits.
+            Names its path.
     """
     payload = message_class("Payload")()
     fill(payload, value)
@@ -114,7 +115,7 @@ def from_payload(payload: Any, limits: Limits | None = None) -> Any:
     """Return the value of a Payload message from an untrusted source. Arrays are writable.
 
     Raises:
-        WireError: if it contains no value, or too many.
+        WireError: if the message contains no value, or too many.
     """
     return _value(payload, [(limits or Limits()).items])
 

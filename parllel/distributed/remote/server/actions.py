@@ -53,7 +53,7 @@ _MAX_EPISODES = 10_000  # of one request
 class Actions(Closeable):
     """Actions that clients of an agent server can request by name. Thread-safe.
 
-    Each takes the fields of the request as a dict and returns JSON values or text.
+    Each action takes the fields of the request as a dict, and returns JSON values or text.
 
     Args:
         permissions: agents that requests may name.
@@ -147,7 +147,7 @@ class Actions(Closeable):
             return {"error": NOT_INITIALIZED}
 
     def action_evaluate(self, args: dict[str, Any]) -> Any:
-        """Return the rewards of each episode, or with `statuses` a dict of rewards and statuses."""
+        """Return the rewards of each episode, or dicts of rewards and statuses with `statuses`."""
         given = Arguments(args)
         episodes = given.integer("episodes", 1, 1, _MAX_EPISODES)
         with self._environment(given) as environment, self._refusing():

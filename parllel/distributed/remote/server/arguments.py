@@ -14,7 +14,7 @@ _MODES = ("json", "ansi", "html")  # accepted by `render`
 class Arguments:
     """Typed access to the fields of a request. Each method raises WebError 400 for an invalid value.
 
-    null is the same as a missing field.
+    A null field counts as missing.
     """
 
     def __init__(self, args: dict[str, Any]) -> None:
@@ -34,7 +34,7 @@ class Arguments:
         return name
 
     def environment_to_make(self) -> str:
-        """Return the environment's name. Refuses names by which a request would choose code to import."""
+        """Return the environment's name. Refuses names that would make the server import code."""
         name = self.environment()
         if names_code(name):
             raise WebError(
@@ -77,7 +77,7 @@ class Arguments:
         return value
 
     def flag(self, name: str) -> bool:
-        """Return a field that is true or false; false if missing."""
+        """Return a boolean field, or False if it is missing."""
         value = self._args.get(name)
         if value is not None and not isinstance(value, bool):
             raise WebError(400, f"{name}: expected true or false")
@@ -100,7 +100,7 @@ class Arguments:
         return steps
 
     def observation(self) -> dict[str, Any]:
-        """Return `state.observation`, {} if missing."""
+        """Return `state.observation`, or {} if it is missing."""
         state = self.mapping("state") or {}
         return _checked_observation(state.get("observation"), "state.observation")
 
@@ -112,7 +112,7 @@ class Arguments:
         return [_checked_observation(given[i], f"observations[{i}]") for i in range(len(given))]
 
     def render_mode(self) -> str:
-        """Return the mode of `render`, "json" if missing."""
+        """Return the mode of `render`, or "json" if it is missing."""
         mode = (self.mapping("render") or {}).get("mode", "json")
         if mode not in _MODES:
             raise WebError(400, f"render.mode: expected one of {', '.join(_MODES)}")

@@ -27,7 +27,7 @@ def build_server(
 ) -> App:
     """Build an application that serves agents and plays episodes.
 
-    actions: to be closed by the caller, after the server.
+    actions: the actions that clients can request. The caller closes them after the server.
     """
     wire = _Wire(actions or Actions())
     handlers = {"GET": wire.get, "POST": wire.post}

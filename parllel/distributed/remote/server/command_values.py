@@ -26,7 +26,7 @@ def json_value(text: str | None, flag: str, kind: type | None = None) -> Any:
     """Return the value of a flag that takes JSON, or None without the flag.
 
     Raises:
-        ValueError: for invalid JSON or another type than `kind`; names the flag.
+        ValueError: for invalid JSON, or a type other than `kind`. Names the flag.
     """
     if text is None:
         return None
@@ -94,7 +94,7 @@ def agents_of(arguments: argparse.Namespace) -> list[Any]:
 
 
 def agent_variables(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """Return the names of --agent-env, the environment variables to pass to agents.
+    """Return the names given by --agent-env, environment variables to pass to agents.
 
     Raises:
         ValueError: for a variable that is not set.
@@ -106,7 +106,7 @@ def agent_variables(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def check_agent(spec: Any, *, trusted: bool) -> None:
-    """Refuse the folder of a run whose script must not be executed, as `check_source` does."""
+    """Refuse the folder of a run whose script must not be executed, like `check_source`."""
     # Without a run.json nothing is executed, and building the agent reports what is wrong.
     if isinstance(spec, str) and os.path.isfile(os.path.join(spec, "run.json")):
         check_source(spec, trusted=trusted)
@@ -116,8 +116,8 @@ def read_json_file(path: str, flag: str) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        OSError: if it cannot be read.
-        ValueError: if it is not JSON.
+        OSError: if the file cannot be read.
+        ValueError: if the file is not JSON.
     """
     try:
         return parse_json(Path(path).read_bytes(), _FILE_LIMITS)

@@ -19,13 +19,14 @@ _NAMED = re.compile(r"(?P<path>.+\.py)(?P<name>:\w+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Permissions:
-    """Agents that a request may name, besides built-in ones and constant actions.
+    """Agents that a request may name, in addition to built-in agents and constant actions.
 
     Attributes:
-        agent_root: allows files, archives, run folders and folders with a main.py below this folder, with
-            links resolved; None allows none. The script of a run must be below it too.
-        allow_source: allows Python source text.
-        allow_url: allows agents at URLs.
+        agent_root: folder below which files, archives, run folders and folders with a main.py are
+            allowed. Links are resolved first. The script of a run must be below this folder too.
+            None allows no paths.
+        allow_source: whether Python source text is allowed.
+        allow_url: whether agents at URLs are allowed.
     """
 
     agent_root: Path | None = None
@@ -41,7 +42,7 @@ class Permissions:
         object.__setattr__(self, "agent_root", root)
 
     def allowed(self, raw: Any, environment: AgentContext) -> Any:
-        """Check a specification from a request; return it for an Agent, with its path resolved.
+        """Check a specification from a request. Returns it for an Agent, with its path resolved.
 
         Raises:
             WebError: 403 with the flag that would allow it, 404 for a file that does not exist.

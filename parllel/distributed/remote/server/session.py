@@ -22,7 +22,8 @@ class SessionContext:
 
     Attributes:
         name, agents, debug: as in `AgentContext`.
-        configuration: from the latest request to act, as an agent may play several episodes.
+        configuration: configuration from the latest request to act, because an agent may play
+            several episodes.
     """
 
     def __init__(
@@ -42,10 +43,10 @@ class Session(Closeable):
     """Agent, the context it was built with, and the time of its last use.
 
     Args:
-        known_as: specification in the request that created it, as text, in which 1 and true differ; "" if it
-            was not created by a request.
-        agent: closed with the session.
-        context: the context it was built with.
+        known_as: text of the specification in the request that created the session. As text, 1 and
+            true differ. "" if no request created it.
+        agent: the agent, which is closed with the session.
+        context: the context that the agent was built with.
     """
 
     def __init__(self, known_as: str, agent: Agent, context: SessionContext) -> None:
@@ -63,7 +64,7 @@ class Session(Closeable):
         """Count a request that acts, within the limit of MAX_ACTS.
 
         Raises:
-            WebError: 429, if there are too many already.
+            WebError: 429, if there are too many such requests already.
         """
         with self._lock:
             if self._acts >= MAX_ACTS:

@@ -35,7 +35,7 @@ def checked_name(name: object) -> str:
 
 
 class SessionStore(Closeable):
-    """Bounded number of sessions by name. Idle sessions are closed.
+    """Stores a bounded number of sessions, keyed by name. Idle sessions are closed.
 
     Args:
         most: maximum number of sessions.
@@ -54,7 +54,7 @@ class SessionStore(Closeable):
         return len(self._held)
 
     def get(self, name: str) -> Session | None:
-        """Return the session of a name, or None. Other threads may close it at any time."""
+        """Return the session with this name, or None. Other threads may close it at any time."""
         # No lock: a single look-up of a dict is atomic.
         return self._held.get(name)
 
@@ -62,7 +62,7 @@ class SessionStore(Closeable):
         """Refuse a new session before its agent is built.
 
         Raises:
-            WebError: 503, if there is no room for it.
+            WebError: 503, if there is no room for the session.
         """
         # Without the lock: this only avoids building an agent in vain. `put` decides.
         if name not in self._held and len(self._held) >= self._most:
@@ -75,10 +75,10 @@ class SessionStore(Closeable):
                 raise WebError(503, message, ((b"retry-after", b"1"),))
 
     def put(self, name: str, session: Session) -> None:
-        """Store a session, replacing the one of the same name. Takes ownership.
+        """Store a session, replacing any session of the same name. The store closes it.
 
         Raises:
-            WebError: 503, if there is no room; the session is closed.
+            WebError: 503, if there is no room. The session is then closed.
         """
         with self._lock:
             # `_end` is checked under the lock under which `close` sets it and takes all sessions. A session

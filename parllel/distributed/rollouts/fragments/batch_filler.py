@@ -84,7 +84,8 @@ class BatchFiller:
     def fill(self, fragments: Sequence[SampleFragment]) -> None:
         """Fill the columns with B fragments, and update the statistics of step transforms.
 
-        A fragment that continues the last one of a column goes there; the others fill the rest in order.
+        A fragment that continues the last fragment of a column is copied to this column. The others
+        fill the remaining columns in order.
 
         Raises:
             ValueError: if fragments do not fit the samples.
@@ -155,7 +156,7 @@ class BatchFiller:
         ]
 
     def forget_columns(self) -> None:
-        """Forget the last fragments of the columns, which the next ones do not continue."""
+        """Forget the last fragment of each column, so that later fragments do not continue it."""
         self._keys = [None] * len(self._keys)
 
 

@@ -29,7 +29,8 @@ class BatchRows:
     Attributes:
         samples: the samples.
         stays: True if the views remain valid for the next batch.
-        fields: the fields that fragments store, [T, B, ...] by name; `env.observation` is [T + 1, B, ...].
+        fields: the fields that fragments store, arrays [T, B, ...] keyed by name. `env.observation`
+            is [T + 1, B, ...].
         done, truncated: [T, B] bool.
         initial_rnn_state: [1, B, ...] or None.
 
@@ -66,7 +67,7 @@ class BatchRows:
         return np.full(self.B, self.T) if self._valid is None else self._valid.sum(axis=0)
 
     def rnn_state(self, column: int) -> Tree:
-        """Return a column's recurrent state before row 0, None if there is none."""
+        """Return a column's recurrent state before row 0, or None if there is none."""
         state = self.initial_rnn_state
         return None if state is None else named_map(lambda leaf: leaf[0, column], state)
 
@@ -97,7 +98,7 @@ class BatchRows:
 
 
 def stored_fields(samples: Samples) -> dict[str, Tree]:
-    """Return views of the fields that fragments store, [T, B, ...] by name.
+    """Return views [T, B, ...] of the fields that fragments store, keyed by name.
 
     `env.observation` has one more row. `agent.observation` is None if it is `env.observation`.
     """

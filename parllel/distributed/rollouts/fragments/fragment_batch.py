@@ -183,9 +183,10 @@ class FragmentBatch:
         return cuts
 
     def write_seen_observations(self, fragments: Sequence[SampleFragment]) -> None:
-        """Restore the workers' agent observations over those computed with current statistics.
+        """Overwrite the agent's observations by those that the workers' agents received.
 
-        The workers' log probabilities and values belong to them. Call it after the transforms.
+        The workers' log probabilities and values were computed from these observations, not from
+        those computed with current statistics. Call this after the transforms.
         """
         for column, fragment in enumerate(fragments):
             leaves = dict(buffer_leaves(fragment.agent, "agent")) if self._seen else {}
@@ -205,7 +206,7 @@ class FragmentBatch:
             valid[:, columns] = kept
 
     def stacked(self, cuts: Sequence[Cut]) -> Tree:
-        """Stack the observations of cuts to one tree [N, ...], with the dtypes of the samples."""
+        """Stack the observations of cuts into one tree [N, ...], with the dtypes of the samples."""
         return buffer_map(
             lambda array, *leaves: np.stack(leaves).astype(array.dtype, copy=False),
             self.samples.env.observation,
@@ -213,7 +214,7 @@ class FragmentBatch:
         )
 
     def clear_rest(self) -> None:
-        """Zero what transforms and the agent have written after the end of short fragments."""
+        """Zero the values that transforms and the agent wrote after the end of short fragments."""
         valid = self._targets["env.valid"]
         # Steps fill a column from the top, so its last row shows whether it is short.
         short = ~valid[-1]

@@ -40,7 +40,7 @@ class _Stream:
 
 
 class FragmentCutter:
-    """Cuts the steps of environments into fragments, in whatever order the environments step.
+    """Cuts the steps of environments into fragments. Environments may step in any order.
 
     Pass single steps to `add_step`, rows of an AsynchronousSchedule's buffer to `add_row`, or batches of a
     sampler to `add_batch`. The same steps give the same fragments in all three ways. Each value is copied
@@ -52,7 +52,7 @@ class FragmentCutter:
     Args:
         fragment_length: number of steps in a fragment.
         producer: name of the worker, unique among the workers that fill the same buffer.
-        recurrent: True if the agent is recurrent, and batches are from a RecurrentSampler.
+        recurrent: True if the agent is recurrent. Batches are then from a RecurrentSampler.
         instance_id: identifies the producer, see `SampleFragment`.
 
     Raises:
@@ -130,7 +130,7 @@ class FragmentCutter:
         """Add the step in a cell of a buffer. Faster than `add_step` with its record.
 
         Raises:
-            ValueError: as `add_step`.
+            ValueError: as in `add_step`.
         """
         stream = self._stream(column)
         # By identity: the leaves are views, valid as long as the buffer is the same.
@@ -176,7 +176,7 @@ class FragmentCutter:
         return None
 
     def add_batch(self, samples: Samples, version: int) -> list[SampleFragment]:
-        """Add the rows of a batch. Returns the fragments that they complete, by environment.
+        """Add the rows of a batch. Returns the fragments that they complete, keyed by environment.
 
         Columns are the numbers of the environments. If episodes are truncated, the samples need
         `env.next_observation`. Fields of batch transforms are not copied.
@@ -249,7 +249,8 @@ class FragmentCutter:
         fragment, `env.aborted` is True for the last step unless it ended its episode. It is shorter than
         others unless `recurrent`.
 
-        keep: False drops the unfinished fragment, for example because it has become too old.
+        keep: whether to return the unfinished fragment. If False, it is dropped, for example
+            because it has become too old.
         """
         stream = self._stream(environment)
         fragment = None
@@ -269,7 +270,7 @@ class FragmentCutter:
         return stream.epoch, stream.sequence, rows
 
     def oldest_version(self, environment: int) -> int | None:
-        """Return the lowest version in the unfinished fragment, None if there is none."""
+        """Return the lowest version in the unfinished fragment, or None if there is none."""
         running = self._stream(environment).running
         # Only of the unfinished fragment, because the sender judges finished ones.
         return None if running is None or running.rows == 0 else running.oldest_version

@@ -34,7 +34,7 @@ class FragmentNoise:
 
     Args:
         handler: handler of the agent, in sample mode.
-        seed: seed of the worker; workers with the same seed act alike.
+        seed: seed of the worker. Workers with the same seed draw the same noise.
         fragment_length: number of steps from the start of a fragment to the start of the next.
     """
 
@@ -47,7 +47,10 @@ class FragmentNoise:
         self._drawn: dict[int, tuple[tuple[int, int], Tree]] = {}
 
     def of_steps(self, places: Sequence[Place]) -> Tree:
-        """Return the noise [N, ...] of single steps as numpy arrays; None if the agent uses none."""
+        """Return the noise [N, ...] of single steps as numpy arrays.
+
+        Returns None if the agent uses no noise.
+        """
         cells = []
         for environment, epoch, sequence, row in places:
             block, at = divmod(sequence * self._length + row, _BLOCK)

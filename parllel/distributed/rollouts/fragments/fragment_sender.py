@@ -49,13 +49,14 @@ class FragmentSender(Closeable):
         storage: the storage.
         capacity: queue length at which workers wait. `put` itself never waits, so the queue may exceed it by
             the fragments that one turn of a schedule completes.
-        max_staleness: maximum number of versions by which the oldest step of a fragment may lag behind the
-            newest weights when it is sent; None for no limit.
+        max_staleness: maximum number of versions by which the oldest step of a fragment may lag
+            behind the newest weights when it is sent. None for no limit.
 
     Attributes:
-        ledger: the outcome of all fragments. `produced` were put, or dropped before they were full;
-            `accepted` were handled by the storage, `stale` were too old, `rejected` were in an addition that
-            raised an error, `lost` were in the queue when the sender ended, and `queued` are in it now.
+        ledger: number of fragments by outcome. `produced` were put, or dropped before they were
+            full; `accepted` were handled by the storage, `stale` were too old, `rejected` were in
+            an addition that raised an error, `lost` were in the queue when the sender ended, and
+            `queued` are in it now.
         version: the newest version passed to `new_version`.
 
     Raises:
@@ -107,14 +108,14 @@ class FragmentSender(Closeable):
     def await_room(self, timeout_s: float) -> bool:
         """Wait until the queue is below its capacity. Returns False on time-out.
 
-        Raises: as `put`.
+        Raises the same errors as `put`.
         """
         return self._await_below(self.capacity, timeout_s)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until the queue is empty. Returns False on time-out.
 
-        Raises: as `put`.
+        Raises the same errors as `put`.
         """
         return self._await_below(1, timeout_s)
 

@@ -51,10 +51,10 @@ class _Entry:
 
 
 class ReplayBuffer(ReplayBufferInterface):
-    """Holds fragments in the memory of this process. Thread-safe.
+    """Stores fragments in the memory of this process. Thread-safe.
 
     Args:
-        capacity: maximum number of fragments. Producers wait while it is reached.
+        capacity: maximum number of fragments. Producers wait while the buffer is full.
         max_reuse: number of times a fragment is fetched before it is removed.
         order: which fragments are fetched first: the oldest, the newest, or random ones.
         max_staleness: maximum number of versions by which the oldest step of a fragment may lag behind the
@@ -62,9 +62,9 @@ class ReplayBuffer(ReplayBufferInterface):
         seed: seed for the order "random".
 
     Attributes:
-        ledger: the outcome of all fragments. `added` have arrived; `accepted` were fetched at least once,
-            `stale` became too old before that, `lost` were stored when the buffer was closed, and `queued`
-            are stored now and have not been fetched.
+        ledger: number of fragments by outcome. `added` have arrived; `accepted` were fetched at
+            least once, `stale` became too old before that, `lost` were stored when the buffer was
+            closed, and `queued` are stored now and have not been fetched.
         duplicates: number of fragments added again, which are not in the ledger.
         version: the highest version passed to `new_version` or `fetch`.
 
@@ -106,14 +106,14 @@ class ReplayBuffer(ReplayBufferInterface):
         self._closed = False
 
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
-        """Add fragments in order, waiting while there is no room. Returns the number that was handled.
+        """Add fragments in order, waiting while there is no room. Returns how many were handled.
 
         The buffer keeps the fragments themselves, not copies.
 
         Raises:
             ClosedError: if the buffer is closed before the first is handled.
-            TypeError: for anything but fragments; none is added then.
-            ValueError: if two workers have the same name; none is added then.
+            TypeError: if an item is not a fragment. In this case none is added.
+            ValueError: if two workers have the same name. In this case none is added.
         """
         deadline = deadline_of("ReplayBuffer: add: timeout_s", timeout_s)
         for fragment in fragments:
@@ -143,7 +143,7 @@ class ReplayBuffer(ReplayBufferInterface):
 
         Raises:
             ValueError: if `n` is less than 1 or more than the capacity.
-            ClosedError: if the buffer is closed, also while this waits.
+            ClosedError: if the buffer is closed, even while this method waits.
         """
         fragments = self.borrow(n, timeout_s, version)
         if self.max_reuse == 1:
@@ -157,7 +157,10 @@ class ReplayBuffer(ReplayBufferInterface):
         ]
 
     def borrow(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
-        """As `fetch`, without copies: do not modify the fragments, which may be fetched again."""
+        """Like `fetch`, but without copying.
+
+        Do not modify the fragments, because they may be fetched again.
+        """
         if not 1 <= check_integer("ReplayBuffer: fetch: n", n) <= self.capacity:
             raise ValueError(
                 f"ReplayBuffer: fetch: expected 1 to {self.capacity} (capacity) fragments, got {n}"

@@ -29,7 +29,7 @@ class ReplayBufferInterface(Closeable, ABC):
 
     @abstractmethod
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
-        """Add fragments in order, waiting while there is no room. Returns the number that was handled.
+        """Add fragments in order, waiting while there is no room. Returns how many were handled.
 
         A fragment is handled if it was stored, was already known, or was dropped as too old. If fewer are
         handled than were given, on time-out or because the storage was closed, add the rest again.
@@ -45,12 +45,12 @@ class ReplayBufferInterface(Closeable, ABC):
         version: current version of the weights, as for `new_version`.
 
         Raises:
-            ValueError: if the storage can never hold so many.
+            ValueError: if `n` exceeds what the storage can hold.
             ClosedError: if the storage is closed.
         """
 
     def borrow(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
-        """As `fetch`, for callers that do not modify the fragments, so that none need be copied."""
+        """Like `fetch`, for callers that do not modify the fragments, so copies are not needed."""
         return self.fetch(n, timeout_s, version)
 
     @abstractmethod
@@ -67,7 +67,7 @@ class ReplayBufferInterface(Closeable, ABC):
     def counts(self) -> dict[str, int]:
         """Return counts of fragments by outcome, for messages and logs. Empty by default.
 
-        `stale` is the number of those dropped as too old.
+        `stale` is the number of fragments dropped because they were too old.
         """
         return {}
 

@@ -42,18 +42,19 @@ _Places: TypeAlias = "int | dict[str, _Places] | None"
 class FragmentLayout:
     """Names, shapes and dtypes of all leaves, taken from an example of each field.
 
-    Walking trees costs more than copying the few numbers of a step, so it is done once for each source rather
-    than for each fragment.
+    Walking the trees costs more than copying the few numbers of a step, so it is done once per
+    source instead of once per fragment.
 
     Args:
-        fields: examples by the names of `FIELDS`; None for fields that are not stored.
-        cell: number of leading dimensions of the examples before a cell: 0 for a step, 2 for [T, B, ...].
+        fields: example values, keyed by the names in `FIELDS`. None for fields that are not stored.
+        cell: number of leading (time and batch) dimensions of each example: 0 for a step, 2 for [T,
+            B, ...].
         length: maximum number of rows of a fragment.
 
     Attributes:
         length: maximum number of rows.
-        paths: paths of the leaves; the observation's come first.
-        cells: shape and dtype of a cell of each leaf.
+        paths: paths of the leaves, beginning with those of the observation.
+        cells: shape and dtype of each leaf in a single step.
         n_observation: number of leaves of an observation.
         memory: shape and dtype of each leaf of a fragment, with one more row for observations.
     """
@@ -94,10 +95,10 @@ class FragmentLayout:
         return len(self.paths) - 1
 
     def leaves_of(self, fields: Mapping[str, Tree]) -> list[Any]:
-        """Return the leaves of fields of the same structure, in the order of `paths`.
+        """Return the leaves of `fields`, in the order of `paths`.
 
         Raises:
-            ValueError: if the structure differs from the examples.
+            ValueError: if `fields` does not have the structure of the examples.
         """
         leaves: list[Any] = []
         for name, places in self._places.items():
@@ -105,7 +106,7 @@ class FragmentLayout:
         return leaves
 
     def observation_of(self, observation: Tree) -> list[Any]:
-        """Return the leaves of an observation, as `leaves_of`."""
+        """Return the leaves of an observation, like `leaves_of`."""
         leaves: list[Any] = []
         _collect(self._places[OBSERVATION], observation, OBSERVATION, leaves)
         return leaves
@@ -114,7 +115,7 @@ class FragmentLayout:
         """Return the value of leaf `i` in one step as an array.
 
         Raises:
-            ValueError: if its shape differs from the example's, or its dtype is of another kind.
+            ValueError: if its shape differs from the example, or its dtype is of another kind.
         """
         array = np.asarray(value)
         shape, dtype = self.cells[i]
@@ -171,11 +172,11 @@ class RunningFragment:
     Args:
         layout: leaves of a row, and maximum number of rows.
         padded: True if the fragment always has the maximum number of rows, padded with zeros.
-        initial_rnn_state: recurrent state before step 0 [...], None if there is none.
+        initial_rnn_state: recurrent state [...] before step 0, or None if there is none.
 
     Attributes:
         rows: number of rows written.
-        final_observations: final observations of truncated episodes, by row.
+        final_observations: final observations of truncated episodes, keyed by row.
     """
 
     def __init__(
@@ -215,7 +216,8 @@ class RunningFragment:
     ) -> None:
         """Write one row.
 
-        leaves: leaves of the step.  after: leaves of the observation after it.
+        leaves: leaves of the step.
+        after: leaves of the observation after the step.
 
         Raises:
             ValueError: if a shape or dtype does not fit.
@@ -272,7 +274,8 @@ class RunningFragment:
     ) -> None:
         """Write several rows of a batch.
 
-        leaves: [T, B, ...], for observations [T + 1, B, ...].  first: [T, B].
+        leaves: arrays [T, B, ...], or [T + 1, B, ...] for observations.
+        first: bool array [T, B], see `SampleFragment`.
         """
         seen, n = self._layout.n_observation, rows.stop - rows.start
         # One more row of observations; the first is already there unless the fragment begins here.
@@ -298,7 +301,8 @@ class RunningFragment:
     def finish(self, key: FragmentKey, *, aborted: bool, instance_id: str = "") -> SampleFragment:
         """Return the fragment, which then owns the memory.
 
-        aborted: True if the episode broke off after the last row.  instance_id: identifies the producer.
+        aborted: True if the episode broke off after the last row.
+        instance_id: identifies the producer.
         """
         n, layout = self.rows, self._layout
         kept = layout.length if self._padded else n

@@ -48,12 +48,12 @@ class SampleFragment:
         environment: number of the environment in the worker.
         epoch: number of earlier gaps in the steps of this environment.
         sequence: number of the fragment since the last gap.
-        final_observations: last observations [...] of truncated episodes, by row. For recurrent agents
-            `next_observation` is the only one.
+        final_observations: last observations [...] of truncated episodes, keyed by row. For
+            recurrent agents, `next_observation` holds the only one.
         instance_id: random text that distinguishes producers of the same name; "" if there is none.
 
     Raises:
-        ValueError: if it has no step.
+        ValueError: if the fragment has no step.
     """
 
     env: NamedTuple
@@ -78,7 +78,7 @@ class SampleFragment:
 
     @property
     def n_steps(self) -> int:
-        """The number of steps, equal to `length` unless there is `env.valid`."""
+        """The number of steps. It equals `length` unless the fragment has `env.valid`."""
         return len(self._versions)
 
     @property

@@ -21,7 +21,7 @@ _CAUSE = "The actor is dead because "
 def answer(reference: Any, who: str, doing: str, timeout_s: float = LATE_S) -> Any:
     """Return the result of an actor call.
 
-    who, doing: the actor and its method, for messages.
+    who, doing: names of the actor and its operation for error messages.
 
     Raises:
         WorkerDiedError: if the actor has died.

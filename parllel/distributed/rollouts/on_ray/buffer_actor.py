@@ -39,7 +39,7 @@ class BufferActor:
         self._added_by: dict[str, int] = {}  # by producer, the most recent one last
 
     async def add(self, packed: Sequence[PackedFragment], timeout_s: float) -> int:
-        """Add fragments, as `ReplayBufferInterface.add`."""
+        """Add fragments, like `ReplayBufferInterface.add`."""
         deadline, done = monotonic() + timeout_s, 0
         while True:
             # No `await` before the second count, so the difference is due to this call.
@@ -85,7 +85,7 @@ class BufferActor:
             asyncio.get_running_loop().call_later(pause_s, self._first.release)
 
     async def fetch(self, n: int, timeout_s: float, version: int | None) -> list[PackedFragment]:
-        """Return fragments, as `ReplayBufferInterface.fetch`."""
+        """Return fragments, like `ReplayBufferInterface.fetch`."""
         deadline = monotonic() + timeout_s
         # Before the first look, so that no fragment is returned that is too old for the caller.
         if version is not None:
@@ -115,7 +115,8 @@ class BufferActor:
     async def added(self) -> dict[str, int]:
         """Return the number of different fragments added by each producer, including stale ones.
 
-        Beyond a limit, the producers heard of longest ago are counted together as `EARLIER`.
+        Beyond a limit, the producers that were last active longest ago are counted together as
+        `EARLIER`.
         """
         return dict(self._added_by)
 

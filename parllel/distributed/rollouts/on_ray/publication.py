@@ -29,8 +29,9 @@ class Publication:
     Attributes:
         version: version of the weights.
         fingerprint: checksum of the weights.
-        reference: a tuple of one, because Ray resolves references at top level. The manager owns the object,
-            which exists as long as the manager or another process keeps the reference.
+        reference: the reference in a tuple, because Ray would resolve a reference at top level. The
+            manager owns the object, which exists as long as the manager or another process keeps
+            the reference.
     """
 
     version: int
@@ -46,7 +47,9 @@ class Publication:
         return cls(version, fingerprint, (ray.put(weights),))
 
     def fetch(self) -> State:
-        """Return the weights as read-only views of the object store; copy them, and drop the views.
+        """Return the weights as read-only views of the object store.
+
+        Copy them, and then drop the views.
 
         Raises:
             ValueError: if their checksum differs from the trainer's.

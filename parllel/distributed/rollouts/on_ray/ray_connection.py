@@ -26,7 +26,7 @@ class RayConnection:
     def check(self, doing: str) -> None:
         """Raise WorkerDiedError if the connection is lost.
 
-        doing: the caller and its operation, for the message.
+        doing: the caller and its operation, for the error message.
         """
         if not self.holds:
             raise WorkerDiedError(

@@ -56,8 +56,8 @@ class StatisticsActor:
 class RayEpisodeStatistics(EpisodeStatistics, Closeable):
     """The trainer's EpisodeStatistics for workers in other processes.
 
-    Episodes arrive through an actor on this process's node; `drain` never waits. If the actor dies, Ray
-    restarts it, and the log lacks the episodes that were in it.
+    Episodes arrive through an actor on this process's node; `drain` never waits. If the actor dies,
+    Ray restarts it, and the episodes that it held are missing in the log.
 
     Args:
         capacity: maximum number of episodes that wait for `drain`.

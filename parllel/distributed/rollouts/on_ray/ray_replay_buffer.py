@@ -42,8 +42,8 @@ class RayReplayBuffer(ReplayBufferInterface):
         actor: the actor that holds the fragments.
 
     Raises:
-        ValueError: as ReplayBuffer.
-        WorkerDiedError: by all methods once the actor is dead; its fragments are lost.
+        ValueError: as in ReplayBuffer.
+        WorkerDiedError: raised by all methods once the actor is dead. Its fragments are lost.
     """
 
     # Each call that asks for room costs the actor's loop about a millisecond.
@@ -81,7 +81,7 @@ class RayReplayBuffer(ReplayBufferInterface):
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
         """Add fragments; see `ReplayBufferInterface.add`. They then survive the death of this process.
 
-        Sends at most some megabytes at once, whatever room there is.
+        Sends at most a few megabytes at once, even if there is room for more.
         """
         if not fragments:
             return 0
@@ -155,7 +155,7 @@ class RayReplayBuffer(ReplayBufferInterface):
         return added
 
     def close(self) -> None:
-        """End the actor if this object created it; copies in other processes do nothing. Idempotent."""
+        """End the actor if this object created it. Does nothing in copies. Idempotent."""
         if self._owner and not self._closed:
             self._closed = True
             if self._tie.holds:

@@ -40,14 +40,14 @@ _NEWS_S = 3600.0
 class RayRollouts(Rollouts):
     """Runs workers on the nodes of a Ray cluster, under supervision.
 
-    `build` is packed by our own cloudpickle before Ray sends it: Ray's bundled copy would pickle by name what
-    a resumed script has by value, which its workers could not import. Workers import modules from the same
-    folders as this process, if their nodes have them.
+    `build` is pickled by the installed cloudpickle before Ray sends it. Ray's bundled copy would
+    pickle the functions of a resumed script by name, and the workers could not import them. Workers
+    import modules from the same folders as this process, if their nodes have them.
 
     Args:
-        build: builds a worker in its actor.
+        build: function that builds a worker in its actor.
         n_workers: number of workers.
-        buffer, statistics: receive fragments and episodes; not closed with this object.
+        buffer, statistics: receive fragments and episodes. `close` leaves them open.
         options: resources and restarts of each worker.
 
     Raises:
@@ -156,7 +156,7 @@ class RayRollouts(Rollouts):
             warnings.warn(notice, RuntimeWarning, stacklevel=2)
 
     def statuses(self) -> list[WorkerStatus]:
-        """Return the last status of each start of a worker that has arrived here. Never blocks."""
+        """Return the last status received from each start of a worker. Never blocks."""
         if not self._closed and self._tie.holds:
             if self._asked is None:
                 self._asked = self._manager.statuses.remote(fresh=False)

@@ -33,11 +33,11 @@ class RaySession(Closeable):
     `close`.
 
     Args:
-        address: "host:port" of a cluster, or "auto" for the cluster of this machine: from RAY_ADDRESS,
-            else from the last `ray start`, else any Ray running here. None: the Ray that this process is
-            connected with, else a new one on this machine.
-        num_cpus: number of CPUs of a Ray started here; by default the number of cores.
-        object_store_bytes: shared memory of a Ray started here.
+        address: "host:port" of a cluster, or "auto" for the cluster of this machine. "auto" uses
+            RAY_ADDRESS, or else the last `ray start`, or else any Ray running here. None uses the
+            Ray that this process is connected with, or starts a new one on this machine.
+        num_cpus: number of CPUs of a Ray started here. Default: the number of cores.
+        object_store_bytes: size of the shared memory of a Ray started here, in bytes.
 
     Raises:
         ConnectionError: if there is no cluster at the address, or Ray cannot be started here.

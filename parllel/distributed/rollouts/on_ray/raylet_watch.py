@@ -18,8 +18,9 @@ _EVERY_S = 1.0
 def end_with_raylet() -> None:
     """Start a thread that ends this process once its parent has ended.
 
-    Ray's own processes only check whether their parent is process 1. Where orphans get another parent, such
-    as systemd in a user's session, the actors of a killed run would go on, and so would their environments.
+    Ray's own processes only check whether their parent is process 1. If orphans get another parent,
+    such as systemd in a user's session, the actors of a killed run and their environments would
+    keep running.
     """
     parent = os.getppid()
     threading.Thread(target=_watch, args=(parent,), name="raylet watch", daemon=True).start()

@@ -45,7 +45,7 @@ _MAX_ENDS = 300
 
 
 class Failure(NamedTuple):
-    """The error that ended a worker for good, packed by `pack_exception`, and the worker's name."""
+    """A worker's name and the fatal error that ended it, as packed by `pack_exception`."""
 
     worker: str
     error: bytes
@@ -55,7 +55,7 @@ class RolloutManager:
     """Supervises the wrappers of one run.
 
     Args:
-        build: as for `RolloutWorkerWrapper`.
+        build: argument of `RolloutWorkerWrapper`.
         n_workers: number of workers.
         options: resources and restarts of each worker.
         buffer: storage for the fragments.
@@ -95,7 +95,7 @@ class RolloutManager:
         self._tasks = [asyncio.create_task(self._keep(n)) for n in range(self._n_workers)]
 
     async def publish(self, weights: State, version: int, fingerprint: str) -> bool:
-        """Offer weights to the workers. Returns False, without effect, unless they are newer."""
+        """Offer weights to the workers. Does nothing and returns False unless they are newer."""
         if self._publication is not None and version <= self._publication.version:
             return False
         # The old reference is dropped here; Ray frees its object once no worker holds it.
@@ -105,19 +105,20 @@ class RolloutManager:
         return True
 
     async def layout(self, timeout_s: float) -> PublishedLayout | None:
-        """Return the layout of the weights, once the first worker is built; None on time-out."""
+        """Return the layout of the weights once the first worker is built, or None on time-out."""
         await self._wait(lambda: self._layout is not None, timeout_s)
         return self._layout
 
     async def notice(self, number: int, timeout_s: float) -> Failure | str | None:
-        """Return the notice with this number, once it exists; None on time-out."""
+        """Return the notice with this number once it exists, or None on time-out."""
         await self._wait(lambda: len(self._notices) > number, timeout_s)
         return self._notices[number] if len(self._notices) > number else None
 
     async def statuses(self, *, fresh: bool) -> list[WorkerStatus]:
         """Return the status of each start of a worker.
 
-        fresh: True to query running workers now; False for their last reports, some tenths of a second old.
+        fresh: True to query running workers now. False to return their last reports, which are a
+            few tenths of a second old.
         """
         if fresh:
             asked = [_answered(actor.status.remote()) for actor in self._actors.values()]
@@ -169,7 +170,7 @@ class RolloutManager:
     ) -> Publication | None:
         """Record a worker's status, then wait for weights newer than version `known`, and return them.
 
-        wait_s: minimum time-out; longer if there are many workers.
+        wait_s: minimum time-out in seconds. It is longer if there are many workers.
         """
         wait_s = max(wait_s, min(self._n_workers / _REPORTS_PER_S, _MAX_REPORT_S))
         # Before the wait, so that the status is known while it is new.

@@ -39,7 +39,7 @@ class RolloutWorkerWrapper:
     """Builds a worker, runs it, and supplies it with weights.
 
     Args:
-        build: `sys.path` of the trainer and a `BuildWorker`, packed by our own cloudpickle.
+        build: the trainer's `sys.path` and a `BuildWorker`, pickled by the installed cloudpickle.
         name: name of the worker.
         buffer: storage for its fragments.
         statistics: the actor that receives its episodes.
@@ -64,7 +64,7 @@ class RolloutWorkerWrapper:
     # ------------------------------------------------------------------ what the manager calls
 
     def run(self) -> WorkerEnd | None:
-        """Work until `stop`. Returns the error that ended the worker, None if there was none."""
+        """Run the worker until `stop`. Returns the error that ended the worker, or None."""
         try:
             with ExitStack() as stack:
                 self._worker = self._built(stack)

@@ -14,10 +14,11 @@ class WorkerEnd(NamedTuple):
     """The error that ended a worker.
 
     Attributes:
-        kind: "unbuilt" if an environment's process died or timed out while the worker was built, so another
-            start may help; "parked" if all environments have used up their restarts, so none will; "raised"
-            for anything else. At the first start of a worker, "raised" ends the run, as it is taken for a
-            mistake in the script; a later start counts as died.
+        kind: "unbuilt" if an environment's process died or timed out while the worker was built, so
+            another start may help. "parked" if all environments have used up their restarts, so
+            another start does not help. "raised" for any other error. At the first start of a
+            worker, "raised" ends the run, because the script is probably wrong. At a later start,
+            the worker counts as died.
         error: the error, packed by `pack_exception`.
         text: message of the error.
     """

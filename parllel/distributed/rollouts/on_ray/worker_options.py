@@ -12,7 +12,7 @@ class WorkerOptions:
     Attributes:
         cpus, gpus: resources that Ray reserves; fractions are allowed.
         restarts, within_s: maximum number of restarts of a worker within this many seconds.
-        start_timeout_s: time limit for placing and starting its actor.
+        start_timeout_s: time limit in seconds for placing and starting the worker's actor.
     """
 
     cpus: float = 1.0
