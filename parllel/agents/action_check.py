@@ -20,7 +20,7 @@ def check_action_space(agent: Agent, space: Space[Any], name: str) -> None:
 
     An agent with `action_space` None is not checked. Neither are bounds of real numbers, because cages clip.
 
-    name: of the environment, for error messages.
+    name: name of the environment, for error messages.
     """
     if agent.action_space is not None:
         _compare(agent.action_space, space, "agent.action", type(agent).__name__, name)
@@ -29,7 +29,7 @@ def check_action_space(agent: Agent, space: Space[Any], name: str) -> None:
 def check_example_action(action: Tree, space: Space[Any], name: str) -> None:
     """Raise ValueError if an example action, a numpy tree, has the wrong kind, shape or range.
 
-    For agents that do not declare their action space.
+    Used for agents that do not declare their action space.
     """
     # By path in the samples: agents need not use gymnasium's node types.
     there = dict(buffer_leaves(buffer_map(np.asarray, action), "agent.action"))

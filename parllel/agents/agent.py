@@ -20,9 +20,9 @@ class Agent(ABC):
     """Choose actions for many environments at once.
 
     Observations, actions and agent infos are trees whose leaves have a leading dimension over
-    environments, `[N, ...]`, in the types of the agent's framework; the handler converts.
-    The agent owns all recurrent state (network memory, previous actions), one entry per environment,
-    separately for sampling and for eval mode.
+    environments, `[N, ...]`, in the types of the agent's framework; the handler converts them. The
+    agent owns all recurrent state (network memory, previous actions), with one entry per
+    environment, kept separately for sampling and for evaluation.
     """
 
     # Whether `step` keeps state of an environment between calls.
@@ -48,19 +48,19 @@ class Agent(ABC):
     def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tree:
         """Draw all random numbers of a batch, leaves [T, B, ...], or None if the agent uses none.
 
-        Because noise belongs to a cell (t, b), actions do not depend on the order or the grouping
-        in which a sampler steps its environments.
+        Because noise belongs to a cell (t, b), actions do not depend on the order or grouping in
+        which a sampler steps its environments.
 
-        seed: draw from a new generator with this seed, without using the agent's own. Rollout workers pass
-            it, so that the noise of a fragment does not depend on earlier draws.
+        seed: seed of a new generator to draw from instead of the agent's own. Rollout workers pass
+            it so that the noise of a fragment does not depend on earlier draws.
         """
         return None
 
     def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
         """Return the recurrent state before the next step, [N, ...], or None.
 
-        With the observations of a batch, and the previous actions if the agent uses them, it suffices to
-        recompute the recurrent states of the whole batch.
+        The recurrent states of a whole batch can be recomputed from this state, the batch's
+        observations and, if the agent uses them, the previous actions.
         """
         return None
 
@@ -89,15 +89,17 @@ class Agent(ABC):
         """Switch the models to training."""
 
     def eval_mode(self) -> None:
-        """Switch to evaluation, where actions are the best known. Keeps the sampling state."""
+        """Switch to evaluation, where the agent takes its best known actions. The sampling state is kept."""
 
     def models(self) -> dict[str, Any]:
-        """Return by name the models to share with, or copy to, other processes.
+        """Return the models to share with or copy to other processes, keyed by name.
 
-        Each is also an entry of `state()`, made of arrays and numbers. Agents that learn nothing return {}.
+        Each model is also an entry of `state()`, made of arrays and numbers. Agents that learn
+        nothing return {}.
 
         Raises:
-            NotImplementedError: unless overridden, because learned parts cannot be guessed.
+            NotImplementedError: if not overridden, since an agent's learned parts cannot be
+                guessed.
         """
         raise NotImplementedError(
             f"{type(self).__name__}.models(): expected the names of what it learns in its state(), for "

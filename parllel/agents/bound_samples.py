@@ -26,10 +26,10 @@ Fields: TypeAlias = list[tuple[Path, NDArray[Any]]]
 
 @dataclass
 class StepViews:
-    """Views and writers for steps in some columns.
+    """Views and writers used to step some columns.
 
     Attributes:
-        observation: a view per row.
+        observation: one view per row.
         action, info: writers of the agent's outputs.
         noise: rows of the current batch's noise; None until first used.
     """
@@ -45,14 +45,14 @@ class BoundSamples:
 
     Args:
         samples: the buffer.
-        convert, write: methods of the handler.
+        convert, write: the handler's methods of these names.
 
     Attributes:
         T, B: size of a batch.
         has_value: whether there is a value field.
-        prepared: StepViews by start and stop of the columns.
-        final_values, final_observations, initial_states, noise: fields of the current batch, by path; empty
-            if there are none.
+        prepared: StepViews, keyed by start and stop of the columns.
+        final_values, final_observations, initial_states, noise: fields of the current batch, keyed
+            by path; empty if there are no such fields.
     """
 
     def __init__(self, samples: Samples, convert: Convert, write: Write) -> None:
@@ -94,7 +94,7 @@ class BoundSamples:
         self.noise = [(path, views.rows(number)) for path, views in self._noise]
 
     def prepare(self, columns: slice) -> StepViews:
-        """Create and cache the views for steps in some columns."""
+        """Create and cache the views for stepping some columns."""
         self._action.use_batch(self._number)
         self._info.use_batch(self._number)
         prepared = StepViews(

@@ -127,7 +127,7 @@ def write_values(
     critic_sizes: Ints,
     scratch: Floats,
 ) -> None:
-    """Write the values of columns [start, stop) of row `t`; arguments as in `step_categorical`."""
+    """Write the values of columns [start, stop) of row `t`. Arguments are those of `step_categorical`."""
     x, a, b, values = scratch[0], scratch[1], scratch[2], scratch[4]
     for first in range(start, stop, BLOCK):
         n = min(BLOCK, stop - first)
@@ -154,9 +154,9 @@ def step_categorical(
     choices: Ints,
     scratch: Floats,
 ) -> None:
-    """Act for columns [start, stop) of row `t`: independent choices.
+    """Act for columns [start, stop) of row `t`, where an action consists of independent choices.
 
-    choices [2, n]: of how many actions, and the first of them.
+    choices [2, n]: the number of actions of each choice, and its first action.
     noise [T, B, all actions]: standard Gumbel.  observation [rows, B, n_inputs].  action [rows, B,
     choices], value, log_prob [rows, B]: written.  There are T rows or more.  policy, critic: layers,
     flat, as `_network` wants them.  scratch [SCRATCH, BLOCK * widest layer].
@@ -223,7 +223,7 @@ def step_gaussian(
     log_std: Floats,
     scratch: Floats,
 ) -> None:
-    """Act as `step_categorical` does, with a normal distribution around the policy's outputs.
+    """Like `step_categorical`, but draw actions from a normal distribution around the policy's outputs.
 
     noise [T, B, n]: standard normal.  action [rows, B, n].  log_std [n].
     """

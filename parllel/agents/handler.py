@@ -20,7 +20,7 @@ from parllel.types import State, Tree
 
 
 class Handler(ABC):
-    """Pass rows of the batch to an agent and write its outputs, through views that are created once.
+    """Passes rows of the batch to an agent and writes its outputs. All views are created only once.
 
     Subclasses add a framework with three methods: `convert`, `write` and `to_numpy`. Override
     `agent_inputs` for an agent that needs more than the observation.
@@ -30,9 +30,10 @@ class Handler(ABC):
     row T.
 
     Attributes:
-        agent: the argument of that name.
-        restore_mode: function that returns the agent to the mode set last.
-        noise_source: draws the noise of a batch instead of `agent.draw_noise(T, B)`, unless None.
+        agent: the agent.
+        restore_mode: function that returns the agent to the most recently set mode.
+        noise_source: function that draws the noise of a batch in place of `agent.draw_noise(T, B)`,
+            or None.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -58,14 +59,14 @@ class Handler(ABC):
 
     @abstractmethod
     def write(self, view: Any, value: Any, /) -> object:
-        """Copy `value`, one leaf from the agent, into `view`, which `convert` returned.
+        """Copy `value`, one leaf of the agent's output, into `view`, which was returned by `convert`.
 
         The return value is ignored.
         """
 
     @abstractmethod
     def to_numpy(self, value: Any) -> NDArray[Any]:
-        """Return one leaf from the agent as a numpy array."""
+        """Return one leaf of the agent's output as a numpy array."""
 
     # --- inputs of the agent
 
@@ -77,8 +78,8 @@ class Handler(ABC):
         Override it to pass more, for example `{..., "agent_id": self.ids[columns]}`; `row_view`
         returns views of any other field of the samples.
 
-        observation: in the agent's framework, leaves [N, ...].
-        rows: a row; an array [N] for final observations; None outside a batch.
+        observation: a tree in the agent's framework, with leaves [N, ...].
+        rows: a row number; an array [N] for final observations; None outside a batch.
         columns: a slice, or an array [N].
         """
         return {"observation": observation}
@@ -95,10 +96,10 @@ class Handler(ABC):
         self._prepared = self._bound.prepared
 
     def use_batch(self, number: int) -> None:
-        """Switch to batch `number` of a buffer that holds several, without binding again.
+        """Switch to batch `number` of a buffer with several batches, without binding again.
 
-        A subclass that keeps its own views overrides this and `bind`. If it overrides only `bind`, it is
-        bound again for each batch.
+        A subclass that keeps views of its own should override both this method and `bind`. If it
+        overrides only `bind`, it is bound again for each batch.
         """
         bound = self._in_use()
         bound.use_batch(number)
@@ -107,7 +108,7 @@ class Handler(ABC):
     def release(self) -> None:
         """Drop the buffer and all views. `act` still works, and `bind` sets another buffer.
 
-        A subclass that keeps its own views overrides this and `bind`.
+        A subclass that keeps views of its own should override both this method and `bind`.
         """
         self._bound, self._prepared, self._noise = None, {}, None
 
@@ -126,8 +127,8 @@ class Handler(ABC):
     def provides_for(self, policy: Any) -> bool:
         """Return whether this handler's `start_batch` provides the inputs of a policy that acts in workers.
 
-        policy: the argument of `SynchronizedProcessCage.set_policy`. True for an unknown policy, which may
-            need nothing.
+        policy: the argument of `SynchronizedProcessCage.set_policy`. Returns True for an unknown
+            policy, which may need no inputs.
         """
         # A SmallWorkerPolicy reads parameters that only its own handler publishes.
         return getattr(policy, "func", None) is not SmallWorkerPolicy
@@ -135,8 +136,8 @@ class Handler(ABC):
     def start_batch(self) -> None:
         """Draw the batch's noise in sample mode, clear final values, and store the recurrent state.
 
-        If the samples have the fields, noise is also written to `agent.noise`, for policies in other
-        processes, and the initial recurrent state to `agent.initial_rnn_state` [1, B, ...].
+        If the samples have these fields, noise is also written to `agent.noise`, for policies in
+        other processes, and the initial recurrent state to `agent.initial_rnn_state` [1, B, ...].
         """
         bound = self._in_use()
         for _, final_value in bound.final_values:
@@ -193,8 +194,10 @@ class Handler(ABC):
     ) -> None:
         """Write the values of final observations into `agent.final_value[rows, columns]`, leaf by leaf.
 
-        rows, columns: [N].  observation: numpy tree, leaves [N, ...], after transforms; it is also
-        written to `agent.final_observation`.  Does nothing if there are no such fields.
+        rows, columns: [N].  observation: numpy tree with leaves [N, ...], after transforms.
+
+        The observations are also written to `agent.final_observation`. Fields that do not exist are
+        skipped.
         """
         bound = self._in_use()
         if len(rows) == 0:
@@ -220,17 +223,17 @@ class Handler(ABC):
     ) -> tuple[Tree, Tree]:
         """Return `(action, agent_info)`, numpy trees [N, ...], for observations outside a buffer.
 
-        The result is bit-identical to that of `step` for the same observations, noise and N. With another
-        grouping, results may differ by a rounding of float32: PyTorch on one thread rounds products of 1 to
-        3 rows differently from those of 4 or more, likewise the last N % 4 rows, and rows whose memory is
-        not aligned to 16 bytes. The arrays may belong to the agent: copy them to keep them beyond its next
-        step.
+        The result is bit-identical to the result of `step` for the same observations, noise and N.
+        With a different grouping, results may differ by float32 rounding: on one thread, PyTorch
+        rounds products of 1 to 3 rows differently from products of 4 or more. The same is true of
+        the last N % 4 rows, and of rows whose memory is not aligned to 16 bytes. The arrays may
+        belong to the agent: copy them to keep them beyond its next step.
 
         observation: numpy tree [N, ...], in the dtypes of the buffer, after transforms.
         env_indices: the environments of the observations, for recurrent agents.
 
-        noise: [N, ...], cells of the noise from `agent.draw_noise`, or the same as numpy arrays. None lets
-            the agent draw, in sample mode.
+        noise: [N, ...], cells of the noise from `agent.draw_noise`, also accepted as numpy arrays.
+            With None the agent draws its own, in sample mode.
         """
         inputs = self.agent_inputs(named_map(self.convert, observation), None, env_indices)
         if noise is not None:
@@ -258,7 +261,7 @@ class Handler(ABC):
         self.agent.train_mode()
 
     def eval_mode(self) -> None:
-        """Switch the agent to evaluation. Keeps its sampling state."""
+        """Switch the agent to evaluation. Its sampling state is kept."""
         self._sampling, self.restore_mode = False, self.agent.eval_mode
         self.agent.eval_mode()
 

@@ -12,10 +12,10 @@ from parllel.agents.handler import Handler
 
 
 class NumpyHandler(Handler):
-    """Pass numpy views of rows to an agent and copy its arrays into the batch.
+    """Passes numpy views of the rows to an agent and copies its outputs into the batch.
 
     Raises:
-        TypeError: if `agent` is not an Agent, or has a model in PyTorch.
+        TypeError: if `agent` is not an Agent, or has a PyTorch model.
     """
 
     def __init__(self, agent: Agent) -> None:

@@ -16,7 +16,7 @@ from parllel.types import State, Tree
 
 
 class RandomAgent(Agent):
-    """Draw every action from `action_space`, as `Space.sample` would.
+    """Draws every action from `action_space`, as `Space.sample` would.
 
     The noise of a batch is its actions. Discrete actions are int64; a Dict space gives a named
     tuple, a Tuple space a tuple. Evaluation uses a second generator, so that it does not change
@@ -27,7 +27,7 @@ class RandomAgent(Agent):
         seed: for both generators.
 
     Raises:
-        TypeError: if the space, or one inside it, is of another kind.
+        TypeError: if the space, or a space inside it, is of any other kind.
     """
 
     def __init__(self, action_space: spaces.Space[Any], seed: int) -> None:
@@ -59,15 +59,15 @@ class RandomAgent(Agent):
         return draw_actions(self._space, generator, (T, B), _named)
 
     def sample_mode(self) -> None:
-        """Draw from the generator of the samples."""
+        """Draw from the generator for sampling."""
         self._current = "sampling"
 
     def eval_mode(self) -> None:
-        """Draw from the generator of evaluations."""
+        """Draw from the generator for evaluation."""
         self._current = "evaluation"
 
     def models(self) -> dict[str, Any]:
-        """Return {}: it learns nothing."""
+        """Return {}, as the agent learns nothing."""
         return {}
 
     def state(self) -> State:

@@ -18,7 +18,7 @@ Convert: TypeAlias = Callable[[NDArray[Any]], Any]
 
 
 class RowViews:
-    """Views of every row of a field, for each slice of columns requested.
+    """Creates and caches views of every row of a field, for each requested slice of columns.
 
     The first call with a slice creates its views, one per row of the body and of the end padding; later
     calls look them up by `(start, stop)`. Views share memory with the field. If a field moves to other
@@ -44,7 +44,7 @@ class RowViews:
         self._rows = self._by_batch.at(self._number)
 
     def use_batch(self, number: int) -> None:
-        """Switch to a batch of a field that holds several."""
+        """Switch to another batch of a field that holds several."""
         # Called with every row: drop views only when the batch changes.
         if number != self._number:
             self._number = number

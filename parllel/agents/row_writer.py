@@ -16,15 +16,15 @@ Write: TypeAlias = Callable[[Any, Any], object]
 
 
 class RowWriter:
-    """Write trees into the rows of a field, matching leaves by name.
+    """Writes trees into the rows of a field, matching leaves by name.
 
     Fields that are None in the buffer are skipped.
 
     Args:
         name: the field's path from the root of the samples, for error messages.
         field: a tree with leaves of type Array, or None to write nothing.
-        convert: see `RowViews`.
-        write: copies a value of the agent's framework into a view.
+        convert: function that converts a numpy view, see `RowViews`.
+        write: function that copies a value of the agent's framework into a view.
     """
 
     def __init__(self, name: str, field: Tree, convert: Convert, write: Write) -> None:
@@ -40,7 +40,7 @@ class RowWriter:
         self._writers = self._by_batch.at(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:
-        """Switch to a batch of a field that holds several."""
+        """Switch to another batch of a field that holds several."""
         for _, views in self._leaves:
             views.use_batch(number)
         self._writers = self._by_batch.at(number)
@@ -64,15 +64,15 @@ class RowWriter:
 
 
 class ColumnWriter:
-    """Write into some columns of the rows of a field.
+    """Writes into some columns of the rows of a field.
 
-    Shapes are checked at the first write, because copying would silently broadcast a wrong one.
+    Shapes are checked at the first write, because copying would silently broadcast a wrong shape.
 
     Args:
         name: the field's path.
         where: the columns, for error messages.
-        leaves: path of each leaf in a value, and the views of its rows.
-        write: as for `RowWriter`.
+        leaves: for each leaf, its path in a value and the views of its rows.
+        write: function that copies a value into a view, as for `RowWriter`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ColumnWriter:
         """Copy `value`, leaves [N, ...], into row `t`.
 
         Raises:
-            ValueError: if a leaf is missing from `value` or has another shape than its field.
+            ValueError: if a leaf is missing from `value` or differs in shape from its field.
         """
         if not self._checked:
             self._check(t, value)

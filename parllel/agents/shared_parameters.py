@@ -25,10 +25,12 @@ class SharedParameters:
     There are no locks. The writer publishes in `start_batch` of a handler, before readers start and never
     while they work. A policy in a worker loads when the batch begins.
 
-    It is sent through the pipe of a cage as part of a policy; both processes then share its memory.
+    A SharedParameters object is sent through the pipe of a cage as part of a policy. Both processes
+    then share its memory.
 
     Args:
-        examples: arrays of the shapes and dtypes to publish; also the first values.
+        examples: arrays of the shapes and dtypes to publish. They are also the first published
+            values.
     """
 
     def __init__(self, examples: Sequence[NDArray[Any]]) -> None:
@@ -58,7 +60,7 @@ class SharedParameters:
         """Copy the arrays if any of them differs from the last published values.
 
         Raises:
-            ValueError: if number or shapes of the arrays differ from the examples.
+            ValueError: if the number or the shapes of the arrays differ from the examples.
         """
         pairs = list(zip(self._arrays, arrays, strict=True))
         for i, (mine, new) in enumerate(pairs):

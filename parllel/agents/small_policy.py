@@ -28,7 +28,7 @@ _KINDS: tuple[Any, ...] = (*_REAL, *_WHOLE, np.bool_)  # of observations
 
 
 class SmallPolicy:
-    """Draw actions with two fully connected networks (tanh, float32), in one compiled call per row.
+    """Draws actions with two fully connected networks (tanh, float32), in one compiled call per row.
 
     The compiled code reads observations from the batch and writes actions, log probabilities and values
     to it, without allocating. A framework takes microseconds per operation for dispatch; here there is
@@ -36,12 +36,13 @@ class SmallPolicy:
     dtypes compiles for some seconds; the result is cached on disk.
 
     Args:
-        policy_sizes: size of an observation, units of each hidden layer, number of outputs.
+        policy_sizes: size of an observation, number of units in each hidden layer, number of
+            outputs.
         critic_sizes: the same for the critic, which has one output.
-        nvec: the policy's outputs are logits of choices out of `nvec[0]`, `nvec[1]`, ... actions;
-            None if they are means of normal distributions.
-        action_shape: of one action.
-        start: the first action of each choice; default 0.
+        nvec: the number of actions of each choice, if the policy's outputs are logits of
+            independent choices; None if they are means of normal distributions.
+        action_shape: shape of one action.
+        start: the first action of each choice; defaults to 0.
 
     Raises:
         ValueError: if the sizes do not fit each other.
@@ -93,7 +94,7 @@ class SmallPolicy:
 
     @property
     def parameters(self) -> list[NDArray[np.float32]]:
-        """The parameter arrays, not copies, to exchange with another policy of the same sizes."""
+        """The parameter arrays themselves, not copies, to exchange with another policy of the same sizes."""
         networks = [self._policy.arrays[0], self._critic.arrays[0]]
         # Numbers and starts of actions are not parameters.
         return networks if self._head.dtype == np.int64 else [*networks, self._head]
@@ -101,7 +102,7 @@ class SmallPolicy:
     def set_parameters(
         self, policy: Layers, critic: Layers, log_std: NDArray[np.float32] | None = None
     ) -> None:
-        """Copy new parameters. `log_std`, in the shape of an action, is for normal distributions."""
+        """Copy new parameters. `log_std` has the shape of an action and is used by normal distributions."""
         self._policy.set_layers(policy)
         self._critic.set_layers(critic)
         if log_std is not None:
@@ -157,7 +158,7 @@ class SmallPolicy:
     def start_batch(self, noise: NDArray[np.float32]) -> None:
         """Set the noise of a batch, [T, B, ...]: standard Gumbel for choices, else standard normal.
 
-        It is read in place until the next batch.
+        The noise is read in place until the next batch.
 
         Raises:
             WrongStateError: before `bind`.
@@ -189,7 +190,7 @@ class SmallPolicy:
     ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]:
         """Return actions [N, ...], log probabilities [N] and values [N] for observations outside a batch.
 
-        observation: [N, ...] of a type that `bind` takes.  noise: [N, ...], as for `start_batch`.
+        observation: [N, ...] of a type that `bind` accepts.  noise: [N, ...], as for `start_batch`.
 
         Raises:
             ValueError: if either has another shape or dtype.
@@ -217,7 +218,7 @@ class SmallPolicy:
     def write_values(self, t: int, columns: slice) -> None:
         """Write the values of observation row `t`, which may be in the end padding.
 
-        Does nothing if there is no value field. Raises as `step` does.
+        Does nothing if there is no value field. Raises the same errors as `step`.
         """
         if self._value_rows:
             start, stop = self._columns(t, columns, self._value_rows)

@@ -18,14 +18,14 @@ from parllel.errors import WrongStateError
 
 
 class SmallWorkerPolicy:
-    """Act for some columns, with parameters and noise that the main process writes to shared memory.
+    """Acts for some columns with parameters and noise that the main process writes to shared memory.
 
     Return it from the function passed to `SynchronizedProcessCage.set_policy`. The worker does not need the
     framework in which the policy is trained.
 
     Args:
-        make: makes the policy.
-        shared: its parameters, in the order of `SmallPolicy.parameters`.
+        make: function that makes the policy.
+        shared: the policy's parameters, in the order of `SmallPolicy.parameters`.
     """
 
     def __init__(self, make: Callable[[], SmallPolicy], shared: SharedParameters) -> None:
@@ -38,7 +38,7 @@ class SmallWorkerPolicy:
         """Set the batch with its noise field, and the columns to act for.
 
         Raises:
-            ValueError: as `SmallPolicy.bind` does, or if there is no noise field.
+            ValueError: for the reasons given in `SmallPolicy.bind`, or if there is no noise field.
         """
         noise = getattr(samples.agent, "noise", None)
         if noise is None:

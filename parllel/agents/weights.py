@@ -14,7 +14,7 @@ def weights_of(agent: Agent) -> State:
     """Return the entries of the agent's state that `models()` names.
 
     Raises:
-        ValueError: if the state lacks one of them.
+        ValueError: if the state lacks one of these entries.
         NotImplementedError: if the agent does not implement `models()`.
     """
     names = agent.models()
@@ -43,7 +43,7 @@ def load_weights(agent: Agent, weights: State) -> None:
     """Load weights returned by `weights_of` for another agent of the same class.
 
     Raises:
-        ValueError: if they do not fit, as `agent.load_state` does.
+        ValueError: if `agent.load_state` refuses the weights because they do not fit.
     """
     # Together with the agent's other state, because `load_state` expects all entries.
     agent.load_state({**agent.state(), **weights})

@@ -38,12 +38,13 @@ class Algorithm(ABC):
     def prepare(self) -> None:
         """Do deferred imports and initialization. Called by runners at the start of `run`.
 
-        For example, a policy that only plays needs no optimiser, whose import takes seconds.
+        For example, a policy used only for inference does not need the optimiser, which takes
+        seconds to import.
         """
 
     @abstractmethod
     def optimize_agent(self, elapsed_steps: int, samples: Tree) -> Mapping[str, Any]:
-        """Learn from `samples` and return diagnostics by name.
+        """Learn from `samples` and return diagnostics, keyed by name.
 
         elapsed_steps: environment steps taken since the start of the run, this batch included.
         A diagnostic is a number (logged as it is) or an array (logged as its statistics).

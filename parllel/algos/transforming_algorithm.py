@@ -15,27 +15,28 @@ from parllel.types import BatchSpec, State
 
 
 class TransformingAlgorithm(Algorithm):
-    """Apply batch transforms to each batch before another algorithm learns from it.
+    """Applies batch transforms to each batch before another algorithm learns from it.
 
-    Transforms of a sampler run where it samples, with the weights that it samples with. These run in the
-    process that learns, with the newest weights, for what must be computed from those::
+    A sampler's transforms run in the process that samples, with the weights used for sampling.
+    These run in the learning process, for computations that need the newest weights::
 
         transforms = [EvaluatePolicy(agent), EstimateVtrace(0.99), NormalizeAdvantage()]
         algorithm = TransformingAlgorithm(PPO(agent, ...), transforms)
 
-    The fields that the transforms write are allocated here, in local memory, with the first batch; the
-    sampler knows nothing of them. Callbacks see batches without them.
+    The fields that these transforms write are allocated in local memory with the first batch. The
+    sampler does not know them, and callbacks receive batches without them.
 
     Args:
-        algorithm: learns from the batches, with the fields of the transforms.
-        transforms: applied in order.
+        algorithm: algorithm that learns from the batches, including the fields of the transforms.
+        transforms: batch transforms, applied in order.
 
     Diagnostics are those of the algorithm, and the `stats` of the transforms as `Class/name`.
 
     Raises:
-        TypeError: if something else is given.
-        ValueError: if a transform evaluates another agent than the algorithm trains; with the first batch, or
-            by a runner before it, if a transform reads what is not there, or writes what is.
+        TypeError: if an argument has the wrong type.
+        ValueError: if a transform evaluates an agent other than the one being trained. With the
+            first batch, or earlier by a runner, also if a transform reads a missing field or writes
+            an existing one.
     """
 
     def __init__(self, algorithm: Algorithm, transforms: Sequence[BatchTransform]) -> None:

@@ -36,7 +36,7 @@ class Arena:
     """A block of zeroed bytes that arrays are allocated from.
 
     Args:
-        nbytes: total size; a piece of n bytes takes `aligned(n)` of it.
+        nbytes: total size in bytes. A piece of n bytes takes up `aligned(n)` bytes.
         storage: "local", "shared" or "managed".
 
     Raises:
@@ -82,7 +82,7 @@ class Arena:
 
     @classmethod
     def attach(cls, nbytes: int, storage: Storage, fd: int, tag: str = "") -> Arena:
-        """Map an arena of another process. Takes ownership of `fd`."""
+        """Map an arena that was created in another process. Takes ownership of `fd`."""
         arena = cls.__new__(cls)
         arena.nbytes, arena.storage, arena.fd, arena.tag = nbytes, storage, fd, tag
         # Only the process that made the arena knows which pieces are taken, so it is full here.

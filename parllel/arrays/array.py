@@ -26,19 +26,19 @@ ArrayT = TypeVar("ArrayT", bound="Array")
 # More methods than usual: an Array replaces a numpy array, so it has the attributes that numpy users expect
 # (shape, ndim, size, nbytes, len, iteration, ...). Subclasses override only a few of them.
 class Array(Interchange):
-    """`T` rows of `B` cells in local memory.
+    """An array of `T` rows with `B` cells each, in local memory.
 
     Args:
         shape: `(T, B, *feature)`; only the leading dimension T has a meaning.
         dtype: any numpy dtype except object.
-        padding: rows before the first and after the last one; rotating classes only.
-        full_size: total number of rows, a multiple of T. The body is then a window of T rows that
-            advances with each rotation, as in a replay buffer. Default: T.
-        arena: memory to allocate from; default: a new arena.
+        padding: number of rows before the first row and after the last; only for rotating classes.
+        full_size: total number of rows, a multiple of T; defaults to T. If it is larger, the body
+            is a window of T rows that advances with each rotation, as in a replay buffer.
+        arena: memory to allocate from; defaults to a new arena.
 
     Raises:
-        ValueError: empty shape, a dimension below one, object dtype, negative padding, padding
-            longer than T, or a full_size that is not a multiple of T.
+        ValueError: for an empty shape, a dimension below one, an object dtype, negative padding,
+            padding longer than T, or a `full_size` that is not a multiple of T.
         InsufficientMemoryError: if there is not enough memory.
 
     Row numbers are positions relative to the body: `array[-1]` is the row before the first one, which
@@ -145,7 +145,7 @@ class Array(Interchange):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that numpy would report."""
+        """The shape, as numpy would report it."""
         return self.place.shape
 
     @property
@@ -176,7 +176,7 @@ class Array(Interchange):
 
     @property
     def padding(self) -> int:
-        """Accessible rows before the first and after the last one; 0 for views."""
+        """Number of accessible rows before the first row and after the last; 0 for views."""
         return self.place.margin
 
     @property
@@ -215,12 +215,12 @@ class Array(Interchange):
 
     @property
     def previous(self: ArrayT) -> ArrayT:
-        """The same cells one step earlier; IndexError if such rows do not exist."""
+        """The same cells one row earlier. Raises IndexError if such rows do not exist."""
         return self._shifted(-1)
 
     @property
     def next(self: ArrayT) -> ArrayT:
-        """The same cells one step later; IndexError if such rows do not exist."""
+        """The same cells one row later. Raises IndexError if such rows do not exist."""
         return self._shifted(1)
 
     def _shifted(self: ArrayT, by: int) -> ArrayT:
@@ -249,13 +249,13 @@ class Array(Interchange):
     def edge(self) -> list[NDArray[Any]]:
         """Return copies of the rows that the next `rotate` carries to the front; empty without padding.
 
-        A checkpoint between two batches needs no other rows.
+        Between two batches, a checkpoint needs only these rows.
         """
         self._check_root("edge")
         return self._block.edge()
 
     def load_edge(self, edge: Sequence[NDArray[Any]]) -> None:
-        """Restore the rows returned by `edge`; ValueError if their shapes differ."""
+        """Restore the rows returned by `edge`. Raises ValueError if their shapes differ."""
         self._check_root("load_edge")
         self._block.load_edge(edge)
 

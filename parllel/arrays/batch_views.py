@@ -19,16 +19,17 @@ from parllel.arrays.array import Array
 class BatchViews:
     """Views of some columns of an array, for each of its batches.
 
-    The views share the array's memory and keep their position when it rotates. A view of an array keeps
-    its position too, so it has one batch.
+    The views share the array's memory and keep their position when it rotates. An `array` that is
+    itself a view also keeps its position, so it has only one batch.
 
     Args:
         array: `[T, B, ...]`, any Array except a LazyFramesArray, whose rows are not memory.
         columns: a slice without a step.
 
     Attributes:
-        array: the argument of that name.
-        memory: [rows of all batches and padding, n, ...], the base of all other views.
+        array: the array.
+        memory: [rows of all batches and padding, n, ...], the numpy array on which all views are
+            based.
         n_batches: number of batches.
     """
 
@@ -52,7 +53,7 @@ class BatchViews:
         return self._first + (number * self.distance if self.n_batches > 1 else 0)
 
     def rows(self, number: int, stop: int | None = None) -> NDArray[Any]:
-        """Return rows 0 to `stop` - 1 of a batch; default: its whole body.
+        """Return rows 0 to `stop` - 1 of a batch, by default its whole body.
 
         Raises:
             IndexError: if `stop` is beyond the padding.

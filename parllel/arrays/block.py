@@ -36,15 +36,16 @@ def new_key() -> int:
 
 
 class Block:
-    """Rows of memory: padding, `full_size` rows, padding. The body is a window of T of them.
+    """Rows of memory: padding, `full_size` rows, padding. The body is a window of T of these rows.
 
     Attributes:
         memory: [rows, ...] numpy array of all rows, for internal use.
         window: index of the body's first row among the full rows; advances by T with each rotation.
-        window_rows: rows from one window to the next.
+        window_rows: number of rows from one window to the next.
         key: identifies this block in other processes.
-        writer: name of the transform that it was allocated for, or "".
-        generation: counts moves of the window or of the memory, to invalidate cached views.
+        writer: name of the transform that the block was allocated for, or "".
+        generation: number of times the window or the memory has moved, used to invalidate cached
+            views.
     """
 
     def __init__(
@@ -96,15 +97,16 @@ class Block:
         return rows
 
     def public(self) -> NDArray[Any]:
-        """Return the array from which all views handed out are made.
+        """Return the numpy array on which all views outside parllel are based.
 
-        Each view holds a reference to it, from which `handed_out` tells whether any is in use.
+        Each of these views holds a reference to it, by which `handed_out` detects whether any view
+        is in use.
         """
         self.check_open()
         return self._public
 
     def row_bounds(self, place: Location) -> tuple[int, int]:
-        """Return the first and the last row of a place; zeros if it is empty."""
+        """Return the first and the last row of a place, or zeros if the place is empty."""
         if isinstance(place, BasicIndex):
             return place.row_bounds()
         flat, row = place.positions(self.shape), math.prod(self.shape[1:])
@@ -160,7 +162,7 @@ class Block:
         """Write the rows returned by `edge` back, for the next `rotate` to carry.
 
         Raises:
-            ValueError: for other shapes or dtypes; nothing is written then.
+            ValueError: if shapes or dtypes differ; nothing is written then.
         """
         mine = self._edge_rows()
         expected = [(rows.shape, rows.dtype) for rows in mine]
@@ -188,7 +190,7 @@ class Block:
             raise ClosedError("the array was used after close()")
 
     def close(self) -> None:
-        """Release the memory. Views handed out stay valid."""
+        """Release the memory. Existing numpy views stay valid."""
         if self.closed:
             return
         self.closed = True

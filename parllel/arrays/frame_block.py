@@ -28,7 +28,7 @@ REACH = ZEROS - 1
 
 
 def stored_nbytes(shape: tuple[int, ...], itemsize: int) -> int:
-    """Return the memory in bytes of stacks `[rows, B, k, *frame]`, bookkeeping included."""
+    """Return the bytes needed to store stacks `[rows, B, k, *frame]`, including bookkeeping."""
     return sum(aligned(n) for n in _part_nbytes(shape, itemsize))
 
 
@@ -40,7 +40,7 @@ def _part_nbytes(shape: tuple[int, ...], itemsize: int) -> tuple[int, int, int]:
 
 
 class FrameBlock(Block):
-    """A Block with the shape of the stacks, whose memory holds single frames.
+    """A Block that has the shape of the stacks but stores single frames.
 
     Rows are counted from the block's first row, as in places.
 
@@ -95,14 +95,15 @@ class FrameBlock(Block):
     # ------------------------------------------------------------------ writing
 
     def write(self, row: int, column: int, stack: ArrayLike) -> None:
-        """Store a stack, or a value that numpy broadcasts to one (0 clears the cell), in time order.
+        """Store a stack, or a value that numpy can broadcast to one (0 clears the cell).
 
-        It is read back bit for bit. The stack must continue the frames of the rows before, or begin with a
-        repeated frame or with zeros, as after a reset. The first row of a block without padding accepts any
-        stack and stores its earlier frames in the rows before.
+        Rows must be written in time order. A stack is read back bit for bit. It must continue the
+        frames of the previous rows, or begin with a repeated frame or with zeros, as after a reset.
+        The first row of a block without padding accepts any stack and stores its earlier frames in
+        the rows before.
 
         Raises:
-            ValueError: for a stack that does neither.
+            ValueError: for any other stack.
         """
         self.check_open()
         k = self.depth
@@ -166,7 +167,7 @@ class FrameBlock(Block):
             )
 
     def elements(self, flat: NDArray[np.intp]) -> NDArray[Any]:
-        """Return single elements by their flat positions in the stacks [rows, B, k, *frame]."""
+        """Return single elements, given their flat positions in the stacks [rows, B, k, *frame]."""
         self.check_open()
         _, B, k, *frame = self.shape
         size = math.prod(frame)
@@ -202,7 +203,7 @@ class FrameBlock(Block):
         return [*(part[last : last + carried] for part in (self.frames, self.reach)), self.newest]
 
     def close(self) -> None:
-        """Release the memory. Views handed out stay valid."""
+        """Release the memory. Existing numpy views stay valid."""
         if not self.closed:
             super().close()
             del self.newest, self.frames, self.reach

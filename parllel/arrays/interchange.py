@@ -36,7 +36,7 @@ _COMPARISONS = ("lt", "le", "gt", "ge")
 
 
 class Interchange:
-    """Array protocols of numpy, torch and Python except `__array__`, which subclasses implement."""
+    """Implements the array protocols of numpy, torch and Python, except `__array__`."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class Interchange:
 
 
 def refuse_numbers(other: object, operator: str) -> None:
-    """Raise TypeError if `other` is or holds numbers: the user means a computation."""
+    """Raise TypeError if `other` is a number or holds numbers, since a computation was probably intended."""
     if isinstance(other, (int, float, complex, np.generic, list, tuple)) or hasattr(
         other, "__array__"
     ):

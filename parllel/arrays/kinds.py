@@ -15,7 +15,7 @@ from parllel.arrays.switching import (
 
 
 class RotatingArray(Array):
-    """An Array with `padding` rows on either side of the body (default 1).
+    """An Array with `padding` rows (1 by default) on either side of the body.
 
     `array[array.first - 1]` and `array[array.last + 1]` are padding rows. `rotate()` copies the last rows
     and the end padding to the front, so that the next batch continues where this one ended.
@@ -27,14 +27,14 @@ class RotatingArray(Array):
 
 
 class SharedMemoryArray(Array):
-    """An Array in anonymous shared memory, handed to processes when they start."""
+    """An Array in anonymous shared memory, passed to processes when they start."""
 
     __slots__ = ()
     storage_kind = "shared"
 
 
 class RotatingSharedMemoryArray(RotatingArray):
-    """A RotatingArray in anonymous shared memory, handed to processes when they start."""
+    """A RotatingArray in anonymous shared memory, passed to processes when they start."""
 
     __slots__ = ()
     storage_kind = "shared"

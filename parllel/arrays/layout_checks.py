@@ -8,7 +8,7 @@ import numpy as np
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless `shape` is a tuple of positive ints. `name` is the class, for the message."""
+    """Raise ValueError unless `shape` is a tuple of positive ints. `name` is the class in the message."""
     if not isinstance(shape, tuple) or not shape:
         raise ValueError(
             f"{name}: shape: expected a tuple of at least one dimension, got {shape!r}"
@@ -30,7 +30,7 @@ def check_layout(
 ) -> None:
     """Raise ValueError unless dtype, padding and full_size fit the shape.
 
-    rotates: whether padding is allowed.  windows: the least number of batches.
+    rotates: whether padding is allowed.  windows: minimum number of batches.
     """
     # Objects are pointers, which are meaningless in another process.
     if dtype.hasobject:

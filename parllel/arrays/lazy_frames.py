@@ -31,19 +31,21 @@ class LazyFramesArray(Array):
     Args:
         shape: `(T, B, k, *frame)`, stacks of k frames.
         dtype: any numpy dtype except object.
-        padding: rows before the first and after the last one; default 1.
+        padding: number of rows before the first row and after the last; defaults to 1.
         full_size: total number of rows, a multiple of T, as for `Array`.
-        arena: memory to allocate from; default: a new arena.
+        arena: memory to allocate from; defaults to a new arena.
         storage: "local", "shared" or "managed"; ignored if an arena is given.
 
     Raises:
-        ValueError: as `Array` does; for a shape without k, for k above 128, for an unknown storage.
+        ValueError: for the reasons given in `Array`, a shape without k, k above 128, or an unknown
+            storage.
 
-    Unlike other Arrays, reading always copies, even for a slice, so write through the array:
-    `array[t, b] = stack`. Rows must be written in time order, and as whole stacks.
+    Unlike with other Arrays, reading always copies, even for a slice. To write, assign to the array
+    itself: `array[t, b] = stack`. Rows must be written in time order and as whole stacks.
 
-    In a replay-sized array the stacks of the k - 1 rows after the newest one reach back into rows that
-    have since been overwritten. Exclude these rows when sampling from `full`.
+    In an array with many batches, such as a replay buffer, the stacks of the k - 1 rows after the
+    newest row include frames that have since been overwritten. Exclude these rows when sampling
+    from `full`.
     """
 
     __slots__ = ()
@@ -143,10 +145,10 @@ class LazyFramesArray(Array):
     def gather(
         self, rows: ArrayLike, columns: ArrayLike, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Return the stacks of N cells, `[N, k, *frame]`, as `self[rows, columns]` reads them.
+        """Return the stacks of N cells, `[N, k, *frame]`, equal to `self[rows, columns]`.
 
         rows, columns: N ints each; rows may be in the padding, columns must not be negative.
-        out: array to write to, C-contiguous, of the result's shape and this array's dtype.
+        out: C-contiguous array to write to, with the result's shape and this array's dtype.
 
         Raises:
             ValueError: if this is a view of single rows, columns or frames, or for an unsuitable argument.
@@ -185,7 +187,7 @@ class LazyFramesArray(Array):
     def staged(self, columns: slice = slice(None)) -> NDArray[Any]:
         """Return a view `[n, k, *frame]` of the latest stacks of `columns`, the input of an agent.
 
-        The same view serves all rows: it shows each row from when it is written until the next one is.
+        The same view is reused for all rows. It shows the most recently written row.
         """
         return self._memory.staged(columns)
 
@@ -209,9 +211,9 @@ class LazyFramesArray(Array):
             memory.write(int(rows[i]), int(columns[i]), values[i])
 
     def writers(self, t: int, columns: slice, number: int | None = None) -> FrameRow:
-        """Return a writer for row `t` of `columns`, faster than indexing the array.
+        """Return a writer for row `t` of `columns`, which is faster than indexing the array.
 
-        number: the batch; default: the current one.
+        number: number of the batch; defaults to the current batch.
         """
         memory = self._memory
         check_row(t, len(self), self.padding)
@@ -221,9 +223,9 @@ class LazyFramesArray(Array):
 
 
 class FrameRow:
-    """Writer of one row of some columns: `row[i] = stack`; `row[i, ...]` is the writer of a cell.
+    """Writes one row of some columns: `row[i] = stack`. `row[i, ...]` returns the writer of a cell.
 
-    `row[...] = stacks` writes the leading columns, one per stack.
+    `row[...] = stacks` writes one stack to each of the first columns.
     """
 
     __slots__ = ("_first", "_memory", "_row")
@@ -233,7 +235,7 @@ class FrameRow:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The row of the memory, and the first column."""
+        """The row in memory, and the first column."""
         return self._row, self._first
 
     def __setitem__(self, i: Any, stack: Any) -> None:
@@ -249,7 +251,7 @@ class FrameRow:
 
 
 class FrameCell:
-    """Writer of one cell: `cell[...] = stack`."""
+    """Writes one cell: `cell[...] = stack`."""
 
     __slots__ = ("_column", "_memory", "_row")
 

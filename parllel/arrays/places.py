@@ -22,10 +22,10 @@ Dims: TypeAlias = "tuple[int | range, ...]"
 
 
 class BasicIndex:
-    """An int (dimension gone) or a range (dimension kept) for each dimension of the block.
+    """A basic index into a block: an int (dimension dropped) or a range (dimension kept) for each dimension.
 
-    `margin` rows before and after the time range may be reached by row number; views made by
-    slicing have none.
+    `margin` rows before and after the time range can be reached by row number. Views made by
+    slicing have no margin.
     """
 
     __slots__ = ("dims", "margin")
@@ -36,12 +36,12 @@ class BasicIndex:
 
     @property
     def has_time(self) -> bool:
-        """Whether the first dimension is still rows."""
+        """Whether the first dimension still counts rows."""
         return isinstance(self.dims[0], range)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the dimensions that are kept."""
+        """The lengths of the kept dimensions."""
         return tuple(len(dim) for dim in self.dims if isinstance(dim, range))
 
     def view(self, memory: NDArray[Any]) -> NDArray[Any]:
@@ -50,7 +50,7 @@ class BasicIndex:
         return memory[tuple(map(as_index, self.dims)) + (...,)]  # noqa: RUF005
 
     def index(self, location: Any) -> BasicIndex | AdvancedIndex:
-        """Return the place of what an index selects; IndexError if there is no such thing."""
+        """Return the place that an index selects. Raises IndexError if it does not exist."""
         quick = self._ints_and_slices(location if type(location) is tuple else (location,))
         if quick is not None:
             return BasicIndex(quick)
@@ -112,11 +112,11 @@ class BasicIndex:
         return AdvancedIndex(BasicIndex((rows, *rest)), location, has_time)
 
     def shift(self, rows: int) -> BasicIndex:
-        """Return the place `rows` rows later; it may lie outside the block."""
+        """Return the place `rows` rows later, which may lie outside the block."""
         return BasicIndex((_shift(self.dims[0], rows), *self.dims[1:]))
 
     def row_bounds(self) -> tuple[int, int]:
-        """Return the first and the last row in the block; zeros if there are no rows."""
+        """Return the first and the last row in the block, or zeros if there are no rows."""
         rows = self.dims[0]
         if isinstance(rows, int):
             return rows, rows
@@ -150,7 +150,7 @@ class AdvancedIndex:
         self.shape = _selected_shape(base.shape, location)
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> ScatteredIndex:
-        """Return the place of what an index selects; IndexError if there is no such thing."""
+        """Return the place that an index selects. Raises IndexError if it does not exist."""
         everything = ScatteredIndex(self.positions(memory_shape), self.has_time)
         return everything.index(location, memory_shape)
 
@@ -175,7 +175,7 @@ class AdvancedIndex:
 
 
 class ScatteredIndex:
-    """The flat position in the block of every element."""
+    """A place given by the flat position of each element in the block."""
 
     __slots__ = ("flat", "has_time")
 
@@ -191,7 +191,7 @@ class ScatteredIndex:
         return self.flat.shape
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> ScatteredIndex:
-        """Return the place of what an index selects; IndexError if there is no such thing."""
+        """Return the place that an index selects. Raises IndexError if it does not exist."""
         shape = self.flat.shape
         location = _for_numpy(_expand(location, len(shape)), shape, self.has_time, 0)
         has_time = self.has_time and _leads_with_time(location)
@@ -210,7 +210,7 @@ Location: TypeAlias = "BasicIndex | AdvancedIndex | ScatteredIndex"
 
 
 def same_place(a: Location, b: Location, memory_shape: tuple[int, ...]) -> bool:
-    """Return whether two places show the same elements in the same arrangement."""
+    """Return whether two places contain the same elements in the same arrangement."""
     # Avoids `positions`, which has an entry per element: a batch may have millions.
     if isinstance(a, BasicIndex) and isinstance(b, BasicIndex):
         return a.dims == b.dims

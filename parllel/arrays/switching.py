@@ -19,9 +19,9 @@ from parllel.arrays.places import BasicIndex
 
 
 class SwitchingBlock(Block):
-    """Rows of memory in sides, each with its own padding. The window, and so the body, is one side.
+    """Rows of memory divided into sides, each with its own padding. The body is always one of the sides.
 
-    Args: as for Block; `full_size` counts the body rows of all sides.
+    The arguments are those of Block; `full_size` counts the body rows of all sides.
     """
 
     def __init__(
@@ -53,20 +53,21 @@ class SwitchingBlock(Block):
 
 
 class SwitchingArray(Array):
-    """`T` rows of `B` cells with two sides; `rotate()` switches from one to the other.
+    """An array of `T` rows with `B` cells each, with two sides. `rotate()` switches to the other side.
 
     Writing to one side does not disturb readers of the other. Views made before `rotate()` stay on their
     side.
 
     Args:
         shape, dtype, padding, arena: as for Array.
-        full_size: body rows of all sides together, a multiple of T; default 2 T, for two sides.
+        full_size: total number of body rows on all sides, a multiple of T; defaults to 2 T, for two
+            sides.
 
     Raises:
-        ValueError: as Array, or for a full_size of one side only.
+        ValueError: for the reasons given in Array, or if `full_size` allows for only one side.
 
-    Each process that shares the memory keeps its own side number. One of them rotates, which copies the
-    edge rows; the others set `side` to the new number, which moves no data.
+    Each process that shares the memory keeps its own side number. Only one process calls `rotate`,
+    which copies the edge rows. The others set `side` to the new number, which moves no data.
     """
 
     __slots__ = ()
@@ -80,7 +81,7 @@ class SwitchingArray(Array):
 
     @property
     def side(self) -> int:
-        """Index of the side that is the body. Set it to follow a process that has rotated."""
+        """Index of the side that is the body. Set it after another process has rotated."""
         return self._block.window_number
 
     @side.setter
@@ -117,7 +118,7 @@ class SwitchingArray(Array):
 
 
 class SwitchingRotatingArray(SwitchingArray):
-    """A SwitchingArray whose sides have `padding` rows at either end (default 1).
+    """A SwitchingArray whose sides have `padding` rows (1 by default) at either end.
 
     `rotate()` copies the last rows and the end padding of one side to the front of the other, so that the
     next batch continues where this one ended.
@@ -128,14 +129,14 @@ class SwitchingRotatingArray(SwitchingArray):
 
 
 class SwitchingSharedMemoryArray(SwitchingArray):
-    """A SwitchingArray in anonymous shared memory, handed to processes when they start."""
+    """A SwitchingArray in anonymous shared memory, passed to processes when they start."""
 
     __slots__ = ()
     storage_kind = "shared"
 
 
 class SwitchingRotatingSharedMemoryArray(SwitchingRotatingArray):
-    """A SwitchingRotatingArray in anonymous shared memory, handed to processes when they start."""
+    """A SwitchingRotatingArray in anonymous shared memory, passed to processes when they start."""
 
     __slots__ = ()
     storage_kind = "shared"

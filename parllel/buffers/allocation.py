@@ -31,8 +31,8 @@ class Field:
 
     Attributes:
         example: a scalar or array of one cell, without the T and B dimensions.
-        padding: rows before the first and after the last one.
-        dtype: dtype to store; None uses the example's, with float64 as float32.
+        padding: number of rows before the first row, and after the last.
+        dtype: dtype to store; None uses the dtype of the example, with float32 in place of float64.
         frames: number of frames in the example, a stack [frames, ...], to store each frame once (see
             `LazyFramesArray`); 0 stores the example as it is.
     """
@@ -65,23 +65,24 @@ def allocate(
     """Allocate zeroed Arrays `[T, B, ...]` for a tree of examples, in one arena per storage.
 
     Args:
-        examples: leaves are values of one cell, Fields, or Arrays whose cell shape, dtype and
-            padding are reused. Dicts, tuples and NamedTuples become NamedArrayTuples; other
-            node classes (Samples, ...) are kept. None stays None.
+        examples: a tree whose leaves are values of one cell, Fields, or Arrays whose cell shape,
+            dtype and padding are reused. Dicts, tuples and NamedTuples become NamedArrayTuples;
+            other node classes (Samples, ...) are kept. None stays None.
         batch_spec: T and B.
         storage: one storage for all fields, or a mapping of path patterns such as `{"env.*": "managed"}`.
             The last pattern that matches wins; unmatched fields are local. If several calls make one
             buffer, pass the same StorageRules to all of them and call its `check_used` at the end.
-        dtype: a mapping of path patterns to dtypes, such as `{"env.reward": np.float64}`. Overrides Fields.
-        padding: for leaves that do not specify their own.
+        dtype: a mapping of path patterns to dtypes, such as `{"env.reward": np.float64}`. It
+            overrides the dtypes of Fields.
+        padding: padding of the leaves that do not specify any.
         batches: number of batches before rotation starts over (a replay has many).
         switching: allocate arrays with two sides (or `batches`, if greater) that `rotate` switches between.
         at: path of the tree in the buffer that it will be part of, for the rules.
 
     Raises:
-        ValueError: for object dtypes, dtypes that cannot hold the example, too much padding, or invalid
-            names, naming the path; for an unknown storage, or a pattern that matches nothing, naming the
-            pattern; if `batches` is less than one.
+        ValueError: for object dtypes, dtypes that cannot hold the example, too much padding, or
+            invalid names (the message names the path); for an unknown storage, or a pattern that
+            matches nothing (the message names the pattern); if `batches` is less than one.
         InsufficientMemoryError: if there is not enough memory.
     """
     if not isinstance(batches, (int, np.integer)) or batches < 1:
@@ -142,7 +143,8 @@ def add_fields(
     """Return `tree` with newly allocated fields at dotted paths; the old Arrays are shared.
 
     Raises:
-        ValueError: if a path already exists, if its parent does not, and as `allocate` does.
+        ValueError: if a path already exists, if its parent does not, or for the reasons given in
+            `allocate`.
     """
     rules, dtypes = StorageRules.of(storage), DtypeRules.of(dtype)
     options: Any = {"storage": rules, "dtype": dtypes, "batches": batches, "switching": switching}

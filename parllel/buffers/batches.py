@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 
 def batch_number(arrays: Iterable[Array]) -> int:
-    """Return the number of the arrays' current batch; 0 if each holds a single batch.
+    """Return the number of the arrays' current batch, or 0 if each array holds a single batch.
 
     Raises:
         RegistrationError: if the arrays have different current batches.
@@ -26,7 +26,7 @@ def batch_number(arrays: Iterable[Array]) -> int:
 
 
 def shown_number(blocks: Sequence[Block]) -> int:
-    """Return the batch number of memory blocks that hold several batches, as `batch_number` does."""
+    """Return the number of the current batch of memory blocks, like `batch_number` for arrays."""
     number = blocks[0].window_number if blocks else 0
     for block in blocks:
         if block.window != number * block.window_rows:
@@ -53,7 +53,7 @@ def count_batches(arrays: Iterable[Array]) -> int:
 
 
 def moving(arrays: Iterable[Array]) -> list[Array]:
-    """Return the arrays that hold several batches. Views are left out: their position is fixed."""
+    """Return the arrays that hold several batches. Views are left out, because their position is fixed."""
     return [array for array in arrays if not array.is_view and array.block.n_windows > 1]
 
 
@@ -84,7 +84,7 @@ class PerBatch(Generic[V]):
     """Cache of a value per batch of a buffer, created on first use.
 
     Args:
-        make: creates the value for a batch number.
+        make: function that creates the value for a batch number.
         most: size of the cache; values of further batches are created on each use.
     """
 
@@ -106,5 +106,5 @@ class PerBatch(Generic[V]):
 
 
 def max_kept(most: int, of_one: int, n_batches: int) -> int:
-    """Return the number of batches to cache `of_one` views of: all, or none if that exceeds `most`."""
+    """Return how many batches to cache if each needs `of_one` views: all, or none if that exceeds `most`."""
     return n_batches if n_batches * of_one <= most else 0

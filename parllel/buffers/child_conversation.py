@@ -24,11 +24,11 @@ from parllel.system.processes.pipe_end import PipeEnd
 
 
 class ChildConversation:
-    """Receive requests from the parent and reply to them.
+    """Receives requests from the parent and replies to them.
 
     Args:
         connection: the child's end of the pipe.
-        buffers: inherited buffers, known to both ends.
+        buffers: buffers that the child inherited and both ends know.
     """
 
     def __init__(self, connection: Connection, buffers: Any = None) -> None:
@@ -62,10 +62,10 @@ class ChildConversation:
         *args: Any,
         plain: bool = False,
     ) -> bytes:
-        """Call a function and return the reply with its result or exception.
+        """Call a function and return a reply that holds its result or exception.
 
-        survived: exceptions that are sent as an ERROR reply; all others are raised here.
-        plain: as for `Link.dumps`.
+        survived: exception types that are sent as an ERROR reply; all others are raised here.
+        plain: whether to use the faster path of `Link.dumps`.
         """
         try:
             return self.answer(number, function(*args), plain=plain)
@@ -77,7 +77,7 @@ class ChildConversation:
         return HEAD.pack(ANSWER, number) + self._link.dumps(value, plain=plain)
 
     def error(self, number: int, error: Exception) -> bytes:
-        """Return an ERROR reply: the request failed, this process goes on."""
+        """Return an ERROR reply, which reports that the request failed but this process continues."""
         return HEAD.pack(ERROR, number) + pack_exception(error)
 
     def send(self, message: bytes) -> None:
@@ -87,7 +87,7 @@ class ChildConversation:
     def fail(self, error: BaseException, pending_results: Callable[[], Any] = lambda: None) -> None:
         """Send the exception that ends this process, then the result of `pending_results`.
 
-        Call it before closing anything, because closing may fail too, or hang.
+        Call this before closing anything, because closing may fail or hang too.
         """
         with suppress(OSError):  # the parent may be gone
             self.send(EXCEPTION + pack_exception(error))

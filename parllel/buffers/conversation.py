@@ -49,18 +49,19 @@ _LAST_NUMBER = 2**31 - 1
 
 
 def reason_of(error: BaseException | None) -> str:
-    """Return the reason in ClosedError after a failure, or after `close()` for None."""
+    """Return the reason to report in ClosedError. Without an error, this is that `close` was called."""
     return "used after close()" if error is None else f"ended after {type(error).__name__}: {error}"
 
 
 class Conversation:
-    """Send requests to a child and receive its replies, until it is closed or fails.
+    """Sends requests to a child and receives its replies, until the conversation is closed or fails.
 
     Args:
-        child: runs a `ChildConversation`. Owned: it is ended with the conversation.
+        child: the child process, which runs a `ChildConversation`. It is ended together with the
+            conversation.
         timeout_s: timeout of one reply; may be changed at any time.
         buffers: the buffers that the child inherited.
-        leave_s: time for a failed child to close what it holds.
+        leave_s: time that a failed child gets to close its resources.
 
     Attributes:
         broken: why requests are refused; None while the conversation is open.
@@ -92,7 +93,7 @@ class Conversation:
             raise ClosedError(f"{self.child.name}: {self.broken}")
 
     def disown(self, why: str) -> None:
-        """Refuse all requests. For a forked copy of the process that owns the child."""
+        """Refuse all requests. Used in a forked copy of the process that owns the child."""
         self._close_by = None
         if self.broken is None:
             self.broken = why
@@ -106,14 +107,14 @@ class Conversation:
         return self._number
 
     def ask(self, op: str, *args: Any, number: int | None = None, doing: str | None = None) -> int:
-        """Send a call and return its number. Buffers unknown to the child are introduced first.
+        """Send a call and return its number. Buffers that the child does not know are introduced first.
 
-        number: a number that the child knows from elsewhere; default: the next one.
-        doing: for error messages; default: "before {op}".
+        number: a number that the child received by other means; defaults to the next number.
+        doing: what the child is doing, for error messages; defaults to "before {op}".
 
         Raises:
             TypeError, RegistrationError: if something cannot be sent. The conversation stays open.
-            Exception: as `send`.
+            Exception: any error of `send`.
         """
         number = self.next_number() if number is None else number
         doing = doing or f"before {op}"
@@ -137,8 +138,8 @@ class Conversation:
         """Send a message of a custom kind, which begins with HEAD.
 
         Raises:
-            WorkerTimeoutError, WorkerDiedError: if the child did not read it.
-            Exception: an exception that the child raised before.
+            WorkerTimeoutError, WorkerDiedError: if the child did not read the message.
+            Exception: an exception that the child raised earlier.
         """
         try:
             self.child.send_bytes(message, self.timeout_s)
@@ -167,7 +168,7 @@ class Conversation:
     def answer(
         self, number: int, doing: str, timeout_s: float | None = None, *, mail: bytes = b""
     ) -> Any:
-        """Return the value of the answer to a call. Raises as `receive` does."""
+        """Return the value of the answer to a call. Raises the errors of `receive`."""
         return self.value_of(self.receive(number, doing, timeout_s, mail=mail))
 
     def value_of(self, reply: bytes) -> Any:
@@ -175,7 +176,7 @@ class Conversation:
         return self._link.loads(reply[HEAD.size :])
 
     def is_next(self, number: int) -> bool:
-        """Return whether the next reply must be for this request: no earlier wait was interrupted."""
+        """Return whether the next reply must answer this request, since no earlier wait was interrupted."""
         return number == self._answered + 1
 
     def receive(

@@ -13,11 +13,11 @@ from parllel.types import Tree
 
 
 def describe_arrays(tree: Tree) -> dict[str, dict[str, Any]]:
-    """Return what each leaf of a tree is, by path, as JSON values.
+    """Describe each leaf of a tree by JSON values, keyed by path.
 
-    Each has `class`, `shape`, `dtype`, `padding`, `storage` and `megabytes` (of all rows, those of padding
-    and of further batches too; a million bytes each). A leaf whose memory an earlier one shows already
-    names that in `same_as`.
+    Each description has `class`, `shape`, `dtype`, `padding`, `storage` and `megabytes` (millions
+    of bytes, for all rows, including padding and further batches). A leaf that shows the same
+    memory as an earlier leaf names that leaf in `same_as`.
 
     Raises:
         ClosedError: if the tree was closed.
@@ -49,7 +49,7 @@ def _entry(array: Any, padding: int, storage: str, nbytes: int) -> dict[str, Any
 
 
 def summarize_arrays(described: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return one line about what `describe_arrays` found, for the log; shared memory counts once.
+    """Summarize the result of `describe_arrays` in one line for the log. Shared memory counts once.
 
     Example:
         >>> entry = {"class": "Array", "storage": "local", "megabytes": 1.5}

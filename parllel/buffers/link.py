@@ -53,10 +53,10 @@ class Link:
 
     Args:
         connection: a duplex multiprocessing Pipe.
-        child: the peer, if this is the parent's end. Sending times out after `timeout_s`, which may be
-            changed at any time. The child's end has no timeout.
+        child: the peer, if this is the parent's end of the connection. Sending times out after
+            `timeout_s`, which may be changed at any time. The child's end has no timeout.
 
-    The link keeps registered buffers alive until `forget` or the end of the link.
+    The link keeps registered buffers alive until `forget` is called or the link is closed.
     """
 
     def __init__(self, connection: Connection, child: Child | None = None) -> None:
@@ -74,11 +74,11 @@ class Link:
 
         Buffers that the peer does not know are first introduced to it over the connection.
 
-        plain: faster path for values without buffers that pickle can handle without cloudpickle.
+        plain: whether to use a faster path, for values without buffers that need no cloudpickle.
 
         Raises:
-            RegistrationError: if a buffer cannot be shared; says how to allocate it.
-            TypeError: if something else cannot be pickled; names the place in `value`.
+            RegistrationError: if a buffer cannot be shared. The message says how to allocate it.
+            TypeError: if anything else cannot be pickled. The message names the place in `value`.
         """
         if isinstance(value, (Array, NamedArrayTuple)):
             # The introduction is sent before the bytes are returned, so it precedes them on the pipe.
@@ -127,12 +127,13 @@ class Link:
         return root._key, locations or None
 
     def register(self, tree: Array | NamedArrayTuple) -> None:
-        """Introduce a tree to the peer, which later uses refer to by key.
+        """Introduce a tree to the peer. Later messages refer to it by key.
 
         Raises:
             RegistrationError: for shared memory, which can only be inherited, and for local memory
-                with numpy or torch views in use, which would not follow its move.
-            WorkerError: as `Child.send_bytes` does, if the peer is a child.
+                with numpy or torch views in use, which would still show the old memory after the
+                buffer moves.
+            WorkerError: if the peer is a child that died or does not read, see `Child.send_bytes`.
         """
         if isinstance(tree, Array):
             tree = _root_of(tree)
@@ -167,7 +168,7 @@ class Link:
                 send()
 
     def adopt(self, tree: Tree) -> None:
-        """Register the nodes of a tree that the peer already has, because they were inherited."""
+        """Register the nodes of a tree that the peer has inherited."""
         self._nodes.update(_nodes_of(tree))
 
     def forget(self, tree: Tree) -> None:
@@ -176,15 +177,16 @@ class Link:
             self._nodes.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all nodes at this end, after the end of the connection."""
+        """Forget all nodes at this end, once the connection is closed."""
         self._nodes.clear()
 
     # ------------------------------------------------------------------ receiving
 
     def receive(self, child: Child, timeout_s: float, doing: str) -> bytes:
-        """Return the next reply of a child, and register the buffers that it introduces before it.
+        """Return the next reply of a child, and register any buffers that the child introduces before it.
 
-        Raises: as Child.receive does. The child may die, or be stopped, in the middle of a message.
+        Raises the errors of `Child.receive`. The child may die, or be stopped, in the middle of a
+        message.
         """
         # A child introduces the buffers of a reply before the reply itself.
         while True:
@@ -196,7 +198,8 @@ class Link:
     def accept(self, message: bytes, await_bytes: Callable[[], None] = lambda: None) -> None:
         """Build the tree introduced by a REGISTER message, reading the descriptors that follow it.
 
-        await_bytes: called before each read of a descriptor, which itself has no timeout.
+        await_bytes: function called before each read of a descriptor, since the read itself has no
+            timeout.
         """
         # Pickle is safe here: both ends of the pipe are processes of one program.
         described, content = pickle.loads(message[1:])

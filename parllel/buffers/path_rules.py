@@ -16,12 +16,12 @@ ValueT = TypeVar("ValueT")
 
 
 class PathRules(Generic[ValueT]):
-    """Values by path: that of the last rule whose pattern matches, else the default.
+    """Looks up values by path. The last rule whose pattern matches applies, else the default.
 
     Args:
         subject: what the rules are about, for error messages.
-        rules: values by pattern, such as `{"env.*": ...}`.
-        default: for paths that no pattern matches.
+        rules: values keyed by pattern, such as `{"env.*": ...}`.
+        default: value for paths that no pattern matches.
     """
 
     def __init__(self, subject: str, rules: Mapping[str, ValueT], default: ValueT) -> None:
@@ -41,10 +41,10 @@ class PathRules(Generic[ValueT]):
         return chosen
 
     def check_used(self) -> None:
-        """Check that each rule matched one of the paths looked up. A rule that did not is misspelled.
+        """Check that each rule has matched at least one path, since a rule without a match is misspelled.
 
         Raises:
-            ValueError: names the rule and the closest path.
+            ValueError: if a rule has not matched. The message names the rule and the closest path.
         """
         for pattern in self._rules:
             if any(fnmatchcase(path, pattern) for path in self._paths):
@@ -58,14 +58,15 @@ class PathRules(Generic[ValueT]):
 
 
 class StorageRules(PathRules[Storage]):
-    """Storage by path: that of the last rule whose pattern matches, else the default.
+    """Looks up storages by path. The last rule whose pattern matches applies, else the default.
 
     Args:
-        rules: storages by pattern, such as `{"env.*": "managed"}`, or one storage for all paths.
-        default: for paths that no pattern matches.
+        rules: storages keyed by pattern, such as `{"env.*": "managed"}`, or one storage for all
+            paths.
+        default: storage of the paths that no pattern matches.
 
     Raises:
-        ValueError: for an unknown storage; names the rule.
+        ValueError: for an unknown storage. The message names the rule.
 
     Example:
         >>> rules = StorageRules({"env.*": "managed"})
@@ -90,13 +91,13 @@ class StorageRules(PathRules[Storage]):
 
 
 class DtypeRules(PathRules["np.dtype[Any] | None"]):
-    """Requested dtype by path; None where the example decides.
+    """Looks up requested dtypes by path. None means that the example decides.
 
     Args:
-        rules: dtypes by pattern, such as `{"env.observation.position": np.float64}`.
+        rules: dtypes keyed by pattern, such as `{"env.observation.position": np.float64}`.
 
     Raises:
-        ValueError: for a dtype other than numbers or booleans; names the rule.
+        ValueError: for a dtype other than numbers or booleans. The message names the rule.
 
     Example:
         >>> rules = DtypeRules({"env.reward": "float64"})
@@ -127,7 +128,7 @@ class DtypeRules(PathRules["np.dtype[Any] | None"]):
         return dtype if isinstance(dtype, DtypeRules) else cls(dtype)
 
     def stored(self, path: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype requested for a path, else `dtype`, that of the values.
+        """Return the dtype requested for a path, or `dtype` (the dtype of the values) if none was requested.
 
         Raises:
             ValueError: if a cast from `dtype` would lose more than precision.

@@ -19,7 +19,7 @@ NODES = (NamedTuple, tuple, list, Mapping)
 
 
 def parts_of(node: Tree) -> Mapping[str, Any] | None:
-    """Return the parts of a node by name, or None for a leaf.
+    """Return a dict of the parts of a node, keyed by name, or None for a leaf.
 
     Example:
         >>> parts_of((3, [4])), parts_of(5)
@@ -33,7 +33,7 @@ def parts_of(node: Tree) -> Mapping[str, Any] | None:
 
 
 def dotted(path: Sequence[str], root: str = "") -> str:
-    """Return the dotted form of a path, below that of the root."""
+    """Return the dotted form of a path, prefixed by the path of the root."""
     return ".".join((root, *path) if root else path)
 
 
@@ -61,7 +61,8 @@ def part_at(tree: Tree, path: Path) -> Any:
     Items of a typing.NamedTuple are also found by its own field names.
 
     Raises:
-        KeyError: names the missing part and the existing ones.
+        KeyError: if there is no such part. The message names the missing part and the existing
+            ones.
     """
     node = tree
     for name in path:
@@ -87,7 +88,7 @@ def field_at(tree: Tree, path: str) -> Any:
     """Return the field of a buffer at a dotted path; the whole buffer for "".
 
     Raises:
-        ValueError: if there is none; lists the fields that exist.
+        ValueError: if there is no such field. The message lists the fields that exist.
     """
     try:
         return part_at(tree, tuple(path.split(".")) if path else ())

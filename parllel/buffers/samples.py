@@ -30,8 +30,9 @@ class AgentSamples(_Declared):
 class EnvSamples(_Declared):
     """Environment fields; `done` is `terminated or truncated`.
 
-    Row t holds the observation on which the action of row t is based, and the reward of that action. An
-    `env_info_default` [1, B, ...] holds values for keys that are missing from an environment's info.
+    Row t holds the observation on which the action of row t is based, and the reward for that
+    action. The field `env_info_default` [1, B, ...] holds the values of keys that are missing from
+    an environment's info.
     """
 
     __slots__ = ()
@@ -39,7 +40,7 @@ class EnvSamples(_Declared):
 
 
 class Samples(_Declared):
-    """A batch: `agent` and `env`."""
+    """A batch, with the fields of the agent in `agent` and those of the environments in `env`."""
 
     __slots__ = ()
     required = ("agent", "env")

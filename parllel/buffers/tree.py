@@ -16,7 +16,7 @@ from parllel.types import Tree
 def buffer_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """Apply `function` to each leaf and return a tree of the same structure.
 
-    Further trees with the same names supply further arguments.
+    Any further trees must have the same names. They supply further arguments of the function.
 
     Raises:
         ValueError: if the names differ.
@@ -40,7 +40,7 @@ def buffer_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 def named_map(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """Like `buffer_map`, but convert nodes of every kind to NamedTuples.
 
-    An agent then sees one kind of node, whether its observations come from a buffer or not.
+    This way an agent sees a single kind of node, whether or not its observations are in a buffer.
     """
     if not isinstance(tree, NODES):
         return None if tree is None else function(tree)
@@ -73,7 +73,7 @@ def buffer_asarray(tree: Tree) -> Tree:
 
 
 def buffer_arrays(tree: Tree) -> list[Array]:
-    """Return each Array of the tree once, even if fields share it, and prefer whole Arrays to their views."""
+    """Return each Array of the tree once, even if fields share it. Whole Arrays are preferred to views."""
     arrays: dict[int, Array] = {}
     for _, leaf in buffer_leaves(tree):
         if isinstance(leaf, Array):
@@ -101,7 +101,7 @@ def buffer_method(tree: Tree, name: str, *args: Any, **kwargs: Any) -> Tree:
 
 
 def buffer_get_attr(tree: Tree, name: str) -> Tree:
-    """Return the tree of an attribute's values."""
+    """Return the tree of the values that an attribute has in each leaf."""
     return buffer_map(lambda leaf: getattr(leaf, name), tree)
 
 

@@ -49,7 +49,7 @@ def check_factory(factory: Any, what: str) -> None:
 def check_factories(
     factories: Any, seeds: Sequence[Any] | None, cage: str, expected: int | None = None
 ) -> Sequence[Any]:
-    """Return one seed per factory; all None if `seeds` is None.
+    """Return one seed per factory; if `seeds` is None, all are None.
 
     expected: the number of factories, if the caller gave one.
 
@@ -96,7 +96,7 @@ def check_native(n: int | None, seeds: Sequence[Any] | None, cage: str) -> Seque
 def check_pool_options(
     timeout_s: float, participate: bool, n_main: int | None, cores: Sequence[int] | None
 ) -> None:
-    """Check options of a SynchronizedProcessCage, each and in combination. Raises ValueError."""
+    """Check the options of a SynchronizedProcessCage, individually and together. Raises ValueError."""
     if not timeout_s > 0:  # written so that NaN is refused as well
         raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
     # n_main counts environments that the main process steps, which it does only if it participates.

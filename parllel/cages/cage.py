@@ -18,13 +18,15 @@ class Cage(VectorizedCage, StepMethods):
     """One environment in this process, with methods to step it from your own loop.
 
     Args:
-        env_factory: makes the environment: a function without arguments, a class, a lambda.
-        traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
+        env_factory: function without arguments that makes the environment; may be a class or a
+            lambda.
+        traj_info: function that makes the record of one episode, e.g. `partial(TrajInfo,
+            discount=0.99)`.
         reset_automatically: reset an ended environment within the same step. Otherwise it is not stepped
             until the next reset (see `needs_reset`).
         seed: an int that seeds the environment's first reset, or a SeedSequence from which that seed is
             drawn. It also seeds random actions. None draws a seed.
-        index: number of the environment, for messages.
+        index: number of the environment, for error messages.
         check: when to check the values that the environment returns, "first_episode" or "always".
 
     Attributes and methods of the environment are available on the cage: `cage.gravity`, `cage.gravity = 3`,

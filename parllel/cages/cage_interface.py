@@ -37,7 +37,7 @@ from parllel.types import Closeable, State
 
 
 class PendingRow:
-    """A started row that has not been finished. The base class is a row that is already done."""
+    """A row that was started but not yet finished. The base class represents a row that is done."""
 
     __slots__ = ()
 
@@ -48,8 +48,8 @@ class PendingRow:
     def handles(self) -> Sequence[Handle]:
         """Return connections and descriptors that become ready no later than `done` becomes True.
 
-        They are of the kinds that `multiprocessing.connection.wait` accepts. If the list is empty, because
-        there are none or the row may be done already, `PendingRows` polls `done` instead.
+        `multiprocessing.connection.wait` accepts them. The list is empty if there are none, or if
+        the row may already be done; `PendingRows` then polls `done` instead.
         """
         return ()
 
@@ -71,7 +71,7 @@ class HeldEnvironments(Closeable, ABC):
 
     @property
     def env_factories(self) -> list[EnvFactory]:
-        """The factories of the environments, by column; empty if the cage does not know them."""
+        """The environments' factories in column order; empty if the cage does not know them."""
         return list(self._env_factories)
 
     @property
@@ -93,16 +93,17 @@ class HeldEnvironments(Closeable, ABC):
     def environment_states(self) -> list[State]:
         """Return the state of each environment for a checkpoint, including the episode in progress.
 
-        Call it between rows, after collecting ended episodes. For an environment that cannot save its
-        state, `env` is None and `missing` names the class without one; see `parllel.envs.states.env_state`.
+        Call it between rows, after collecting ended episodes. If an environment cannot save its
+        state, `env` is None and `missing` names the class that has no state; see
+        `parllel.envs.states.env_state`.
         """
 
     @abstractmethod
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Restore states returned by `environment_states`; the next row continues from there.
 
-        Environments without a state are marked in `needs_reset`. Their reset is seeded from their seed and
-        `salt`, so that they do not repeat their first episode.
+        Environments without a saved state are marked in `needs_reset`. Their next reset is seeded
+        from their own seed and `salt`, so that they do not repeat their first episode.
 
         Raises:
             ValueError: if the states belong to other environments.
@@ -126,16 +127,17 @@ class HeldEnvironments(Closeable, ABC):
 
 
 class CageInterface(HeldEnvironments):
-    """Environments, in this process or others, that write their results to columns of a batch.
+    """Interface of cages, whose environments write their results to columns of a batch.
 
-    The `start_*` methods start work on a row, and `finish_row` waits until it is done. A cage has one or more
-    groups of environments. Each is started and finished separately, so that one group can step while the
-    agent acts for another.
+    The environments may run in this process or in others. The `start_*` methods start work on a
+    row, and `finish_row` waits until it is done. A cage has one or more groups of environments.
+    Each group is started and finished separately, so that one group can step while the agent acts
+    for another.
     """
 
     @property
     def groups(self) -> list[slice]:
-        """The columns of each group, relative to the cage's first. They cover 0 to `n` without gaps."""
+        """The columns of each group, relative to the cage's first. Together they cover 0 to `n`."""
         # One group is the common case; only a cage with several groups overrides this.
         return [slice(0, self.n)]
 
@@ -153,7 +155,7 @@ class CageInterface(HeldEnvironments):
 
     @abstractmethod
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-        """Bind the cage to `columns` of `samples`; checks shapes and how the memory is shared.
+        """Bind the cage to `columns` of `samples`, after checking shapes and how the memory is shared.
 
         Raises:
             TypeError, ValueError: if the buffer does not match the spaces or the number of columns.
@@ -163,9 +165,9 @@ class CageInterface(HeldEnvironments):
     def use_batch(self, number: int) -> None:
         """Write to batch `number` of a buffer with several batches, from the next row on.
 
-        The cage stays bound, so nothing is checked again or sent to workers. Samplers call this between
-        batches, when no row is in progress. For a cage that does not override it, they call
-        `set_samples_buffer` instead.
+        The cage stays bound, so nothing is checked again or sent to workers. Samplers call this
+        between batches, when no row is in progress. If a cage does not override this method,
+        samplers call `set_samples_buffer` instead.
 
         Raises:
             IndexError: if the buffer has no batch of that number.
@@ -185,7 +187,8 @@ class CageInterface(HeldEnvironments):
     def start_row(self, t: int, group: int = 0) -> None:
         """Start stepping a group's environments with the actions of row `t`.
 
-        They write reward, flags and info to row `t`, and the observation to row `t + 1`.
+        The environments write reward, flags and info to row `t`, and the observation to row `t +
+        1`.
         """
 
     @abstractmethod
@@ -204,7 +207,7 @@ class CageInterface(HeldEnvironments):
 
     @property
     def worker_policy(self) -> Any:
-        """The function that makes the cage's policies; None if it has none."""
+        """The function that makes the cage's policies, or None if the cage has no policy."""
         # Only cages with workers override this: in this process a policy in the cage would gain nothing.
         return None
 
@@ -232,8 +235,9 @@ class CageInterface(HeldEnvironments):
     def row_done(self, group: int = 0) -> bool:
         """Return whether all workers have finished the row. Does not wait.
 
-        Also True if a worker has failed or died; `finish_row` then raises the error. Environments that this
-        process steps itself are stepped by `finish_row` and not considered here.
+        Also returns True if a worker has failed or died; `finish_row` then raises the error.
+        Environments in the main process are not considered, as they are stepped by `finish_row`
+        itself.
 
         Raises:
             WrongStateError: if nothing was started for the group.
@@ -255,7 +259,7 @@ class CageInterface(HeldEnvironments):
     # Separate from the start, so that one group steps while the agent acts for another.
     @abstractmethod
     def finish_row(self, group: int = 0) -> None:
-        """Wait for the work started for the group; re-raises an environment's exception."""
+        """Wait for the work started for the group. An exception of an environment is re-raised."""
 
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:
@@ -263,7 +267,7 @@ class CageInterface(HeldEnvironments):
 
     @abstractmethod
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
-        """Return the true last observations of episodes that ended in rows since the last call.
+        """Return the true final observations of the episodes that have ended since the previous call.
 
-        truncated_only: return only those of truncated episodes. The others are dropped for good.
+        truncated_only: return only the observations of truncated episodes, and discard all others.
         """

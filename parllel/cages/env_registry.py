@@ -32,7 +32,7 @@ _not_sent: dict[str, str] = {}
 
 
 class RegistryTarget:
-    """Target of a child process that first adopts the registry of its parent."""
+    """Target function for a child process, which first adopts the environment registry of its parent."""
 
     def __init__(self, target: Callable[..., None]) -> None:
         self._target = target
@@ -90,7 +90,7 @@ class LateEntryPoint:
 
 
 def pack_registry() -> bytes:
-    """Pickle all registered environments, including those adopted from another process."""
+    """Pickle all registered environments, including any adopted from another process."""
     # Each separately, so that one that cannot be pickled does not affect the others.
     sent: dict[str, EnvSpec | bytes] = {}
     # Including those that this process did not receive: a worker of a worker explains them too.
@@ -107,7 +107,7 @@ def pack_registry() -> bytes:
 
 
 def adopt_registry(packed: bytes) -> None:
-    """Replace environments that are registered differently here, and keep unknown ones for later."""
+    """Adopt a parent's registry: replace environments that differ here, and keep unknown ones for later."""
     sent, not_sent = pickle.loads(packed)
     _not_sent.update(not_sent)
     for name, pickled in sent.items():

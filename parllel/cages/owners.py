@@ -10,10 +10,10 @@ from weakref import ref
 
 
 class Owners:
-    """Exclusive owners of parts. A claim lasts until the owner releases it or is garbage-collected.
+    """Registry of exclusive owners. A claim lasts until its owner releases it or is garbage-collected.
 
-    Parts are compared by identity and kept alive by their owner. Claims hold for one process: a fork's copy
-    of a part is a different part.
+    Parts are compared by identity and kept alive by their owner. Claims are valid within one
+    process: after a fork, the copy of a part counts as a different part.
     """
 
     def __init__(self) -> None:

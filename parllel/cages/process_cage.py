@@ -72,9 +72,9 @@ class ProcessCage(RemoteCage, StepMethods):
         buffers: tree of arrays in "shared" storage, which can only be passed when the process starts.
 
     Raises:
-        WorkerError: if the process died or hangs; names the environment and what it was doing. An exception
-            of the environment is re-raised with its type, and the child's traceback as its cause. After
-            either, the process has ended and the cage is closed.
+        WorkerError: if the process died or hangs. The message names the environment and what it was
+            doing. An exception of the environment is re-raised with its type, and the child's
+            traceback as its cause. In either case the process has ended and the cage is closed.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ProcessCage(RemoteCage, StepMethods):
         return self._child.pid
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-        """Bind the cage to its column, and introduce the buffer to the worker."""
+        """Bind the cage to its column, and send the buffer to the worker."""
         self._check_idle("set_samples_buffer")
         action, fields = self._part_of(samples, columns)
         # If a field cannot be shared this raises, and worker and cage keep their earlier binding.
@@ -157,7 +157,7 @@ class ProcessCage(RemoteCage, StepMethods):
         self._rows = len(fields["reward"])
 
     def use_batch(self, number: int) -> None:
-        """Switch to batch `number`, which the next request tells the worker."""
+        """Switch to batch `number`. The worker receives the number with its next request."""
         # Nothing is sent here: changing the batch costs no message.
         self._check_idle("use_batch")
         check_batch(number, self._n_batches, self._name)
@@ -199,7 +199,7 @@ class ProcessCage(RemoteCage, StepMethods):
         self._pending.begin("row", f"{what} at row {t}", number)
 
     def awaited(self, group: int = 0) -> PendingRow:
-        """Return the request in progress; until `spaces` is read, that is making the environment."""
+        """Return the request in progress. Before `spaces` is read, this is making the environment."""
         check_group(group, 1, self._name)
         self._pending.expect((MADE, *_ROWS), "row_done() was called without a start")
         return self._pending
@@ -303,8 +303,8 @@ class ProcessCage(RemoteCage, StepMethods):
     def close(self) -> None:
         """Close the environment and end the process. Idempotent.
 
-        Raises the exception of the environment's `close`, or WorkerError if it dies or hangs, after the
-        process has ended.
+        Once the process has ended, an exception raised by the environment's `close` is re-raised.
+        If the worker died or hung, WorkerError is raised.
         """
         self.start_close()  # does nothing if a sampler has already asked all its cages
         self._conversation.close()

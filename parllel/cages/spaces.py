@@ -24,7 +24,7 @@ Caster: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Spaces:
-    """The spaces of one environment, and its name for error messages."""
+    """The spaces of one environment, and the environment's name for error messages."""
 
     observation: gym.Space[Any]
     action: gym.Space[Any]
@@ -53,7 +53,7 @@ def check_side_by_side(of_cages: Sequence[Spaces]) -> None:
 
 
 def example_of(space: gym.Space[Any]) -> Tree:
-    """Return zeros in the shape of a space: numpy values, nested in dicts and tuples like the space.
+    """Return zeros shaped like an element of a space: numpy values, nested in dicts and tuples.
 
     Raises:
         TypeError: for spaces whose elements have no fixed size (Text, Sequence, Graph).
@@ -77,7 +77,7 @@ def stored_example(space: gym.Space[Any]) -> Tree:
     Integers stay int64 if the space's bounds exceed 32 bits, where int32 would wrap around.
 
     Raises:
-        TypeError: as `example_of`.
+        TypeError: for spaces whose elements have no fixed size, as in `example_of`.
     """
     if isinstance(space, spaces.Dict):
         return {name: stored_example(inner) for name, inner in space.spaces.items()}
@@ -143,8 +143,8 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
 def stack_reader(space: gym.Space[Any], n: int) -> StackReader:
     """Return a function that converts a buffer's actions, [n, ...], to a batch for a vector environment.
 
-    The values are those of `action_reader`: clipped to a Box, cast to its dtype, nested like the space, in
-    new memory.
+    The values equal those of `action_reader`: they are clipped to a Box, cast to its dtype and
+    nested like the space. They are copies.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}

@@ -46,7 +46,7 @@ from parllel.types import State
 
 
 class SynchronizedProcessCage(RemoteCage):
-    """Many environments in worker processes; a row is started by writing a single number.
+    """Many environments in worker processes. Writing a single number starts a row.
 
     Workers own columns of the shared batch and wait for the number of the next command: they spin for a while
     and then sleep. `participate=True` lets the main process step a share of the environments instead of only
@@ -58,26 +58,30 @@ class SynchronizedProcessCage(RemoteCage):
             A VectorEnvFactory makes one native vector environment for each group of each process; their
             samples may depend on the number of workers, see `VectorEnvFactory`.
         n_workers: number of processes besides this one.
-        n_groups: parts of the columns that are stepped separately, 1 to 5; two for an AlternatingSampler.
-        participate: let this process step environments too, in `finish_row`. If one of these crashes or
-            hangs, so does this process.
-        n_main: number of environments that this process steps, default an equal share. Needs `participate`.
-        start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
+        n_groups: number of groups of columns that are stepped separately, 1 to 5. An
+            AlternatingSampler needs two.
+        participate: whether this process steps environments too, in `finish_row`. If one of these
+            crashes or hangs, so does this process.
+        n_main: number of environments that this process steps; defaults to an equal share. Requires
+            `participate`.
+        start_method: "fork", "forkserver" or "spawn"; defaults to forkserver where it exists.
         timeout_s: time limit for one answer of the workers or one row of a rollout, including their start.
             After that they are killed and WorkerTimeoutError raised.
         buffers: tree of arrays in "shared" storage, which can only be passed when the processes start.
-        wait: kind of the waits, see `parllel.system.waits`; default the fastest available.
-        spin_us: longest spin in microseconds; default 1000, or 0 if there is no core for each process.
-        cores: core numbers to pin the workers to, in turn; default no pinning.
+        wait: how to wait, see `parllel.system.waits`; defaults to the fastest kind available.
+        spin_us: longest spin in microseconds; defaults to 1000, or 0 if there are fewer cores than
+            processes.
+        cores: core numbers to pin the workers to, in turn; by default, workers are not pinned.
 
     Attributes and methods of the environments are available as lists, as on a VectorizedCage.
 
     Raises:
         ValueError: for numbers that do not fit together.
-        WorkerError: if a worker died or hangs, some 10 ms after its death or at the time-out. An exception of
-            an environment is re-raised with its type, and the worker's traceback as its cause. After either,
-            all workers have ended and the cage is closed. Ctrl-C does the same, except while a row waits for
-            the workers: `finish_row` can then be called again.
+        WorkerError: if a worker died (detected within about 10 ms) or hangs (at the time-out). An
+            exception of an environment is re-raised with its type, and the worker's traceback as
+            its cause. In either case all workers have ended and the cage is closed. Ctrl-C also
+            ends the workers, except while a row waits for them: `finish_row` can then be called
+            again.
     """
 
     def __init__(
@@ -164,11 +168,11 @@ class SynchronizedProcessCage(RemoteCage):
     def set_policy(self, policy: MakePolicy) -> None:
         """Set the policy that acts in the processes of the environments, see `start_rollout`.
 
-        policy: called without arguments, once per group in each process; returns a `WorkerPolicy`. It is
-            pickled by cloudpickle; arrays in "managed" storage that it holds stay shared. Its exceptions are
-            re-raised here.
+        policy: function that returns a `WorkerPolicy`, called without arguments once per group in
+            each process. It is pickled by cloudpickle; any arrays in "managed" storage that it
+            holds stay shared. Its exceptions are re-raised here.
 
-        Call `set_samples_buffer` afterwards, even if it was called before. It then introduces the whole
+        Call `set_samples_buffer` afterwards, even if it was called before. It then sends the whole
         buffer to the workers.
         """
         self._check_idle("set_policy")
@@ -181,7 +185,7 @@ class SynchronizedProcessCage(RemoteCage):
     # ------------------------------------------------------------------ rows
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-        """Bind the cage to its columns, and introduce the buffer to the workers."""
+        """Bind the cage to its columns, and send the buffer to the workers."""
         self._check_idle("set_samples_buffer")
         action, fields = self._part_of(samples, columns)
         # Only policies read other fields, so without a policy these may be in local memory.
@@ -205,7 +209,7 @@ class SynchronizedProcessCage(RemoteCage):
         )
 
     def use_batch(self, number: int) -> None:
-        """Switch to batch `number`, which the next command tells the workers."""
+        """Switch to batch `number`. The workers receive the number with the next command."""
         rows = self._rows
         # One condition, as in `start_row`.
         if not rows.takes_batch(number) or self._pool.broken:
@@ -234,7 +238,7 @@ class SynchronizedProcessCage(RemoteCage):
         self._rows.start(RANDOM, t, group)
 
     def start_rollout(self, T: int, group: int = 0) -> None:
-        """Start rows 0 to T - 1, in which policies act and environments step without further signals."""
+        """Start rows 0 to T - 1, in which the workers' policies act and environments step on their own."""
         if not self.has_policy:
             self.check_open()
             super().start_rollout(T, group)  # raises
@@ -327,8 +331,8 @@ class SynchronizedProcessCage(RemoteCage):
     def close(self) -> None:
         """Close the environments and end the processes. Idempotent.
 
-        Raises the first exception of an environment's `close`, or WorkerError if a worker dies or hangs,
-        after everything has ended.
+        Once everything has ended, the first exception raised by an environment's `close` is
+        re-raised. If a worker died or hung, WorkerError is raised.
         """
         pool = self._pool
         if pool.broken is not None:

@@ -56,15 +56,15 @@ class TrajInfo:
 
         agent_info: `samples.agent.agent_info` of that cell, a NamedTuple of copied numpy values.
 
-        Called only if a subclass overrides it, and only for steps of a batch, not for random steps or
-        `step_async`.
+        This is called only if a subclass overrides it, and only for the steps of a batch, not for
+        random steps or `step_async`.
         """
 
     def state(self) -> State:
         """Return all attributes, for a checkpoint of an episode in progress.
 
-        A subclass with attributes other than numbers, strings, arrays, and lists, tuples, deques and dicts of
-        these must extend this method and `load_state`.
+        Attributes may be numbers, strings, arrays, and lists, tuples, deques and dicts of these. A
+        subclass with other attributes must extend this method and `load_state`.
         """
         return dict(vars(self))
 
@@ -81,7 +81,7 @@ class TrajInfo:
             setattr(self, name, value[()] if scalar else value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the statistics to log: `length`, `return`, `discounted_return`, and those of a subclass."""
+        """Return the statistics to log: `length`, `return`, `discounted_return`, and a subclass's own."""
         return {
             name.rstrip("_"): value
             for name, value in vars(self).items()

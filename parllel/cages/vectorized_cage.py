@@ -40,16 +40,19 @@ class VectorizedCage(CageInterface):
     """Any number of environments in this process, stepped one by one or as one native vector environment.
 
     Args:
-        env_factories: make the environments: functions without arguments, classes, lambdas. All environments
-            must have equal spaces. Or a `VectorEnvFactory`, for one native vector environment.
+        env_factories: functions without arguments that make the environments; may be classes or
+            lambdas. All environments must have equal spaces. Pass a `VectorEnvFactory` for one
+            native vector environment.
         n: number of environments of a VectorEnvFactory; omit it otherwise.
-        traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
+        traj_info: function that makes the record of one episode, e.g. `partial(TrajInfo,
+            discount=0.99)`.
         reset_automatically: reset an ended environment within the same step. Otherwise it is not stepped
             until the next reset (see `needs_reset`).
-        seeds: for each environment an int that seeds its first reset, or a SeedSequence from which that seed
-            is drawn. It also seeds its random actions. None draws seeds.
-        index: number of the first environment, for messages.
-        check: when to check the values that environments return, "first_episode" of each or "always".
+        seeds: for each environment, an int that seeds its first reset, or a SeedSequence from which
+            that seed is drawn. It also seeds the environment's random actions. None draws seeds.
+        index: number of the first environment, for error messages.
+        check: when to check the values that environments return: in the "first_episode" of each, or
+            "always".
 
     Attributes and methods of the environments are available on the cage, as lists with one entry each:
     `cage.gravity`, `cage.env_method("get_state")`; `cage.gravity = 3` sets all.
@@ -182,7 +185,7 @@ class VectorizedCage(CageInterface):
         return self._envs.take_completed()
 
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
-        """Return the last observations of episodes that ended in rows since the last call."""
+        """Return the final observations of the episodes that have ended since the previous call."""
         # Only between rows, as in cages with workers.
         self._order.check_idle("collect_final_observations")
         return self._envs.take_final(truncated_only=truncated_only)

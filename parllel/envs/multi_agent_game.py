@@ -33,14 +33,14 @@ class MultiAgentGame(Closeable, ABC):
     """A PettingZoo environment with either interface, stepped in the same way.
 
     Args:
-        env: the environment. Owned: the game closes it.
-        name: name of the game in error messages; default: only the player is named.
+        env: the environment, which is closed together with the game.
+        name: name of the game for error messages. By default, they name only the player.
 
     Attributes:
-        env: the argument.
+        env: the environment.
         players: names of all players, in the order of the environment.
-        flags: by player, whether it was terminated and whether it was truncated.
-        observation_spaces, action_spaces: by player.
+        flags: whether each player was terminated and whether it was truncated, keyed by player.
+        observation_spaces, action_spaces: the spaces, keyed by player.
     """
 
     def __init__(self, env: Any, name: str | None = None) -> None:
@@ -201,7 +201,7 @@ class ParallelGame(MultiAgentGame):
 def game_of(env: Any, name: str | None = None) -> MultiAgentGame:
     """Wrap a PettingZoo environment as a game, which owns and closes it.
 
-    name: name of the game in error messages; default: only the player is named.
+    name: name of the game for error messages. By default, they name only the player.
     """
     # Only AEC environments have this attribute, and wrappers forward it.
     return AecGame(env, name) if hasattr(env, "agent_iter") else ParallelGame(env, name)

@@ -26,10 +26,10 @@ class ParallelEnv(Protocol):
         """Return the action space of one agent."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Return `(observations, infos)`, by agent."""
+        """Return `(observations, infos)`, dicts keyed by agent."""
 
     def step(self, actions: dict[str, Any]) -> Any:
-        """Return `(observations, rewards, terminations, truncations, infos)`, by agent."""
+        """Return `(observations, rewards, terminations, truncations, infos)`, dicts keyed by agent."""
 
     def render(self) -> Any:
         """Render a frame."""

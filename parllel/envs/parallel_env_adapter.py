@@ -17,13 +17,13 @@ from parllel.types import Tree
 
 
 class ParallelEnvAdapter(ParallelEnvWrapper):
-    """Present a parallel environment as a `gymnasium.Env` with Dict spaces by agent.
+    """Presents a parallel environment as a `gymnasium.Env` with Dict spaces keyed by agent.
 
     The reward of a step is the sum over agents. An episode ends when no agent is left. It is terminated if
-    all agents were terminated, each in any step, else truncated.
+    all agents were terminated, possibly in different steps, and otherwise truncated.
 
-    Info holds dicts by agent. Allocate the ones you want to store with the samples, see
-    `multi_agent_info`:
+    Info holds dicts keyed by agent. Allocate the entries that you want to store with the samples,
+    see `multi_agent_info`:
 
     - `reward`: float, 0 for agents that have left.
     - `alive`: bool, whether the agent took part in the step, its last one included.

@@ -8,10 +8,10 @@ from typing import Any
 def reward_of(reward: Any, *of: str) -> float:
     """Convert a reward to float.
 
-    of: the environment, and the agent if there are several, for the error message.
+    of: name of the environment, and of the agent if there are several, for the error message.
 
     Raises:
-        TypeError: if it is not a single number.
+        TypeError: if the reward is not a single number.
     """
     try:
         return float(reward)

@@ -13,19 +13,19 @@ from parllel.logging.writer import FileWriter, Level, Number, check_key
 
 
 class CsvWriter(FileWriter):
-    """Append rows to a CSV file with a header; the first column is `step`.
+    """Appends rows to a CSV file with a header, whose first column is `step`.
 
     A key that appears for the first time becomes a new column: the file is written anew beside the
     old one, which it then replaces, so no moment exists in which rows are missing. Cells without a
     value are empty; numbers that are not finite are `nan`, `inf` and `-inf`.
 
     Args:
-        folder: created if it is missing.
-        name: of the file; an existing one is continued, with its columns.
+        folder: folder of the file, created if it is missing.
+        name: name of the file. An existing file is continued, with its columns.
 
     Raises:
         OSError: if the file cannot be written.
-        ValueError: if an existing file has another first column than `step`.
+        ValueError: if the first column of an existing file is not `step`.
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str = "progress.csv") -> None:
@@ -53,7 +53,7 @@ class CsvWriter(FileWriter):
         """Append a row.
 
         Raises:
-            ValueError: for a key that a spreadsheet would take for a formula.
+            ValueError: for a key that a spreadsheet would interpret as a formula.
         """
         new = [key for key in values if key not in self._columns]
         if new:
@@ -70,7 +70,7 @@ class CsvWriter(FileWriter):
         append_lines(self.path, _line(cells), header=_line(self._columns))
 
     def rewind(self, step: int) -> None:
-        """Drop rows of steps beyond `step`, half a row, and columns that then hold nothing."""
+        """Drop rows of steps beyond `step`, an incomplete last row, and columns that are empty afterwards."""
         table = self._read() or [["step"]]
         rows = [row for row in table[1:] if _is_number(row[0]) and int(row[0]) <= step]
         used = [
@@ -91,7 +91,7 @@ class CsvWriter(FileWriter):
         return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
     def message(self, level: Level, text: str) -> None:
-        """Do nothing: a table has no place for text."""
+        """Do nothing, as a table cannot hold messages."""
 
 
 def _is_number(cell: str) -> bool:

@@ -19,8 +19,8 @@ class JsonlWriter(FileWriter):
     "-Infinity", which `float` reads back, and JavaScript's `Number`.
 
     Args:
-        folder: created if it is missing.
-        name: of the file; an existing one is continued.
+        folder: folder of the file, created if it is missing.
+        name: name of the file. An existing file is continued.
 
     Raises:
         OSError: if the file cannot be written.
@@ -36,13 +36,13 @@ class JsonlWriter(FileWriter):
         self._append({"step": step, **values})
 
     def message(self, level: Level, text: str) -> None:
-        """Append a message; it has no step, unlike a row."""
+        """Append a message. Unlike a row, it has no step."""
         self._append({level: text})
 
     def rewind(self, step: int) -> None:
         """Drop rows of steps beyond `step`, and the messages that follow such a row.
 
-        Messages have no step; those before the first row that is dropped stay.
+        Messages have no step. The messages before the first dropped row are kept.
         """
         kept, dropping = [], False
         for line in read_lines(self.path).splitlines(keepends=True):

@@ -9,11 +9,11 @@ from typing import Any
 
 
 class LedgerError(AssertionError):
-    """The counters of a ledger do not add up: something was lost, or counted twice."""
+    """The counters of a ledger do not add up, since something was lost or counted twice."""
 
 
 class Ledger:
-    """Count what goes in and where it went, and say whether anything is missing.
+    """Counts items that enter a system and where they end up, to detect whether any are missing.
 
     One call of `add` counts all that it is given at the same moment. If each call keeps the identity, it
     holds at any time; otherwise once those who count are at rest. Threads may share a ledger. Processes have

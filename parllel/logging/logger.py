@@ -21,16 +21,17 @@ _Remark: TypeAlias = tuple[Level, str]
 
 
 class Logger(Closeable):
-    """Collect values by key, and write them as a row to every writer.
+    """Collects values by key, and writes them as a row to every writer.
 
-    The training goes on when a writer raises (a full disk, a removed folder): there is one warning, the
-    writer is tried again with each row, and a notice says when it works again and what it missed.
+    Training continues when a writer raises an error (a full disk, a removed folder). The error is
+    reported in a single warning, and the writer is tried again with each row. A notice reports when
+    it works again and what it missed.
 
     Args:
-        writers: where rows and messages go; closed by `close`.
+        writers: writers that receive the rows and messages; closed by `close`.
 
     Raises:
-        TypeError: if one of them is no Writer.
+        TypeError: if one of them is not a Writer.
 
     Example:
         >>> logger = Logger([])
@@ -47,7 +48,7 @@ class Logger(Closeable):
 
     @property
     def writers(self) -> tuple[Writer, ...]:
-        """The writers that work at present."""
+        """The writers that currently work."""
         return tuple(guarded.writer for guarded in self._writers if guarded.works)
 
     def log_value(self, key: str, value: Any) -> None:
@@ -108,7 +109,8 @@ class Logger(Closeable):
     def rewind(self, step: int) -> None:
         """Drop the row that was not written yet, and from all writers the rows of steps beyond `step`.
 
-        For a run that goes on from its checkpoint at `step`: what was written after that is written again.
+        Used when a run resumes from its checkpoint at `step`, as it will write the later rows
+        again.
 
         Raises:
             TypeError: if `step` is no integer.
@@ -119,7 +121,7 @@ class Logger(Closeable):
         self._to_all(lambda writer: writer.rewind(step))
 
     def sync(self) -> None:
-        """Make what was written survive a power cut, as far as the writers can."""
+        """Flush all written rows to disk, as far as the writers can, so that they survive a power cut."""
         self._check_open()
         self._to_all(lambda writer: writer.sync())
 

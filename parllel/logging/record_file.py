@@ -33,15 +33,15 @@ _BLOCK_NBYTES = 1 << 16  # that are read at a time
 
 
 class RecordFile(Closeable):
-    """Append records to a file, each as one line `{"kind": "step", "seq": 3, "version": 1, ...}`.
+    """Appends records to a file, each as one line `{"kind": "step", "seq": 3, "version": 1, ...}`.
 
     `seq` counts from 1, and goes on where an existing file ends. A record is in the file when `append`
     returns, and stays there if this process is killed; `sync` makes it survive a power cut. Threads may share
     one RecordFile; processes need a file each.
 
     Args:
-        path: of the file; its folder is created if it is missing.
-        version: of what the records hold, for those who read them; an int of at least 1.
+        path: path of the file, whose folder is created if it is missing.
+        version: version of the records' format, for their readers; an int of at least 1.
 
     Raises:
         OSError: if the file cannot be written, or the disk is full.
@@ -93,7 +93,7 @@ class RecordFile(Closeable):
         After an OSError the file is as it was. The number is not given to another record, so a gap in the
         numbers says how many are missing.
 
-        kind: what sort of record this is; readers select by it.
+        kind: kind of the record, by which readers can select.
 
         values: what JSON has, and scalars and arrays (up to 4,096 elements) of numpy, which are written as
             numbers and lists. Numbers that are not finite become "NaN", "Infinity" and "-Infinity".

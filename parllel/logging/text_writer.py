@@ -15,8 +15,8 @@ class TextWriter(FileWriter):
     """Append rows and messages to a readable text file, each with the local time.
 
     Args:
-        folder: created if it is missing.
-        name: of the file; an existing one is continued.
+        folder: folder of the file, created if it is missing.
+        name: name of the file. An existing file is continued.
 
     Raises:
         OSError: if the file cannot be written.

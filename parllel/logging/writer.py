@@ -14,10 +14,10 @@ Level: TypeAlias = Literal["notice", "warning"]
 
 
 class Writer(ABC):
-    """Write rows of numbers, and messages, to one place.
+    """Writes rows of numbers, and messages, to one destination.
 
-    A writer may raise at any time: the Logger warns once, goes on, and tries it again with each row.
-    A row for which it raises must not be written in part.
+    A writer may raise errors at any time. The Logger warns once, continues, and tries the writer
+    again with each row. A row must not be written partially if the writer raises.
 
     Attributes:
         shows_messages: whether a person will find messages where this writer puts them. If no
@@ -52,10 +52,10 @@ class Writer(ABC):
 
 
 class FileWriter(Writer):
-    """Append to a file, which is open only while it is written.
+    """Appends to a file, which is open only during a write.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
     """
 
     path: Path

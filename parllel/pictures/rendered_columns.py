@@ -19,10 +19,10 @@ from parllel.samplers.cage_columns import CageColumns
 
 
 class RenderedColumns:
-    """Render the environments of some columns.
+    """Renders the environments of some columns.
 
     Args:
-        cages: of a sampler.
+        cages: cages of a sampler.
         columns: numbers of the environments.
 
     Attributes:

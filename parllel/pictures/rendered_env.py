@@ -19,11 +19,11 @@ class RenderingError(ParllelError):
 
 
 class RenderedEnv:
-    """Render an environment.
+    """Renders an environment.
 
     Args:
-        env: of this process.
-        name: what messages call it.
+        env: an environment in this process.
+        name: name of the environment in messages.
 
     Attributes:
         fps: pictures per second at which it looks natural, as it says itself; 30 if it does not.

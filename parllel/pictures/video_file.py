@@ -40,7 +40,7 @@ def check_video_path(path: Path) -> None:
 
 
 class VideoFile:
-    """Write pictures into an .mp4 (H.264) or .gif file.
+    """Writes pictures into an .mp4 (H.264) or .gif file.
 
     The file appears under its name when it is closed, complete; one of that name is replaced. Without a
     picture there is no file. Leaving `with` by an exception discards it.

@@ -13,15 +13,15 @@ from parllel.pictures.video_file import VideoFile, write_video
 
 
 class VideoFolder:
-    """Write videos `<prefix>-<12 digits>.mp4` into a folder.
+    """Writes videos `<prefix>-<12 digits>.mp4` into a folder.
 
     Called with a number and frames it writes a whole video, so it can be given to the transform
     `RecordVideo`.
 
     Args:
-        path: of the folder; made with the first video.
-        prefix: of the names; videos with another one are left alone.
-        keep: how many are kept, those with the largest numbers; None keeps all.
+        path: path of the folder, which is created with the first video.
+        prefix: prefix of the file names. Videos with a different prefix are not touched.
+        keep: number of videos to keep, those with the largest numbers; None keeps all.
         fps: pictures per second.
 
     Raises:
@@ -69,7 +69,7 @@ class VideoFolder:
                 path.unlink()
 
     def paths(self) -> list[Path]:
-        """Return the videos there are, by number."""
+        """Return the existing videos, keyed by number."""
         found = self.path.glob(f"{self.prefix}-*.mp4")
         return sorted(path for path in found if path.stem[len(self.prefix) + 1 :].isdigit())
 

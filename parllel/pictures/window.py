@@ -18,14 +18,14 @@ class WindowClosedError(ParllelError):
 
 
 class Window(Closeable):
-    """Show pictures at a steady pace, on a system with a display.
+    """Shows pictures at a steady rate in a window, on a system with a display.
 
     Args:
-        title: of the window.
-        fps: most pictures per second.
+        title: title of the window.
+        fps: maximum number of pictures per second.
 
     Raises:
-        ImportError: without pygame; says what to install.
+        ImportError: if pygame is not installed. The message says what to install.
     """
 
     def __init__(self, title: str, fps: float = DEFAULT_FPS) -> None:

@@ -14,10 +14,10 @@ from parllel.types import Tree
 
 
 class ActionAdapter:
-    """Convert actions of a policy for one environment: clipped to a Box, in the space's dtype.
+    """Converts a policy's actions for one environment: clips them to a Box and casts them.
 
     Args:
-        space: of the actions.
+        space: the action space.
 
     Raises:
         TypeError: for spaces whose elements have no fixed size.

@@ -20,7 +20,7 @@ from parllel.types import State, Tree
 
 
 class ConstantPolicy(Policy):
-    """Always choose the same action.
+    """Always chooses the same action.
 
     Args:
         action: an element of the action space; numbers may be of any type.
@@ -57,7 +57,7 @@ class ConstantPolicy(Policy):
 
 
 class RandomPolicy(Policy):
-    """Sample each action from the action space, as `Space.sample` does.
+    """Samples each action from the action space, as `Space.sample` does.
 
     Each environment has a separate generator, seeded by its episode; without an episode seed, by its number.
     So samples do not depend on which environments are asked for.
@@ -119,7 +119,7 @@ class RandomPolicy(Policy):
 
 
 class FunctionPolicy(Policy):
-    """Call a function per environment, with the observation as the environment returns it.
+    """Calls a function once per environment, with the observation as returned by the environment.
 
     Args:
         function: maps an observation to an action. It does not know the environment, so it must not remember

@@ -30,10 +30,10 @@ class Episode:
     """A completed episode.
 
     Attributes:
-        seed: of the environment.
+        seed: seed of the environment.
         traj: statistics of the episode.
         terminated, truncated: how it ended.
-        actions: [length, ...] as passed to the environment; None without `keep_actions`.
+        actions: [length, ...], the actions passed to the environment; None without `keep_actions`.
     """
 
     seed: int
@@ -72,12 +72,12 @@ def play_episodes(
     depends only on its seed, not on `n_envs`, provided that resets leave no trace of earlier episodes.
 
     Args:
-        policy: called once per step for all environments.
-        make_env: makes an environment; it is called at most `n_envs` times.
+        policy: policy that is called once per step for all environments.
+        make_env: function that makes an environment; it is called at most `n_envs` times.
         seeds: ints of at least 0.
         n_envs: environments stepped side by side, in this process.
         first_env: the policy's number of the first environment.
-        traj_info: makes the record of one episode.
+        traj_info: function that makes the record of one episode.
         max_steps: largest number of steps of an episode.
         watch: called with the seed and the environment before each step, when the environment shows what the
             policy is about to act on. An exception from it ends the call.

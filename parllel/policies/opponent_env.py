@@ -51,7 +51,7 @@ class OpponentEnv(ParallelEnvWrapper):
             return OpponentEnv(RockPaperScissorsEnv(), "red", {"blue": "runs/ppo-seed0"})
 
     Args:
-        parallel_env: closed with this environment.
+        parallel_env: the parallel environment; closed together with this environment.
         learner: name of the agent that this environment represents.
         opponents: a policy or a specification (see `policy_of`) for each other agent, by name. A policy may
             play several agents, but only in one environment. Policies are closed with this environment.

@@ -22,8 +22,8 @@ class Policy(Closeable, ABC):
     of an environment: they do not depend on which other environments are in the same call.
 
     Attributes:
-        observation_space: of one environment; None accepts any.
-        action_space: of one environment; None if unknown.
+        observation_space: observation space of one environment; None accepts any.
+        action_space: action space of one environment; None if unknown.
         recurrent: whether actions depend on earlier observations of the episode.
     """
 
@@ -50,8 +50,8 @@ class Policy(Closeable, ABC):
     ) -> None:
         """Begin new episodes in environments. None forgets all environments.
 
-        seeds: of the episodes, [N] int of at least 0, one per environment of `env_indices`. A seed determines
-            all random numbers of the episode. None continues the generators.
+        seeds: seeds of the episodes, [N] int of at least 0, one per environment of `env_indices`. A
+            seed determines all random numbers of the episode. None continues the generators.
         """
 
     def state(self) -> State:

@@ -26,9 +26,9 @@ class PolicyAgent(Agent):
     `recurrent` policy needs RecurrentSampler or FullEpisodeSampler, which do.
 
     Args:
-        policy: closed with the agent.
-        seed: of the policy's random numbers in all columns; None leaves seeding to the policy. Episodes after
-            the first continue the generators.
+        policy: the policy; closed together with the agent.
+        seed: seed of the policy's random numbers in all columns; None leaves seeding to the policy.
+            Episodes after the first continue the generators.
 
     Raises:
         TypeError: if `policy` is not a Policy; `policy_of` makes one from a specification.

@@ -47,12 +47,12 @@ def load_policy(
 
     Args:
         path: the folder of the run.
-        best: load the checkpoint of the best evaluation, not the newest.
+        best: whether to load the checkpoint of the best evaluation instead of the newest.
         changes, build, config_class: as for `rebuild`.
         rows: block size of the agent's computations, see `RunPolicy`.
 
     Raises:
-        ValueError: as `rebuild`, and if the run has no EvalSampler.
+        ValueError: for the reasons given in `rebuild`, or if the run has no EvalSampler.
         FileNotFoundError: if the folder, the script or the checkpoint does not exist.
     """
     check_rows(rows)

@@ -31,9 +31,9 @@ class RunPolicy(Policy):
     Not thread-safe: blocks are reused.
 
     Args:
-        handler: of the agent, in eval mode; closed with the policy.
-        as_seen: maps observations [N, ...] to the agent's input.
-        spaces: of the environments.
+        handler: handler of the agent, in eval mode; closed together with the policy.
+        as_seen: function that maps observations [N, ...] to the agent's input.
+        spaces: spaces of the environments.
         observation, action: zeros [1, ...] in the shapes and dtypes of the run's buffer.
         n_columns: number of environments of the run's evaluation.
         env_factories: the factories of these environments, by column.

@@ -12,11 +12,11 @@ from parllel.types import State
 
 
 class AsynchronousCycle(LearningCycle):
-    """Learn from one batch while a PublishingSampler makes the next, and publish each update.
+    """Learns from one batch while a PublishingSampler makes the next, and publishes each update.
 
     Raises:
-        TypeError: if the sampler does not publish.
-        ValueError: if the sampler publishes the weights of another agent than the algorithm's.
+        TypeError: if the sampler does not publish weights.
+        ValueError: if the sampler publishes the weights of an agent other than the algorithm's.
     """
 
     sampler: PublishingSampler
@@ -73,13 +73,13 @@ class AsynchronousCycle(LearningCycle):
 
 
 class AsynchronousRunner(Runner):
-    """Learn from one batch while a PublishingSampler makes the next.
+    """Learns from one batch while a PublishingSampler makes the next.
 
-    The weights are published after each optimisation. Sampling of the next batch starts before it, so that
-    batch lags by its staleness in updates, usually 1. PPO needs no further correction: its ratio is computed
-    and clipped relative to the log probabilities in the batch, which are those of the policy that sampled it.
-    Values and advantages are the older policy's as well, unless the algorithm is a `TransformingAlgorithm`
-    that estimates them again.
+    The weights are published after each update. The next batch is started before this update, so
+    its policy lags behind by its staleness, usually 1 update. PPO needs no further correction: it
+    computes and clips its ratio relative to the log probabilities in the batch, which belong to the
+    policy that sampled it. Values and advantages also belong to the older policy, unless the
+    algorithm is a `TransformingAlgorithm` that estimates them again.
 
     Args: as for `Runner`; the sampler must be a PublishingSampler, such as AsynchronousSampler, of the
         algorithm's agent.

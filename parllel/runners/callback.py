@@ -17,15 +17,15 @@ from parllel.types import State
 
 
 class RunnerInterface(Protocol):
-    """The part of every runner that callbacks may use."""
+    """The interface of a runner that callbacks may use."""
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler of training."""
+        """The training sampler."""
 
     @property
     def eval_sampler(self) -> Sampler | None:
-        """The sampler of evaluations, or None."""
+        """The evaluation sampler, or None."""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -33,7 +33,7 @@ class RunnerInterface(Protocol):
 
     @property
     def n_steps(self) -> int:
-        """Environment steps of the whole run."""
+        """Total number of environment steps of the run."""
 
     @property
     def result(self) -> RunResult:
@@ -80,7 +80,7 @@ class Callback:
                 raise TypeError(_unknown_hook(cls.__name__, name))
 
     def start(self, runner: RunnerInterface) -> None:
-        """Called first, with the runner. Keep it to log values or to `stop` the run."""
+        """Called first, with the runner. Store the runner to log values or to `stop` the run later."""
 
     def before_sampling(self, elapsed_steps: int) -> None:
         """Called before a batch is sampled."""
@@ -88,9 +88,9 @@ class Callback:
     def after_sampling(
         self, elapsed_steps: int, samples: Samples, trajs: Sequence[TrajInfo]
     ) -> None:
-        """Called after a batch is sampled. The sampler owns it, and overwrites it with the next.
+        """Called after a batch is sampled. The sampler overwrites this batch with the next one.
 
-        elapsed_steps: including this batch.
+        elapsed_steps: number of steps so far, including this batch.
         trajs: the episodes that ended in this batch.
         """
 
@@ -107,10 +107,10 @@ class Callback:
         """Called after an evaluation, with its episodes."""
 
     def before_row(self, elapsed_steps: int) -> None:
-        """Called before a row is written. Add values to it with `runner.logger.log_value(...)`."""
+        """Called before a row is logged. Add values to the row with `runner.logger.log_value(...)`."""
 
     def state(self) -> State:
-        """Return the state for a checkpoint: arrays and JSON values."""
+        """Return the state for a checkpoint, made of arrays and JSON values."""
         return {}
 
     def load_state(self, state: State) -> None:

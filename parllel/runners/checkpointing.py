@@ -21,7 +21,7 @@ from parllel.types import State
 
 
 class Checkpointed(Protocol):
-    """The part of a runner that a checkpoint needs."""
+    """The interface of a runner that checkpointing needs."""
 
     @property
     def result(self) -> RunResult:
@@ -29,25 +29,25 @@ class Checkpointed(Protocol):
 
     @property
     def account(self) -> TimeAccount:
-        """Account for the seconds that checkpoints take."""
+        """The TimeAccount to which the time spent on checkpoints is added."""
 
     @property
     def samplers(self) -> Sequence[Sampler]:
-        """The samplers of training and evaluation."""
+        """The training and evaluation samplers."""
 
     def state(self) -> State:
         """Return the state to save."""
 
 
 class Checkpointing:
-    """Write checkpoints, allocators and the learning curve. Errors end a run only at its start.
+    """Writes checkpoints, the description of the buffer and the learning curve.
 
-    The first checkpoint is written before the first batch, so that a full disk, or a state that cannot be
-    saved, ends the run early. The state is checked again after the first batch, because an optimiser has
-    none before. Later errors become warnings.
+    The first checkpoint is written before the first batch, so that a full disk, or a state that
+    cannot be saved, ends the run early. The state is checked again after the first batch, because
+    an optimiser has no state before its first update. Later errors become warnings.
 
     Args:
-        folder: of the run; None writes nothing.
+        folder: folder of the run; with None, nothing is written.
         logger: receives the warnings.
         interval_s: minimum seconds between checkpoints after rows of the log.
         keep: number of checkpoints to keep.
@@ -73,14 +73,14 @@ class Checkpointing:
         self._checked = False
 
     def write_start(self, seeds: Seeds | None, samples: Any) -> None:
-        """Write the seeds, and the allocators of the buffer if it is known already."""
+        """Write the seeds, and the description of the buffer if it is already known."""
         if self._folder is not None and seeds is not None:
             self._folder.write_seeds(seeds)
         if samples is not None:
             self._describe(samples)
 
     def see_batch(self, samples: Any) -> None:
-        """Write the allocators of a buffer that was not known before the first batch."""
+        """Write the description of a buffer that was not known before the first batch."""
         if self._described:
             return
         try:
@@ -96,7 +96,7 @@ class Checkpointing:
             self._logger.notice(summarize_arrays(found))
 
     def write_first(self, run: Checkpointed) -> None:
-        """Write the first checkpoint; for a resumed run, only name the environments that start anew."""
+        """Write the first checkpoint; for a resumed run, only name environments that begin new episodes."""
         # A resumed run has a checkpoint already, and rewriting it could only lose it.
         if self._step is None:
             with _saying_what_it_means():
@@ -105,10 +105,10 @@ class Checkpointing:
             self._said = self._name_unsaved(run, "their episodes begin anew")
 
     def check_once(self, run: Checkpointed) -> None:
-        """Check once that the state can be saved, so that an error does not wait for a resume.
+        """Check once that the state can be saved, so that an error is found before the run must be resumed.
 
         Raises:
-            TypeError: names the part and the place in its state.
+            TypeError: if it cannot be saved. The message names the part and the place in its state.
         """
         if self._checked or self._folder is None:
             return

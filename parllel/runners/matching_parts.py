@@ -36,18 +36,20 @@ def check_parts(
     *,
     also_reads: Sequence[str] = (),
 ) -> None:
-    """Check that sampler, algorithm and evaluation were built from the same parts.
+    """Check that sampler, algorithm and evaluation sampler were built from the same parts.
 
-    Runners call it. Call it before a loop of your own. What a part of yours does not say is not checked.
+    Runners call this function. Call it yourself if you write your own training loop. Properties
+    that your own parts do not declare are not checked.
 
     Args:
         also_reads: paths of fields of the samples that your own code reads.
 
     Raises:
-        ValueError, TypeError: names both parts, and says what to give instead.
+        ValueError, TypeError: if two parts do not match. The message names both and says what to
+            pass instead.
 
     Warns:
-        UserWarning: for what may be meant: equal seeds of environments.
+        UserWarning: if environments have equal seeds, which may be intended.
     """
     _check_kinds(sampler, eval_sampler)
     _check_batch_spec(batch_spec, sampler)
@@ -61,7 +63,7 @@ def check_parts(
 
 
 def check_publishing(sampler: Sampler, runner: str) -> None:
-    """Raise TypeError for a sampler that waits for weights, which this runner does not publish."""
+    """Raise TypeError for a sampler that waits for published weights, as this runner publishes none."""
     # Without an agent there is nothing to publish, as for one that does not learn.
     if isinstance(sampler, PublishingSampler) and sampler.agent is not None:
         raise TypeError(
@@ -73,7 +75,7 @@ def check_publishing(sampler: Sampler, runner: str) -> None:
 
 
 def check_seeds(seeds: Seeds | None, sampler: Sampler) -> None:
-    """Warn of seeds that nothing was drawn from: others may have been used, and would not be recorded."""
+    """Warn if no seed was drawn from `seeds`, since the seeds in use would then not be recorded."""
     # Where sampling takes place elsewhere, all seeds may be drawn there.
     elsewhere = isinstance(sampler, PublishingSampler)
     if seeds is not None and not seeds.state()["given"] and not elsewhere:
@@ -86,7 +88,7 @@ def check_seeds(seeds: Seeds | None, sampler: Sampler) -> None:
 
 
 def check_saved_agent(algorithm: Algorithm, state_parts: Mapping[str, Any]) -> None:
-    """Raise ValueError for another agent under the name by which the algorithm's is saved."""
+    """Raise ValueError if a different agent has the name under which the algorithm's agent is saved."""
     learner, given = _learner(algorithm), state_parts.get("agent")
     if learner is None or given is None or _stands_for(given, learner):
         return
@@ -98,7 +100,7 @@ def check_saved_agent(algorithm: Algorithm, state_parts: Mapping[str, Any]) -> N
 
 
 def check_schedule(algorithm: Algorithm, n_steps: int) -> None:
-    """Warn of a learning rate that is 0 before the run has ended."""
+    """Warn if the learning rate reaches 0 before the end of the run."""
     inner = algorithm.algorithm if isinstance(algorithm, TransformingAlgorithm) else algorithm
     steps = getattr(inner, "learning_rate_anneal_steps", None)
     if steps is not None and steps < n_steps:
@@ -142,7 +144,7 @@ def _check_batch_spec(batch_spec: BatchSpec, sampler: Sampler) -> None:
 
 
 def check_size(batch_spec: BatchSpec, samples: Samples, sampler: Sampler) -> None:
-    """Raise ValueError for the first batch of a sampler in another process, if it has another size."""
+    """Raise ValueError if the first batch of a sampler in another process has the wrong size."""
     T, B = samples.env.done.shape[:2]
     # A batch may end early.
     if B != batch_spec.B or T > batch_spec.T:

@@ -16,13 +16,13 @@ _LOOK_S = 0.5
 
 
 class ProgressBar:
-    """Show steps done, steps per second, time left, and the last message.
+    """Shows the number of steps done, steps per second, time left, and the last message.
 
     Args:
-        console: where to draw; None draws nothing.
-        n_steps: environment steps of the whole run.
-        done: of them, when the bar begins.
-        overview: returns lines to show below the bar, or "".
+        console: console to draw on; None draws nothing.
+        n_steps: total number of environment steps of the run.
+        done: number of steps already done when the bar begins.
+        overview: function that returns lines to show below the bar, or "".
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ProgressBar:
         self._task = self._progress.add_task("", total=n_steps, completed=done)
 
     def update(self, elapsed_steps: int) -> None:
-        """Move the bar."""
+        """Update the bar."""
         self._progress.update(self._task, completed=elapsed_steps)
         # Not by the thread that draws, and seldom: it goes through all that the samplers know.
         if self._overview is not None and not self._progress.disable:
@@ -59,7 +59,7 @@ class ProgressBar:
         self._progress.update(self._task, description=text)
 
     def announce_stop(self, signal_name: str) -> None:
-        """Say that the run ends after the current batch."""
+        """Announce that the run ends after the current batch."""
         if not self._progress.disable:
             self.say(f"{signal_name}: stopping after this batch; repeat it to stop at once")
 

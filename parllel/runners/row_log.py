@@ -18,10 +18,10 @@ from parllel.types import State
 
 
 class RowLog:
-    """Collect episodes until a row is written, and bring what is logged into its form.
+    """Collects episodes until a row is written, and logs them with the diagnostics of algorithm and sampler.
 
     Args:
-        logger: gets the values; the caller writes the row.
+        logger: logger that receives the values; the caller writes the row.
     """
 
     def __init__(self, logger: Logger) -> None:
@@ -37,9 +37,10 @@ class RowLog:
     def log_batches(
         self, result: RunResult, diagnostics: Mapping[str, Any], stats: Mapping[str, Any]
     ) -> int:
-        """Log the episodes since the last call and what algorithm and sampler say; return the steps since.
+        """Log the episodes, diagnostics and stats since the last call; return the steps since then.
 
-        diagnostics: of the algorithm, numbers and arrays.  stats: of the sampler, the same.
+        diagnostics: numbers and arrays from the algorithm.  stats: numbers and arrays from the
+            sampler.
         """
         steps, episodes = self._steps, self._episodes
         self._steps, self._episodes = 0, []
@@ -49,7 +50,7 @@ class RowLog:
         return steps
 
     def log_seconds(self, seconds: Mapping[str, float], steps: int) -> None:
-        """Log the seconds by stage, and the steps per second of sampling and learning alone."""
+        """Log the seconds of each stage, and the steps per second of sampling and of learning."""
         # Without evaluations and checkpoints, whose share depends on settings of the log.
         busy = seconds["sampling"] + seconds["optimising"]
         # The bound is for clocks too coarse to see a small batch.
@@ -58,7 +59,7 @@ class RowLog:
             self._logger.log_value(f"time/{name}_s", value)
 
     def log_trajs(self, group: str, rows: Sequence[Mapping[str, Any]], result: RunResult) -> None:
-        """Log what is a number in every episode, and add the mean return to the curve of that name."""
+        """Log statistics that are numbers in every episode, and add the mean return to the named curve."""
         if not rows:
             return
         for name in rows[0]:
@@ -76,7 +77,7 @@ class RowLog:
             log(f"{group}/{name}", value)
 
     def state(self) -> State:
-        """Return what has been collected; of the episodes, what would be logged."""
+        """Return the collected data; of each episode, only the statistics that would be logged."""
         return {"steps": self._steps, "episodes": [_numbers(row) for row in self._episodes]}
 
     def load_state(self, state: State) -> None:
@@ -101,14 +102,16 @@ STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints", "imp
 
 
 class TimeAccount:
-    """Seconds by stage, since the last row and in all.
+    """Seconds spent in each stage, since the last row and in total.
 
-    `imports` is what algorithms import only once training begins. `compiling` is taken out of all stages: a
-    first run compiles for seconds what later runs load from a cache.
+    `imports` is the time for modules that algorithms import only when training begins. `compiling`
+    is excluded from all other stages: a first run compiles for seconds what later runs load from a
+    cache.
 
     `sampling` has three parts: inference (the agent and the step transforms), environments (stepping them, or
     waiting for those that step in other processes), and transforms of finished batches. They are measured in
-    one batch of each row and scaled up, as reading the clock for every row of every batch costs time itself.
+    one batch of each row and scaled up, because reading the clock for every row of every batch
+    takes time too.
     """
 
     def __init__(self) -> None:
@@ -118,7 +121,7 @@ class TimeAccount:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the time within for a stage."""
+        """Context manager that counts the time spent inside it for a stage."""
         begin, compiled = time.perf_counter(), seconds_compiling()
         try:
             yield
@@ -128,18 +131,18 @@ class TimeAccount:
             self._row[name] += time.perf_counter() - begin - compiling
 
     def see_parts(self, seconds: Mapping[str, float]) -> None:
-        """Take in how long the parts of one batch took."""
+        """Record how long the parts of one batch took."""
         # As shares: the batch that was measured may be longer or shorter than the others.
         total = sum(seconds.values())
         self._shares = {name: value / total for name, value in seconds.items()} if total else {}
 
     @property
     def wants_parts(self) -> bool:
-        """Whether no batch of this row has been measured."""
+        """Whether no batch has been measured for this row yet."""
         return not self._shares
 
     def take_row(self) -> dict[str, float]:
-        """Return the seconds by stage and part since the last call, and begin anew."""
+        """Return the seconds of each stage and part since the last call, and start counting again."""
         row = dict(self._row)
         # Scaled up from the batch that was measured to all batches of the row.
         row |= {part: share * row["sampling"] for part, share in self._shares.items()}
@@ -150,7 +153,7 @@ class TimeAccount:
         return row
 
     def lines(self) -> list[str]:
-        """Return the whole account, one stage a line and the sum, without stages of less than 0.05 %."""
+        """Return the total times, one stage per line, and their sum. Stages below 0.05 % are left out."""
         totals = {name: self._total[name] + self._row.get(name, 0.0) for name in self._total}
         # Parts are within sampling: the stages alone add up to the whole.
         all_s = sum(totals[stage] for stage in STAGES)

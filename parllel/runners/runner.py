@@ -44,12 +44,12 @@ from parllel.types import BatchSpec, State
 class LearningCycle:
     """One iteration of on-policy learning: each batch is used once.
 
-    Runners differ only in their cycle. The runner counts steps and seconds of the calls made here, and
-    runs callbacks between `sample`, `learn` and `finish`.
+    Runners differ only in their LearningCycle. The runner counts the steps, times the calls of
+    these methods, and runs callbacks between `sample`, `learn` and `finish`.
 
     Args:
-        sampler: of training.
-        algorithm: learns from each batch.
+        sampler: the training sampler.
+        algorithm: the algorithm that learns from each batch.
     """
 
     def __init__(self, sampler: Sampler, algorithm: Algorithm) -> None:
@@ -62,7 +62,7 @@ class LearningCycle:
     def sample(
         self, elapsed_steps: int, *, timed: bool
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Return a batch, its episodes, and if `timed` the seconds that its parts took."""
+        """Return a batch, its episodes and, if `timed`, the seconds that its parts took."""
         # Not every batch: reading the clock for each row costs time itself.
         if timed:
             return self.sampler.collect_timed_batch(elapsed_steps)
@@ -79,7 +79,7 @@ class LearningCycle:
         """Add values of the iterations since the last row to the next one."""
 
     def state(self) -> State:
-        """Return the cycle's part of the runner's state, besides sampler and algorithm."""
+        """Return the cycle's part of the runner's state, without sampler and algorithm."""
         return {}
 
     def load_state(self, state: State) -> None:
@@ -87,38 +87,40 @@ class LearningCycle:
 
 
 class Runner:
-    """Train until enough steps were sampled, or an evaluation reaches a target.
+    """Trains until enough steps have been sampled, or an evaluation reaches a target.
 
-    `cycle_class` determines when and how the algorithm learns; runners differ in nothing else. SIGINT
-    (Ctrl-C) and SIGTERM end the run after the current batch, with a checkpoint; a second signal ends it at
-    once. After `load_state`, `run` continues exactly as the saved run would have.
+    `cycle_class` determines when and how the algorithm learns; this is all that distinguishes
+    runners. SIGINT (Ctrl-C) and SIGTERM end the run after the current batch, with a checkpoint. A
+    second signal ends it immediately. After `load_state`, `run` continues exactly as the saved run
+    would have.
 
     Args:
         batch_spec: number of steps and environments in a batch of the sampler.
-        sampler: collects the batches of training.
-        algorithm: learns from them.
-        n_steps: environment steps to sample; the last batch may exceed it.
-        logger: gets a row every `log_interval_steps`.
+        sampler: sampler that collects the training batches.
+        algorithm: algorithm that learns from the batches.
+        n_steps: number of environment steps to sample; the last batch may exceed it.
+        logger: logger that receives a row every `log_interval_steps`.
         log_interval_steps: environment steps between rows.
-        eval_sampler: plays the episodes of an evaluation: one before training, then one before each row.
+        eval_sampler: sampler that plays the episodes of an evaluation. There is one evaluation
+            before training, and one before each row.
         target_return: stop when the mean return of an evaluation reaches it.
-        state_parts: objects with `state()` and `load_state()`, by name, to save besides sampler, algorithm
-            and counters. The algorithm's `agent` is always saved.
-        folder: for seeds, allocators, checkpoints (the last ones, and that of the best evaluation), and
-            the learning curve; None saves nothing.
+        state_parts: further objects with `state()` and `load_state()` to save, keyed by name.
+            Sampler, algorithm, counters and the algorithm's `agent` are always saved.
+        folder: folder for seeds, buffer description, checkpoints (the newest ones, and that of the
+            best evaluation) and the learning curve; None saves nothing.
         seeds: the seeds of the run, saved in the folder.
-        callbacks: called around sampling, learning and evaluation, in order.
+        callbacks: callbacks to run around sampling, learning and evaluation, in order.
         checkpoint_interval_s: minimum seconds between checkpoints, which are written after rows. The first
             and last checkpoint of a run do not depend on it.
         keep_checkpoints: number of checkpoints to keep; older ones are removed.
-        console: shows the progress bar; None shows none.
-        also_reads: fields of the samples that callbacks read. A transform whose fields nothing reads is
-            an error.
+        console: console that shows the progress bar; None shows none.
+        also_reads: fields of the samples that callbacks read. It is an error if nothing reads the
+            fields of a transform.
 
     Raises:
-        ValueError: if a number of steps is less than one, a target is given without an eval sampler, a
-            name in `state_parts` is reserved, or the algorithm cannot learn from batches of this size;
-            if parts do not fit each other, see `check_parts`.
+        ValueError: if a number of steps is less than one, a target is given without an eval
+            sampler, a name in `state_parts` is reserved, the algorithm cannot learn from batches of
+            this size, or the parts do not fit each other (see `check_parts`).
         TypeError: if one of `callbacks` is not a Callback.
 
     Warns:
@@ -191,8 +193,8 @@ class Runner:
     def run(self) -> RunResult:
         """Train, write a final checkpoint, and return the result.
 
-        After an exception, the checkpoints are those from before the failed batch. The learning curve is
-        drawn however the run ends.
+        After an exception, only the checkpoints from before the failed batch exist. The learning
+        curve is drawn no matter how the run ends.
         """
         result = self.result
         # Cleared, because a stopped runner may run again.
@@ -362,7 +364,7 @@ class Runner:
 
     @property
     def samplers(self) -> list[Sampler]:
-        """The samplers of training and evaluation."""
+        """The training and evaluation samplers."""
         return [self.sampler, *([self.eval_sampler] if self.eval_sampler else [])]
 
     def state(self) -> State:
@@ -382,8 +384,8 @@ class Runner:
         """Restore a state returned by `state`, from which `run` continues.
 
         Raises:
-            ValueError: if it does not fit a part of this runner; names the part. Other parts may have been
-                changed already, so the runner must be discarded.
+            ValueError: if the state does not fit a part of this runner. The message names the part.
+                Other parts may already have been changed, so the runner must be discarded.
         """
         self._parts.load_state(state)
         # Parts first: they may raise, and then the counters are unchanged.
@@ -398,12 +400,13 @@ class Runner:
         self._checkpoints.loaded(self)
 
     def save(self) -> None:
-        """Write a checkpoint: at once, or during `run` after the current batch.
+        """Write a checkpoint now or, during `run`, after the current batch.
 
-        In the middle of a batch the state cannot be saved. During `run`, a failed write is only a warning.
+        The state cannot be saved in the middle of a batch. During `run`, a failed write only causes
+        a warning.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the checkpoint cannot be written.
             TypeError: if a part's state is not made of arrays and JSON values.
         """
         if self._running:
@@ -413,9 +416,9 @@ class Runner:
 
 
 class OnPolicyRunner(Runner):
-    """Learn from each batch once, as PPO does, and sample the next with the new weights.
+    """Learns from each batch once, as PPO does, and samples the next batch with the new weights.
 
-    Arguments and behaviour are those of `Runner`.
+    See `Runner` for the arguments and the behaviour.
     """
 
 

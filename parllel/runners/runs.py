@@ -43,16 +43,17 @@ def train(
     Args:
         build: builds the runner. It must be a top-level function of a module or script for the run to be
             resumable from its folder alone.
-        config: a dataclass object or a dict, of JSON values; see `read_config`. `build` receives the values
-            as read back from JSON, as in a resumed run: in a dict, tuples have become lists, and paths
-            strings.
-        base, name: of the folder; see RunFolder.
-        console: passed to `build`.
+        config: a dataclass object or a dict of JSON values; see `read_config`. `build` receives the
+            values as read back from JSON, as in a resumed run: in a dict, tuples become lists and
+            paths become strings.
+        base, name: parent and name of the folder; see RunFolder.
+        console: console to pass to `build`.
 
     Raises:
         TypeError, ValueError: if the config cannot be read back from JSON.
         OSError: if the folder cannot be written.
-        Exception: as `build` or the training raise. If `build` raises, the folder is removed.
+        Exception: any error of `build` or of the training. If `build` raises, the folder is
+            removed.
     """
     check_not_importing("train")
     # A config that cannot be read back is rejected now rather than on resume.
@@ -93,22 +94,24 @@ def resume(
 ) -> tuple[RunResult, RunFolder]:
     """Continue a run from its newest checkpoint, in its own folder.
 
-    This executes the script or module named in the folder, wherever it is, unless `build` and
-    `config_class` are given.
+    Unless `build` and `config_class` are given, this executes the script or module named in the
+    folder, wherever it is located.
 
-    Rows logged after the checkpoint are dropped. A run without a checkpoint starts over. A run that ended
-    by itself is not changed, unless `changes` are given (more steps, for example).
+    Rows logged after the checkpoint are dropped. A run without a checkpoint starts over. A run that
+    has finished is left unchanged unless `changes` are given (more steps, for example).
 
     Args:
-        path: of the run's folder.
-        changes: of the config, as for `change_config`; recorded in the folder.
-        console: passed to the build function.
-        build, config_class: default: those named in the folder. Given ones are recorded there.
+        path: path of the run's folder.
+        changes: changes of the config, as for `change_config`. They are recorded in the folder.
+        console: console to pass to the build function.
+        build, config_class: build function and config class. They default to those named in the
+            folder; otherwise they are recorded there.
 
     Raises:
         FileNotFoundError: if the folder, or the file of the build function, does not exist.
-        ValueError: if the folder is not that of a training run, or damaged; if the build function cannot be
-            found by its name; if no checkpoint is readable; if the newest one does not fit the run.
+        ValueError: if the folder is damaged or does not belong to a training run, the build
+            function cannot be found by its name, no checkpoint is readable, or the newest
+            checkpoint does not fit the run.
         WrongStateError: if another process is using the run.
         ValueError, TypeError: for invalid changes.
     """
@@ -143,17 +146,20 @@ def repeat(
     build: Build | None = None,
     config_class: type | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Repeat a run in a new folder, with the same config and seed. Executes code as `resume` does.
+    """Repeat a run in a new folder, with the same config and seed.
+
+    Like `resume`, this executes the script or module named in the folder.
 
     Args:
         path: folder of the original run.
-        changes: of the config, as for `change_config`.
-        base: parent of the new folder; default: that of the original.
-        name: of the new folder; default: the original's with a number.
-        console: passed to the build function.
-        build, config_class: default: those named in the original's folder.
+        changes: changes of the config, as for `change_config`.
+        base: parent of the new folder; defaults to the parent of the original.
+        name: name of the new folder; defaults to the original's name with a number.
+        console: console to pass to the build function.
+        build, config_class: build function and config class; default to those named in the
+            original's folder.
 
-    Raises: as `resume` does for the folder, the build function and the changes.
+    Raises the errors of `resume` that concern the folder, the build function and the changes.
     """
     check_not_importing("repeat")
     other = RunFolder.open(path)
@@ -173,18 +179,19 @@ def rebuild(
     build: Build | None = None,
     config_class: type | None = None,
 ) -> Runner:
-    """Rebuild a run with its newest checkpoint loaded, for inspection. Executes code as `resume` does.
+    """Rebuild a run with its newest checkpoint loaded, for inspection.
 
-    The run's folder is not changed, and another process may be using it. This runner writes to a temporary
-    folder, which the stack removes.
+    Like `resume`, this executes the script or module named in the folder. The folder is not
+    changed, and another process may be using it. The returned runner writes to a temporary folder,
+    which the stack removes.
 
     Args:
-        path: of the run's folder.
-        stack: receives the resources to close.
-        best: load the checkpoint of the best evaluation, not the newest.
+        path: path of the run's folder.
+        stack: exit stack on which the resources to close are registered.
+        best: whether to load the checkpoint of the best evaluation instead of the newest.
         changes, console, build, config_class: as for `resume`.
 
-    Raises: as `resume` does, and FileNotFoundError if there is no such checkpoint.
+    Raises the errors of `resume`, and FileNotFoundError if there is no such checkpoint.
     """
     folder = RunFolder.open(path)
     config, build = _config_and_build(_training_record(folder), changes, build, config_class)

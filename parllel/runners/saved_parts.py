@@ -19,16 +19,16 @@ _OWN_PARTS = ("sampler", "algorithm", "eval_sampler")
 
 
 class SavedParts:
-    """Save and load the parts of a run by name.
+    """Saves and loads the parts of a run by name.
 
     Args:
         others: parts besides sampler and algorithm.
-        sampler, algorithm, eval_sampler: of the run; `algorithm.agent` is saved as "agent" if it is an
-            Agent and not among the others.
-        callbacks: of the run; the list may change.
+        sampler, algorithm, eval_sampler: the run's sampler, algorithm and evaluation sampler.
+            `algorithm.agent` is saved as "agent" if it is an Agent and not among the others.
+        callbacks: the run's callbacks; the list may change.
 
     Raises:
-        ValueError: if one of the others has a reserved name.
+        ValueError: if one of `others` has a reserved name.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SavedParts:
         """Restore a state returned by `state`.
 
         Raises:
-            ValueError: if it does not fit; names the part.
+            ValueError: if the state does not fit. The message names the part.
         """
         parts, saved = self._parts(), state["parts"]
         if set(parts) != set(saved):
@@ -116,8 +116,8 @@ def _classes(algorithm: Algorithm) -> list[str]:
 def random_state() -> State:
     """Return the states of Python's, numpy's and, if it has been imported, torch's global generators.
 
-    parllel itself does not draw from these, but environments and models of users may. Of torch only the
-    generator of the CPU is included.
+    parllel itself does not draw from these generators, but your environments and models may. Of
+    torch's generators, only the one of the CPU is included.
     """
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state()

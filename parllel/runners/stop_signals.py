@@ -14,12 +14,14 @@ from parllel.errors import add_note
 
 
 class StopSignals:
-    """Context manager that records the first SIGINT or SIGTERM. The second has its usual effect.
+    """Context manager that records the first SIGINT or SIGTERM. A second signal has its usual effect.
 
-    It has no effect outside the main thread, where signals cannot be handled, and for ignored signals.
+    It has no effect outside the main thread, where signals cannot be handled, or for ignored
+    signals.
 
     Args:
-        announce: called with the name of the first signal, in the signal handler, so it should be brief.
+        announce: function called with the name of the first signal. It runs in the signal handler,
+            so it should be brief.
 
     Attributes:
         received: name of the first signal, or None.
@@ -68,10 +70,10 @@ class StopSignals:
 def stop_named(doing: str) -> Iterator[None]:
     """Context manager in which SIGTERM prints one line and raises SystemExit, so that resources are closed.
 
-    By default SIGTERM ends the process without a message and leaves the folder behind. KeyboardInterrupt
-    gets the line as a note. A handler installed earlier is kept.
+    By default SIGTERM ends the process without a message and leaves the folder behind. The line is
+    added to a KeyboardInterrupt as a note. A handler that was installed earlier is kept.
 
-    doing: what the process is doing, for the line.
+    doing: description of what the process is doing, for the line.
     """
     ours = (
         threading.current_thread() is threading.main_thread()

@@ -16,7 +16,7 @@ _MARK = "_parllel_within_training"
 
 @contextmanager
 def mark_errors(*, within_training: bool) -> Iterator[None]:
-    """Mark exceptions that pass, for `within_training`; of two marks the first, inner one stays."""
+    """Context manager that marks exceptions for `within_training`. An existing, inner mark is kept."""
     try:
         yield
     except BaseException as error:
@@ -28,15 +28,16 @@ def mark_errors(*, within_training: bool) -> Iterator[None]:
 
 
 def within_training(error: BaseException) -> bool:
-    """Return whether the error came out of a runner's loop: its traceback is wanted then.
+    """Return whether an error was raised in a runner's loop, in which case its traceback is useful.
 
-    What a run writes before its first batch is no part of that: a folder that is full is a user's error.
+    Files that a run writes before its first batch do not count: a full disk, for example, is a
+        user's error.
     """
     return bool(getattr(error, _MARK, False))
 
 
 def is_own_error(error: BaseException) -> bool:
-    """Return whether the error was raised by this package, and not by an environment in a worker."""
+    """Return whether an error was raised by this package itself, not by an environment in a worker."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     # The last frame of a worker's error is ours in any case, as it is raised again in this process.
     if not frames or isinstance(error.__cause__, WorkerTracebackError):
@@ -46,11 +47,11 @@ def is_own_error(error: BaseException) -> bool:
 
 
 def one_sentence(error: BaseException, more: str = "", not_users: str = "") -> str:
-    """Format an error as one line, with the line of the user's own code that led to it.
+    """Format an error as one line, with the line of the user's code that led to it.
 
     Args:
-        more: what to add to that line.
-        not_users: a folder beside this package whose code is not the user's either.
+        more: text to append to that line.
+        not_users: a further folder, besides this package, whose code does not count as the user's.
     """
     ours = [str(Path(__file__).parents[1]), *sysconfig.get_paths().values()]
     said = " ".join(str(error).split())

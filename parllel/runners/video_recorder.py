@@ -18,20 +18,22 @@ from parllel.types import State
 
 
 class VideoRecorder(Callback):
-    """Record evaluations into `step-000000020480.mp4`, several environments side by side.
+    """Records evaluations as videos such as `step-000000020480.mp4`, with several environments side by side.
 
-    Make the environments with render_mode="rgb_array". Each picture is taken before a step; an environment
-    that has played its episodes stands still, or plays others that do not count. An error while a video is
-    made becomes a warning in the log, and the next video is tried again.
+    Make the environments with render_mode="rgb_array". Each picture is taken before a step. An
+    environment that has played all its episodes is shown frozen, or playing further episodes that
+    do not count. If making a video fails, a warning is logged, and the next video is attempted as
+    usual.
 
     Args:
-        schedule: says whether to record, from the environment steps so far and the number of the evaluation,
-            which starts at 0; see `parllel.transforms.every_nth` and `capped_cubic`.
-        folder: default `videos` in the run's folder.
-        n_envs: how many environments go into one picture, if there are as many.
-        max_frames: of one video; the rest of the evaluation is not recorded.
-        keep: how many videos are kept, the newest; None keeps all.
-        fps: pictures per second; default what the environment names, or 30.
+        schedule: function that decides whether to record, given the number of environment steps so
+            far and the number of the evaluation, counted from 0; see `parllel.transforms.every_nth`
+            and `capped_cubic`.
+        folder: folder for the videos; defaults to `videos` in the run's folder.
+        n_envs: maximum number of environments to show in one picture.
+        max_frames: maximum number of frames in a video; the rest of the evaluation is not recorded.
+        keep: number of videos to keep; older ones are removed. None keeps all.
+        fps: pictures per second; defaults to the environment's own rate, or 30.
 
     The state is the number of evaluations.
 
@@ -63,7 +65,7 @@ class VideoRecorder(Callback):
         self._frames_left = 0
 
     def start(self, runner: RunnerInterface) -> None:
-        """Find out at once whether the environments can be drawn, and videos be written.
+        """Check early whether the environments can be rendered and videos can be written.
 
         Raises:
             ValueError: if there is no EvalSampler, or no folder.
@@ -116,7 +118,7 @@ class VideoRecorder(Callback):
             self._sampler.watch = None
 
     def after_evaluation(self, elapsed_steps: int, trajs: Sequence[TrajInfo]) -> None:
-        """Complete the video, and remove those that are too many."""
+        """Complete the video, and remove the oldest videos if there are too many."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -144,7 +146,7 @@ class VideoRecorder(Callback):
         self._n_evaluations = int(state["n_evaluations"])
 
     def close(self) -> None:
-        """Drop a video that an error or a signal cut short."""
+        """Discard a video that was interrupted by an error or a signal."""
         file, self._file = self._file, None
         if file is not None:
             self._sampler.watch = None

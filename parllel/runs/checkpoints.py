@@ -19,10 +19,10 @@ _NAME = re.compile(r"step-(\d+)\.zip")
 
 
 class Checkpoints:
-    """Save states by step, and load the newest undamaged one.
+    """Saves states by step, and loads the newest undamaged one.
 
     Args:
-        folder: created by the first save.
+        folder: folder of the checkpoints, created by the first save.
         keep: number of checkpoints to keep.
 
     Raises:
@@ -38,13 +38,14 @@ class Checkpoints:
     def save(self, step: int, state: State) -> Path:
         """Write a checkpoint, remove the oldest beyond `keep`, and return the path of the new one.
 
-        Checkpoints of later steps are removed too: they are damaged, or belong to steps that were discarded
-        when the run was resumed from an older one.
+        Checkpoints of later steps are removed too. They are damaged, or belong to steps that were
+        discarded when the run was resumed from an older checkpoint.
 
         Raises:
             ValueError: if `step` is negative.
-            TypeError: if the state cannot be saved; names the part.
-            OSError: if it cannot be written (full disk, for example). The other checkpoints are kept.
+            TypeError: if the state cannot be saved. The message names the part.
+            OSError: if the checkpoint cannot be written (full disk, for example). The others are
+                kept.
         """
         if step < 0:
             raise ValueError(f"step: expected at least 0, got {step}")
@@ -73,11 +74,11 @@ class Checkpoints:
     def load_newest(self, warn: Callable[[str], object] | None = None) -> tuple[Path, State]:
         """Return the path and state of the newest readable checkpoint.
 
-        warn: called with a message for each damaged checkpoint that is skipped.
+        warn: function called with a message for each damaged checkpoint that is skipped.
 
         Raises:
-            FileNotFoundError: if there is none.
-            ValueError: if all are damaged.
+            FileNotFoundError: if there is no checkpoint.
+            ValueError: if all checkpoints are damaged.
         """
         paths = self.paths()
         if not paths:

@@ -56,14 +56,15 @@ def read_config(kind: type[Config] | Config, values: Mapping[str, Any]) -> Confi
     """Build a config from `values`, with defaults for missing keys.
 
     Args:
-        kind: a dataclass type, or a dict of defaults, in which None accepts any value, and elements of a
-            list must be like the existing ones.
-        values: JSON values, as from `config_values`.
+        kind: a dataclass type, or a dict of defaults. In a dict, None accepts any value, and
+            elements of a list must be of the same kind as the existing ones.
+        values: JSON values, such as those returned by `config_values`.
 
     Raises:
-        ValueError: for an unknown key (names its path and the closest valid one), a missing key, and a
-            value that is not one of the choices.
-        TypeError: for a value of the wrong type; names the path, the expected type and the value.
+        ValueError: for an unknown key (the message names its path and the closest valid one), a
+            missing key, or a value that is not one of the choices.
+        TypeError: for a value of the wrong type. The message names the path, the expected type and
+            the value.
     """
     if not isinstance(kind, Mapping) and not _is_dataclass_type(kind):
         raise TypeError(f"kind: expected a dataclass or a dict of defaults, got {kind!r}")
@@ -77,12 +78,12 @@ def change_config(config: Config, changes: Mapping[str, Any]) -> Config:
 
     Args:
         config: a dataclass object or a dict.
-        changes: new values by path, such as `{"ppo.learning_rate": 1e-4}`. Strings are parsed as the
-            expected type, for example "1e-4", "true", "none" and "[64, 64]". Paths must exist: to add a key
-            to a dict, replace the whole dict.
+        changes: new values keyed by path, such as `{"ppo.learning_rate": 1e-4}`. Strings are parsed
+            as the expected type, for example "1e-4", "true", "none" and "[64, 64]". Paths must
+            exist: to add a key to a dict, replace the whole dict.
 
     Raises:
-        ValueError, TypeError: as `read_config` does.
+        ValueError, TypeError: for the reasons given in `read_config`.
     """
     if not _is_config(config):
         raise TypeError(f"config: expected a dataclass object or a dict, got {config!r}")
@@ -98,7 +99,7 @@ def config_values(config: Any) -> dict[str, Any]:
     """Convert a config to JSON values, from which `read_config` builds an equal one.
 
     Raises:
-        TypeError: for a value that JSON cannot represent; names the path.
+        TypeError: for a value that JSON cannot represent. The message names the path.
     """
     if not _is_config(config):
         raise TypeError(f"config: expected a dataclass object or a dict, got {config!r}")

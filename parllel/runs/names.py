@@ -16,7 +16,7 @@ _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWOR
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the closest of `names`, including those that `name` abbreviates: learning_rate for lr."""
+    """Return the closest of `names`. Abbreviations count: learning_rate is found for lr."""
     names = list(names)
     for near in difflib.get_close_matches(name, names, n=1):
         return near
@@ -26,12 +26,12 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 def suggest_names(
     *others: Callable[..., Any],
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """Decorate a function: an unknown keyword argument is a TypeError that suggests the one that was meant.
+    """Decorate a function so that the TypeError for an unknown keyword argument suggests a known one.
 
-    Python itself suggests names from 3.13 on, but no abbreviated ones, and not where keyword arguments are
-    passed on.
+    Python itself suggests names from 3.13 on, but not for abbreviations, and not where keyword
+    arguments are passed on to another function.
 
-    others: functions and classes that the function passes its `**arguments` to.
+    others: functions and classes to which the function passes its `**arguments`.
     """
 
     def decorate(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:

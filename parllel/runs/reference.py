@@ -31,9 +31,9 @@ class Reference:
     """The import location of a function or class.
 
     Attributes:
-        name: "module:name"; the module of a script is `__main__`.
+        name: location in the form "module:name"; the module of a script is `__main__`.
         file: file of the module, or None.
-        problem: why it cannot be imported again, or None.
+        problem: why the function or class cannot be imported again, or None.
     """
 
     name: str
@@ -44,8 +44,8 @@ class Reference:
         """Import the function or class. A script is imported under a unique module name.
 
         Raises:
-            ValueError: if it cannot be found, or its file cannot be imported; says why.
-            FileNotFoundError: if its file is gone.
+            ValueError: if it cannot be found, or its file cannot be imported. The message says why.
+            FileNotFoundError: if its file no longer exists.
         """
         if self.problem is not None:
             raise ValueError(f"{self.name} cannot be found again: {self.problem}")
@@ -59,7 +59,7 @@ class Reference:
 
 
 def reference_to(thing: Any) -> Reference:
-    """Return the reference to a function or class, which also says why it cannot be found again."""
+    """Return the reference to a function or class. Its `problem` says why it cannot be imported again."""
     module_name, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module_name, str) or not isinstance(name, str):
         kind = type(thing).__name__
@@ -120,17 +120,17 @@ def _module(name: str, file: str | None) -> ModuleType:
 
 
 def import_script(file: str | os.PathLike[str]) -> ModuleType:
-    """Return the module of a file of Python, executed once in this process, under a name of its own.
+    """Execute a Python file, once per process, and return its module, which has a unique name.
 
     Raises:
-        ValueError: if it cannot be imported; says why.
-        FileNotFoundError: if it is not there.
+        ValueError: if the file cannot be imported. The message says why.
+        FileNotFoundError: if the file does not exist.
     """
     return _module("__main__", str(Path(file).resolve()))
 
 
 def check_not_importing(doing: str) -> None:
-    """Check that no module is being imported to find a build function in it.
+    """Check that this is not called from a module that is being imported to find a build function.
 
     Raises:
         WrongStateError: during such an import.

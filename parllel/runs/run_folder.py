@@ -48,16 +48,16 @@ class RunFolder:
 
     Args:
         base: folder of all runs; created if needed.
-        name: of this run; default: the date and time.
-        trains: see below.
+        name: name of this run; defaults to the date and time.
+        trains: whether the run trains, see below.
 
     Attributes:
-        path: of the folder.
+        path: path of the folder.
         trains: False for the temporary folder of a run that is rebuilt for inspection or for its policy
             (`rebuild`, `load_policy`). Parts needed only for training, such as a cluster, may be omitted.
 
     Raises:
-        OSError: if the folder cannot be created or written to; names the folder.
+        OSError: if the folder cannot be created or written to. The message names the folder.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RunFolder:
         return folder
 
     def remove(self) -> None:
-        """Remove the folder with its contents, and empty parent folders that were created with it."""
+        """Remove the folder with its contents, and any empty parent folders that were created with it."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # others may have runs there by now
             for folder in self._made:
@@ -152,16 +152,17 @@ class RunFolder:
         until `note_outcome` is called.
 
         Args:
-            build: the function that builds the run. The record says if it cannot be found again by its
-                name. None for a run of another kind than "training".
+            build: the function that builds the run. If it cannot be found again by its name, the
+                record says so. None for a run that is not of the kind "training".
             config: a dataclass object or a dict.
             repeats: folder of the run that this one repeats.
-            kind: of the run, one lower-case word.
-            source: folder whose git state is recorded; default: that of the build function's file.
+            kind: kind of the run, one lower-case word.
+            source: folder whose git state is recorded; defaults to the folder of the build
+                function's file.
 
         Raises:
             TypeError: if the config holds a value that JSON cannot represent.
-            ValueError: if the kind is not such a word, or does not fit the build function.
+            ValueError: if the kind is not one lower-case word, or does not fit the build function.
             OSError: if something cannot be written.
         """
         values = config_values(config)
@@ -182,8 +183,8 @@ class RunFolder:
         """Read run.json and config.json.
 
         Raises:
-            ValueError: if one of them is damaged; names it.
-            OSError: if one of them cannot be read.
+            ValueError: if one of the files is damaged. The message names it.
+            OSError: if one of the files cannot be read.
         """
         config = self._read("config.json")
         record = self._read("run.json")
@@ -194,7 +195,7 @@ class RunFolder:
             raise ValueError(f"{path}: damaged: {type(error).__name__}: {error}") from error
 
     def read_versions(self) -> dict[str, str]:
-        """Read versions.json. Raises as `read_record` does."""
+        """Read versions.json. Raises the errors of `read_record`."""
         return {name: str(version) for name, version in self._read("versions.json").items()}
 
     def write_seeds(self, seeds: Seeds) -> None:
@@ -212,8 +213,8 @@ class RunFolder:
     ) -> None:
         """Record a resume: its step, config changes and source.
 
-        build: the function that builds the run, if it is not the one in run.json. It is recorded if it can
-            be found by its name.
+        build: the function that builds the run, if it differs from the one in run.json. It is
+            recorded if it can be found by its name.
         """
         record = self._read("run.json")
         if build is not None and reference_to(build).problem is None:
@@ -236,7 +237,7 @@ class RunFolder:
         self._write("run.json", record)
 
     def note_outcome(self, outcome: Mapping[str, Any]) -> None:
-        """Record the outcome: see RunRecord; runs of another kind may record anything."""
+        """Record the outcome, see RunRecord. Runs of any other kind may record arbitrary entries."""
         record = self._read("run.json")
         self._write("run.json", {**record, "outcome": {"ended": now(), **outcome}})
 
@@ -261,13 +262,13 @@ class RunFolder:
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Return every folder with a `run.json`, sorted: `folder` itself, or those below it.
+    """Return all folders that contain a `run.json`, sorted: `folder` itself, or the ones below it.
 
-    A run's own folder is not searched, and links are not followed.
+    The inside of a run's folder is not searched, and links are not followed.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
-        NotADirectoryError: if it is a file.
+        NotADirectoryError: if `folder` is a file.
     """
     if folder.is_file():
         raise NotADirectoryError(f"{folder}: expected a folder, got a file")
@@ -285,8 +286,9 @@ def find_runs(folder: Path) -> list[Path]:
 def run_state(folder: RunFolder, record: RunRecord) -> str:
     """Return the state of a run.
 
-    "running"; "finished": all steps were done; "solved": it reached its target; "ended": by a callback;
-    "stopped": by a signal; "failed": by an exception, or killed. A run of another kind is never "solved".
+    The state is "running"; "finished" if all steps were done; "solved" if the run reached its
+    target; "ended" if a callback ended it; "stopped" if a signal did; or "failed" if it raised an
+    exception or was killed. Only a training run can be "solved".
     """
     if folder.in_use:  # first: a resumed run still has the outcome of its last part
         return "running"

@@ -43,7 +43,8 @@ def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock of a file, which is created if needed and then contains the process id.
 
     Raises:
-        WrongStateError: if another process holds it; names the file's folder and the process.
+        WrongStateError: if another process holds the lock. The message names the file's folder and
+            the process.
         OSError: if the file cannot be opened.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -38,19 +38,20 @@ class RunRecord:
     Attributes:
         path: folder of the run.
         kind: "training", or another kind of run.
-        config: JSON values.
-        build_function: reference to the function that builds the run; None for another kind.
+        config: the config as JSON values.
+        build_function: reference to the function that builds the run; None for any other kind of
+            run.
         config_class: reference to the config's dataclass; None for a dict.
         command: command line that started the run.
-        working_directory: of that command.
-        created: local time, ISO 8601.
+        working_directory: working directory of that command.
+        created: local time at which the run was created, in ISO 8601.
         git: state of the build function's repository, see `git_state`.
         repeats: folder of the run that this one repeats, or None.
-        history: a dict for each resume, with `time`, `step`, `changes`, `before` (the values before the
-            changes) and `git`.
-        outcome: `ended` (time), `elapsed_steps`, `evaluation_return`, `solved` and `stopped_by` of the last
-            execution; None while it runs, and if it failed or was killed. A run of another kind has
-            `ended`, and its own entries.
+        history: a dict for each resume, with `time`, `step`, `changes`, `before` (the values before
+            the changes) and `git`.
+        outcome: `ended` (time), `elapsed_steps`, `evaluation_return`, `solved` and `stopped_by` of
+            the last execution. It is None while the run is in progress, and if it failed or was
+            killed. Any other kind of run has `ended` and further entries.
     """
 
     path: Path
@@ -70,7 +71,7 @@ class RunRecord:
         """Return the reference to the build function.
 
         Raises:
-            ValueError: if this is not a training run; says what can be done with it.
+            ValueError: if this is not a training run. The message says what can be done with it.
         """
         if self.build_function is None:
             raise ValueError(
@@ -81,7 +82,7 @@ class RunRecord:
         return self.build_function
 
     def build(self) -> Any:
-        """Import and return the build function. Raises as `source` and `Reference.find` do."""
+        """Import and return the build function. Raises the errors of `source` and `Reference.find`."""
         return self.source().find()
 
     def read_config(
@@ -89,12 +90,13 @@ class RunRecord:
     ) -> Any:
         """Return the config: an object of its class, or a dict.
 
-        changes: as for `change_config`.
-        config_class: default the one that is noted, imported; a dict needs none.
+        changes: changes of the config, as for `change_config`.
+        config_class: class of the config; by default the recorded class is imported. A dict needs
+            no class.
 
         Raises:
-            ValueError, TypeError: if the class cannot be found, the values do not fit it any more, or as
-                `change_config` does.
+            ValueError, TypeError: if the class cannot be found, if the values no longer fit it, or
+                for the reasons given in `change_config`.
         """
         values: Any = dict(self.config)
         if config_class is None and self.config_class is not None:
@@ -116,8 +118,8 @@ def describe_run(
     """Return the contents of run.json for a new run, without the git state.
 
     Raises:
-        ValueError: if the kind is not one lower-case word, or a training run has no build function, or
-            another one has one.
+        ValueError: if the kind is not one lower-case word, if a training run has no build function,
+            or if a run of any other kind has one.
     """
     if _KIND.fullmatch(kind) is None:
         raise ValueError(f"kind: expected one lower-case word, such as {TRAINING!r}, got {kind!r}")
@@ -151,7 +153,7 @@ def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -
     """Build a record from the contents of run.json and config.json.
 
     Raises:
-        KeyError, TypeError: for a missing entry or one of the wrong type.
+        KeyError, TypeError: for an entry that is missing or has the wrong type.
     """
     held = dict(values)
     kind = held.pop("kind", TRAINING)  # earlier versions knew no other
@@ -183,9 +185,9 @@ def now() -> str:
 def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, bytes]:
     """Return the state of a folder's repository, and the diff of its files to the commit.
 
-    The state has the keys `root`, `commit` and `branch` (each None if there is none), and `dirty`: whether
-    tracked files differ, None if git timed out. It is None without a repository or without git. Never
-    raises.
+    The state has the keys `root`, `commit` and `branch` (each None if there is none), and `dirty`,
+    which is whether tracked files differ, or None if git timed out. The state is None if there is
+    no repository or git is not installed. Never raises.
     """
     # Ask git itself: in worktrees and submodules its files are elsewhere.
     root = _git(folder, "rev-parse", "--show-toplevel")

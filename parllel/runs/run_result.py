@@ -16,11 +16,11 @@ class RunResult:
     """The result of a run.
 
     Attributes:
-        elapsed_steps: environment steps sampled for training; those of evaluations do not count.
-        evaluation_return: mean return of the last evaluation; NaN without one.
+        elapsed_steps: environment steps sampled for training; steps of evaluations do not count.
+        evaluation_return: mean return of the last evaluation; NaN if there was none.
         solved: whether an evaluation reached the target.
         stopped_by: what ended the run early: "SIGINT", "SIGTERM", or the reason given to `stop`; else None.
-        curves: `(steps, mean return)` of "training" and "evaluation".
+        curves: points `(steps, mean return)`, keyed by "training" and "evaluation".
     """
 
     elapsed_steps: int = 0
@@ -31,16 +31,17 @@ class RunResult:
 
     @property
     def exit_status(self) -> int:
-        """The exit status for a script, as shells have it: 130 after SIGINT, 143 after SIGTERM, else 0."""
+        """Exit status for a script, by shell convention: 130 after SIGINT, 143 after SIGTERM, else 0."""
         if self.stopped_by is None or self.stopped_by not in signal.Signals.__members__:
             return 0
         return 128 + signal.Signals[self.stopped_by].value
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Steps and mean return of the best evaluation, the first of equal ones; None without one.
+        """Steps and mean return of the best evaluation (the first, if several are equal), or None.
 
-        The one before training does not count, as the mode of an untrained policy may be good by luck.
+        The evaluation before training does not count, because the mode of an untrained policy may
+        be good by luck.
         """
         # Evaluations whose mean is not finite are skipped.
         found = [

@@ -37,16 +37,16 @@ _DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,9}")  # what `dtype.str` says of pla
 
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
-    """Write `state` to `path` atomically: readers find the old file or the new one.
+    """Write `state` to `path` atomically, so that readers find either the old file or the new one.
 
-    Arrays hold numbers, booleans or strings of fixed length; nothing is pickled. What `state_dict` of
-    torch's optimisers and schedulers returns can be saved: keys may be ints, and tensors come back as
-    tensors, on the CPU. Numpy's scalars come back as arrays without dimensions.
+    Arrays may hold numbers, booleans or strings of fixed length; nothing is pickled. The state
+    dicts of torch's optimisers and schedulers can be saved: keys may be ints, and tensors are
+    restored as tensors, on the CPU. Numpy scalars are restored as arrays without dimensions.
 
     Raises:
-        TypeError: if the state holds anything but dicts, lists, tuples, numbers, strings, None, arrays and
-            tensors; names the place.
-        OSError: if it cannot be written; the old file is still there.
+        TypeError: if the state holds anything but dicts, lists, tuples, numbers, strings, None,
+            arrays and tensors. The message names the place.
+        OSError: if the file cannot be written. The old file is kept.
     """
     path = Path(path)
     arrays = _Arrays()
@@ -56,7 +56,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
 
 
 def check_state(state: State) -> None:
-    """Raise the TypeError that `save_state` would, and write nothing."""
+    """Check that a state can be saved, raising the same TypeError as `save_state`, without writing it."""
     to_json(state, _Arrays().add, "state")
 
 
@@ -64,9 +64,9 @@ def load_state(path: str | os.PathLike[str]) -> State:
     """Read a state written by `save_state`.
 
     Raises:
-        ValueError: if the file is damaged or not a saved state; names the file.
-        OSError: if it cannot be read.
-        MemoryError: if it does not fit into memory.
+        ValueError: if the file is damaged or not a saved state. The message names the file.
+        OSError: if the file cannot be read.
+        MemoryError: if the state does not fit into memory.
     """
     with open(path, "rb") as file:
         try:

@@ -30,11 +30,11 @@ _EXPECTED = "numbers, strings, None, arrays, tensors, and lists, tuples and dict
 def to_json(value: Any, add: Callable[[_Array, str], int], at: str) -> Any:
     """Convert a value to JSON.
 
-    add: stores an array, given its path, and returns its number.
+    add: function that stores an array, given its path, and returns its number.
     at: path of the value, for error messages.
 
     Raises:
-        TypeError: for an unsupported value; names its path.
+        TypeError: for an unsupported value. The message names its path.
     """
     if isinstance(value, np.ndarray):
         return f"{_ARRAY}{add(value, at)}"

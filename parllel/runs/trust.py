@@ -24,8 +24,8 @@ def check_source(path: str, *, trusted: bool) -> None:
         trusted: whether the user gave --trust, which allows any script.
 
     Raises:
-        ValueError: for any other script, naming it and how to allow it, or for a folder without a
-            training run.
+        ValueError: for any other script, or for a folder without a training run. The message names
+            the script and how to allow it.
         FileNotFoundError: if the folder does not exist.
     """
     folder = RunFolder.open(path)

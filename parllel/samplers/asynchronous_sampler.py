@@ -40,9 +40,9 @@ from parllel.types import State
 class AsynchronousSampler(PublishingSampler):
     """Samples the next batch in a separate process while the caller learns from the current one.
 
-    `collect_batch` waits for the batch in progress, starts the next one, and returns. The next one uses the
-    weights published last, so when it is learned from they are one update old: its staleness is 1. The
-    caller publishes its weights after each update::
+    `collect_batch` waits for the batch in progress, starts the next one, and returns. The next one
+    uses the most recently published weights. These are one update old by the time the agent learns
+    from the batch, so its staleness is 1. The caller publishes its weights after each update::
 
         with AsynchronousSampler(build, agent=agent) as sampler:
             samples, trajs = sampler.collect_batch(elapsed_steps)
@@ -50,16 +50,17 @@ class AsynchronousSampler(PublishingSampler):
             sampler.publish()
 
     Batches are in shared memory, alternately on two sides. A sampler whose buffer was allocated with
-    `switching=True` writes to the sides directly; the batches of any other are copied.
+    `switching=True` writes to the sides directly; batches of any other sampler are copied.
 
     Args:
-        build: makes the sampler in that process, with its own cages, handler and buffer; pickled by
-            cloudpickle. The cages may have processes too, which end with it.
+        build: function that makes the sampler in the sampling process, with its own cages, handler
+            and buffer. It is pickled by cloudpickle. The cages may start processes too, which end
+            with the sampling process.
         agent: the agent being trained. The entries of its `state()` that its `models()` name are copied to
             the agent of the sampler's handler, which draws its own noise. With None, no weights are copied.
         max_staleness: how many updates may be published between the start of a batch and its use. With 0
-            nothing overlaps; with 1 or more one batch is made ahead. A batch that is too old when requested
-            is dropped and made again.
+            sampling and learning do not overlap; with 1 or more, one batch is made ahead. A batch
+            that is too old when requested is dropped and made again.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
         timeout_s: time limit for building, and for one batch.
         name: name of the process, for messages.
@@ -124,7 +125,7 @@ class AsynchronousSampler(PublishingSampler):
     # ------------------------------------------------------------------ batches
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Return the batch that was made meanwhile, and start the next.
+        """Wait for the batch in progress, start the next one, and return the finished batch.
 
         The samples are valid until the next call. The episodes include those of dropped batches. The inner
         sampler receives `elapsed_steps`, plus the steps of this batch for a batch made ahead.
@@ -155,7 +156,7 @@ class AsynchronousSampler(PublishingSampler):
         return batch.side.batch(), trajs
 
     def count_steps(self, samples: Samples) -> int:
-        """Return the inner sampler's count of the last batch."""
+        """Return the number of environment steps in the last batch, as counted by the inner sampler."""
         return self._steps
 
     def publish(self) -> int:
@@ -166,7 +167,7 @@ class AsynchronousSampler(PublishingSampler):
         Raises:
             WrongStateError: if the sampler has no agent.
             ValueError: if the weights' shapes differ from the first ones.
-            WorkerError: as `collect_batch`.
+            WorkerError: if the sampling process died or hangs.
         """
         self._conversation.check_open()
         if self._published is None or self._agent is None:
@@ -250,8 +251,8 @@ class AsynchronousSampler(PublishingSampler):
     def state(self, *, environments: bool = True) -> State:
         """Return the states of the inner sampler and of its agent after the last batch.
 
-        Without the weights, which are those of the agent being trained, and without the environments: they
-        are already a batch ahead, so a resumed run begins new episodes.
+        The weights are not included, as they belong to the agent being trained. Nor are the
+        environments, which are already one batch ahead: a resumed run begins new episodes.
         """
         if self._conversation.broken is None:
             self._await_ready()
@@ -262,7 +263,7 @@ class AsynchronousSampler(PublishingSampler):
         """Restore a state returned by `state`. A batch made ahead is dropped.
 
         Raises:
-            ValueError: as the inner sampler; the sampler remains usable.
+            ValueError: if the inner sampler refuses the state. The sampler remains usable.
         """
         self._await_ready()
         # One request at a time, so the batch ahead is finished first; it belongs to the old state.
@@ -321,7 +322,8 @@ class AsynchronousSampler(PublishingSampler):
     def close(self) -> None:
         """Close the inner sampler and end the process. Idempotent.
 
-        A batch in progress is finished if that takes only a few seconds; its errors are not raised.
+        A batch in progress is completed if that takes only a few seconds; its errors are not
+        raised.
 
         Raises:
             Exception: an error from closing the inner sampler, after everything has ended.

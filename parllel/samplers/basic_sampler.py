@@ -12,7 +12,8 @@ class BasicSampler(BatchSampler):
 
     Row t holds the observation, the agent's action, and the reward and flags of the step. Row T of
     `agent.agent_info.value` holds the value of the observation after the batch, and `agent.final_value` the
-    values of the true last observations of truncated episodes, both after the step transforms.
+    values of the final observations of truncated episodes. Both are computed after the step
+    transforms.
 
     Args: as for `BatchSampler`; the cages must reset automatically.
     """

@@ -57,10 +57,11 @@ from parllel.types import BatchSpec, State
 
 
 class BatchSampler(Sampler):
-    """Cages, handler, transforms and buffer of a batch; subclasses implement the schedule.
+    """Base class of samplers that own cages, a handler, transforms and a buffer.
 
-    Within `batch()`, a subclass lets the agent `act` on each row of some columns and steps their
-    environments. After the last row it calls `bootstrap` for all columns and returns `finish()`.
+    Subclasses decide the order of acting and stepping. Within `batch()`, a subclass calls `act` for
+    each row of some columns and steps their environments. After the last row it calls `bootstrap`
+    for all columns and returns `finish()`.
 
     Args:
         batch_spec: T and B.
@@ -73,13 +74,14 @@ class BatchSampler(Sampler):
             steps, at most this many, so that episodes do not end simultaneously. They are not recorded.
         decorrelation_seed: seed for those numbers; required if `decorrelation_steps` is not 0.
 
-    A buffer may hold several batches: the sides of switching arrays, or the windows of a replay. Each batch
-    is written to the next of them. Cages, handler and transforms stay bound, and receive its number by
-    `use_batch`; a part that does not override `use_batch` is bound again.
+    A buffer may hold several batches: the sides of switching arrays, or the windows of a replay.
+    Each batch is written to the next of these. Cages, handler and transforms stay bound, and
+    receive its number through `use_batch`. A part that does not override `use_batch` is bound
+    again.
 
     Attributes:
         updates_statistics: whether step transforms update their statistics from finished batches. Rollout
-            workers set it to False, as the trainer's transforms do that.
+            workers set it to False, because the trainer's transforms update the statistics.
 
     The garbage collector is off during a batch. After an error in the middle of a batch, the sampler can only
     be closed.
@@ -175,7 +177,7 @@ class BatchSampler(Sampler):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Context of one batch, with the garbage collector off.
+        """Context manager for collecting one batch, with the garbage collector off.
 
         Raises:
             WrongStateError: if an error ended the last batch halfway, so the next state is unknown.
@@ -239,7 +241,7 @@ class BatchSampler(Sampler):
     def collect_timed_batch(
         self, elapsed_steps: int
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Like `collect_batch`, and also return the seconds of its parts; see `_BatchTimer.seconds`."""
+        """Like `collect_batch`, but also return the time spent in each part, in seconds."""
         timer = self._timer = _BatchTimer()
         try:
             samples, trajs = self.collect_batch(elapsed_steps)
@@ -267,7 +269,7 @@ class BatchSampler(Sampler):
                 raise
 
     def bootstrap(self, columns: slice) -> None:
-        """Write the agent's value of the observation after the batch."""
+        """Write the agent's value estimate of the observation that follows the batch."""
         began, T = perf_counter(), self.batch_spec.T
         self.transform_row(T, columns)
         self.handler.bootstrap_value(T, columns)
@@ -275,7 +277,7 @@ class BatchSampler(Sampler):
             self._timer.add_inference(began)
 
     def finish(self) -> tuple[Samples, list[TrajInfo]]:
-        """Write final values, update statistics, transform the batch; return it with ended episodes."""
+        """Complete the batch; return it and the episodes that ended."""
         began = perf_counter()
         # All rows are complete: an error from here on does not prevent the next batch.
         self._within = False
@@ -321,11 +323,13 @@ class BatchSampler(Sampler):
     def state(self, *, environments: bool = True) -> State:
         """Return the states of transforms and environments, and the rows with which the next batch begins.
 
-        Before the first batch the environments' states are read but not returned, so that errors show early.
+        Before the first batch, the environments' states are read but not returned, so that an
+        environment that cannot be saved raises its error early.
 
         Raises:
             WrongStateError: if an error ended the last batch halfway.
-            TypeError: if the state of an environment or TrajInfo has anything but arrays and JSON values.
+            TypeError: if the state of an environment or TrajInfo contains anything but arrays and
+                JSON values.
         """
         if self._within:
             raise WrongStateError(
@@ -380,7 +384,7 @@ class BatchSampler(Sampler):
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """Number of environments that begin new episodes when a run resumes, by class without a state."""
+        """Number of environments that begin new episodes on resume, keyed by the class that cannot save."""
         return dict(self._unsaved)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from parllel.samplers.sampler import Sampler
 
 
 class BatchSide(NamedTuple):
-    """Location of a batch: a side of a switching buffer, and the number of rows.
+    """Where a batch is stored: a side of a switching buffer, and the number of rows.
 
     Attributes:
         samples: switching arrays, set to the side of the batch.
@@ -51,8 +51,9 @@ def sides_of(sampler: Sampler) -> Callable[[Samples], BatchSide]:
     """Return a function that takes a finished batch and returns its BatchSide.
 
     Raises:
-        ValueError: if only some arrays of the sampler's buffer switch, or the buffer switches but the
-            sampler is not a BatchSampler, which would switch its parts to the other side.
+        ValueError: if only some arrays of the sampler's buffer switch, or if the buffer switches
+            but the sampler is not a BatchSampler. Only a BatchSampler switches its parts along with
+            the buffer.
     """
     samples = getattr(sampler, "samples", None)  # a Sampler need not have a buffer
     switching = [isinstance(array, SwitchingArray) for array in buffer_arrays(samples)]
@@ -89,7 +90,7 @@ class BatchCopies:
         self._side = 0
 
     def take(self, batch: Samples) -> BatchSide:
-        """Copy a batch to the side that does not hold the last one.
+        """Copy a batch to the side that does not hold the previous batch.
 
         Raises:
             ValueError: if the batch has more rows than the first one, or different columns or fields.
@@ -111,10 +112,10 @@ class BatchCopies:
 
 
 def mirror_of(samples: Samples) -> Samples:
-    """Allocate a switching buffer in managed memory for batches like `samples`, in one arena.
+    """Allocate a switching buffer like `samples`, in a single arena of managed memory.
 
-    Fields that share an array also share one in the copy. If `samples` is a slice of rows, the copy has room
-    for all rows of that buffer, as later batches may be longer.
+    Fields that share an array also share one in the new buffer. If `samples` is a slice of rows,
+    the new buffer has room for all rows of the sliced buffer, since later batches may be longer.
     """
     n_rows = len(samples.env.done)
     sources = {_identity(leaf): leaf for _, leaf in buffer_leaves(samples)}

@@ -17,19 +17,19 @@ NO_STATE: State = {"env": None, "action_space": None}
 
 
 def count_unsaved(states: Sequence[State]) -> dict[str, int]:
-    """Count the environments without a saved state, by the name of the class without one."""
+    """Count the environments that saved no state, keyed by the name of the class that cannot."""
     names = [str(one.get("missing")) for one in states if one["env"] is None]
     return {name: names.count(name) for name in sorted(set(names))}
 
 
 def edges_of(samples: Samples) -> dict[str, list[NDArray[Any]]]:
-    """Return the rows of each array that the next batch begins with, by path."""
+    """Return the rows that the next batch begins with, for each array, keyed by path."""
     edges = {path: array.edge() for path, array in _by_path(samples).items()}
     return {path: edge for path, edge in edges.items() if edge}
 
 
 def check_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
-    """Check that `edges` belong to the same arrays. Raises ValueError."""
+    """Check that `edges` belong to these arrays. Raises ValueError."""
     expected = edges_of(samples)
     if set(edges) != set(expected):
         raise ValueError(
@@ -38,7 +38,7 @@ def check_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
 
 
 def load_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
-    """Write edges returned by `edges_of`. Raises ValueError with the path if shapes differ."""
+    """Write edges returned by `edges_of`. Raises a ValueError that names the path if shapes differ."""
     arrays = _by_path(samples)
     for path, edge in edges.items():
         try:

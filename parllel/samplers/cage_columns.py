@@ -30,7 +30,7 @@ _SAMPLED = Owners()
 
 
 class EnvGroup(NamedTuple):
-    """A group of a cage's environments, the smallest unit that can be stepped separately, and its columns."""
+    """A group of a cage's environments, which is stepped as a unit, and its columns."""
 
     cage: CageInterface
     number: int
@@ -40,7 +40,7 @@ class EnvGroup(NamedTuple):
 class EnvGroups:
     """Groups with adjacent columns that are stepped together.
 
-    A step costs two calls per group, for any number of environments.
+    A step takes two calls per group, regardless of the number of environments.
 
     Args:
         groups: at least one, in the order of their columns.
@@ -83,7 +83,7 @@ class EnvGroups:
             finish_row(number)
 
     def halves(self) -> tuple[EnvGroups, EnvGroups]:
-        """Split between two groups, as near to the middle column as possible.
+        """Split into two halves at the group boundary nearest to the middle column.
 
         Raises:
             ValueError: if there is only one group.
@@ -103,16 +103,16 @@ class EnvGroups:
 
 
 class CageColumns:
-    """Cages in the order of their columns.
+    """The cages of a sampler, in the order of their columns.
 
     Args:
         cages: at least one; together they have `B` environments.
         B: number of columns of the batch.
-        reset_automatically: the value that all cages must have; None accepts both.
+        reset_automatically: the setting that all cages must have; None accepts either.
 
     Attributes:
         columns: the columns of each cage.
-        groups: for each cage, its groups.
+        groups: the groups of each cage.
         all_envs: all groups of all cages.
 
     Raises:
@@ -206,7 +206,7 @@ class CageColumns:
         self.all_envs.finish_row()
 
     def decorrelate(self, counts: Sequence[int], t: int = 0) -> None:
-        """Take `counts[b]` random steps in environment b, and write the observations reached to row `t`."""
+        """Take `counts[b]` random steps in environment b, and write the resulting observations to row `t`."""
         for cage, columns in zip(self.cages, self.columns, strict=True):
             cage.start_decorrelation(counts[columns], t)
         for cage in self.cages:
@@ -217,10 +217,10 @@ class CageColumns:
         return [traj for cage in self.cages for traj in cage.collect_completed_trajs()]
 
     def final_observations(self, *, truncated_only: bool = True) -> list[FinalObservation]:
-        """Return the last observations of truncated episodes, or of all that ended.
+        """Return the final observations of truncated episodes, or of all ended episodes.
 
-        Ordered by row, then column, so that the rounding of their values does not depend on the choice of
-        cages.
+        They are ordered by row, then column, so that the rounding of their values does not depend
+        on which cages are used.
         """
         found = [
             final
@@ -232,7 +232,7 @@ class CageColumns:
     def states(self) -> list[State]:
         """Return the state of each environment for a checkpoint, [B].
 
-        If cages fail, the first error is raised after all have answered.
+        If cages fail, the first error is raised after all cages have answered.
         """
         states: list[State] = []
         errors: list[Exception] = []
@@ -287,7 +287,7 @@ def _groups_of(cage: CageInterface, first: int) -> list[EnvGroup]:
 
 
 def seed_keys(cages: Sequence[CageInterface]) -> list[Any]:
-    """Return a key of each environment's seed, equal for equal seeds; None if unknown."""
+    """Return a key for each environment's seed, equal for equal seeds; None for an unknown seed."""
     keys: list[Any] = []
     for cage in cages:
         # None for cages that do not know their seeds, such as users' cages without the property.

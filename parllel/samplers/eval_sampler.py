@@ -32,26 +32,29 @@ from parllel.types import BatchSpec, State
 class EvalSampler(Sampler):
     """Plays a fixed number of episodes with the agent in eval mode.
 
-    Each environment plays its quota, and further episodes of it do not count: taking the first N episodes
-    that end in any environment would favour short ones. Statistics of the step transforms are used, but not
-    updated.
+    Each environment plays a quota of episodes, and its further episodes do not count. Taking the
+    first N episodes that end in any environment would favour short ones. The statistics of the step
+    transforms are used but not updated.
 
     Args:
         cages: separate cages for the evaluation, with automatic resets.
         handler: the handler of the agent being trained.
         samples: a separate buffer for the evaluation, [1, B].
         n_episodes: total number of episodes; at least one per environment.
-        step_transforms: those of training, or at least those that make the agent's inputs.
+        step_transforms: the step transforms used in training, or at least those that make the
+            agent's inputs.
         max_steps: limit for the steps of one environment in one evaluation.
 
     Attributes:
         quotas: number of episodes that count, [B] int; may be changed between evaluations.
-        watch: called before each step, while the environments show what the agent acts on; or None.
+        watch: function called before each step, while the environments still show the state that
+            the agent acts on; or None.
 
     Raises:
-        ValueError: if there are fewer episodes than environments, sizes do not fit together, or `max_steps`
-            is less than one; if `step_transforms` do not make the fields that the agent sees in training,
-            which is checked once the handler is bound to the training samples.
+        ValueError: if there are fewer episodes than environments, sizes do not fit together, or
+            `max_steps` is less than one. Also if `step_transforms` do not make the fields that the
+            agent sees in training; this is checked once the handler is bound to the training
+            samples.
         TypeError: if a transform that makes the agent's inputs has no `transform_final`.
         EpisodeTooLongError: from `collect_batch`, after `max_steps` steps.
     """
@@ -153,7 +156,7 @@ class EvalSampler(Sampler):
 
     @property
     def as_seen(self) -> FinalTransforms:
-        """The transforms from observations to the agent's inputs in evaluations; holds no samples."""
+        """The transforms from observations to the agent's inputs in evaluations, without any samples."""
         if self.handler.samples is not None:
             self.compare_with(self.handler.samples)
         return self._as_seen
@@ -209,7 +212,7 @@ class EvalSampler(Sampler):
         return self._cages
 
     def state(self, *, environments: bool = True) -> State:
-        """Return the environments' states: their random numbers continue in the next evaluation."""
+        """Return the environments' states, so that their random numbers continue in the next evaluation."""
         state: State = {"evaluations": self._evaluations}
         if environments:
             states = self._cages.states()
@@ -230,10 +233,10 @@ class EvalSampler(Sampler):
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """Number of environments that could not save their state, by class without one."""
+        """Number of environments that could not save their state, keyed by class name."""
         return dict(self._unsaved)
 
     def close(self) -> None:
-        """Close the cages. The handler belongs to the training sampler."""
+        """Close the cages. The handler stays open, as it belongs to the training sampler."""
         release_parts(self)
         self._cages.close()

@@ -18,7 +18,7 @@ from parllel.types import Tree
 
 
 def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
-    """Stack the N observations of `final` to a tree of arrays [N, ...], with the dtypes of `like`."""
+    """Stack the N observations of `final` into a tree of arrays [N, ...] with the dtypes of `like`."""
     parts = [f.observation for f in final]
     return buffer_map(
         lambda array, *values: np.stack(values).astype(array.dtype, copy=False), like, *parts

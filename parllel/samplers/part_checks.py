@@ -61,7 +61,7 @@ def check_samples(samples: Samples, batch_spec: BatchSpec) -> None:
 
 
 def moving_blocks(arrays: Sequence[Array]) -> list[Block]:
-    """Return the memory blocks of the arrays that hold several batches.
+    """Return the memory blocks of all arrays that hold several batches.
 
     Raises:
         ValueError: if only some arrays switch, or they hold different numbers of batches.
@@ -79,12 +79,14 @@ def claim_parts(
     samples: Samples,
     transforms: Sequence[Transform] = (),
 ) -> None:
-    """Claim parts for the exclusive use of a sampler, until `release_parts`.
+    """Claim parts for exclusive use by a sampler, until `release_parts`.
 
-    handler: of a training sampler; None for an evaluation, which shares handler and transforms with training.
+    handler: the handler of a training sampler. None for an evaluation, which shares its handler and
+        transforms with training.
 
     Raises:
-        ValueError: if another open sampler has claimed one of them, or a transform is given twice.
+        ValueError: if another open sampler has claimed one of the parts, or a transform is given
+            twice.
     """
     _check_given_once(transforms)
     # A handler is bound to one buffer. The memory of a recurrent agent belongs to one set of environments,
@@ -125,7 +127,7 @@ def _check_given_once(transforms: Sequence[Transform]) -> None:
 
 
 def warn_of_discounts(transforms: Sequence[Transform]) -> None:
-    """Warn if transforms discount the same rewards by different factors."""
+    """Warn if transforms use different discount factors for the same rewards."""
     discounts = {type(one).__name__: getattr(one, "discount", None) for one in transforms}
     found = {name: value for name, value in discounts.items() if isinstance(value, float)}
     if len(set(found.values())) > 1:

@@ -48,11 +48,11 @@ class Plan:
 
     Attributes:
         n_workers: processes besides this one; 0 keeps all environments in this process.
-        n_main: number of environments that this process steps; all if there are no workers.
+        n_main: number of environments that this process steps; all of them if there are no workers.
         n_groups: 1, or 2 to let the agent act for one half while the other half steps.
         spin_us: how long a wait spins before it sleeps, in microseconds.
         cores: core numbers to pin the workers to; None leaves the choice to the system.
-        why: readable reason for the choice.
+        why: reason for the choice, in words.
     """
 
     n_workers: int
@@ -83,13 +83,14 @@ def plan_sampling(
     """Return the fastest plan according to the model of this module.
 
     Args:
-        env_factory: makes an environment or a native vector environment, which is measured for a tenth of
-            a second.
+        env_factory: function that makes an environment or a native vector environment. Its steps
+            are measured for a tenth of a second.
         n_envs: number of environments to plan for.
-        inference_cost: cost of the agent, see `measure_inference`. Without it the plan has one group, so that
-            results do not depend on the machine: networks round differently for half as many rows.
-        step_s: seconds per environment step, instead of a measurement.
-        n_cores: number of cores to plan for, default `usable_cores()`.
+        inference_cost: cost of the agent's actions, see `measure_inference`. Without it the plan
+            has one group, so that results do not depend on the machine: networks round differently
+            for half as many rows.
+        step_s: seconds per environment step; None measures it.
+        n_cores: number of cores to plan for; defaults to `usable_cores()`.
 
     Raises:
         ValueError: if a number is not positive.
@@ -105,7 +106,7 @@ def plan_sampling(
 def best_plan(
     n_envs: int, step: StepCost, n_cores: int, inference_cost: InferenceCost | None = None
 ) -> Plan:
-    """Return the fastest plan for a measured step, see `plan_sampling`."""
+    """Return the fastest plan for a measured step cost, see `plan_sampling`."""
     act = inference_cost or (lambda b: 0.0)
     # Starts with the simplest plan; a more complex one must be clearly faster than the best so far.
     best, predicted = Plan(0, n_envs), step.seconds(n_envs) + act(n_envs)
@@ -160,8 +161,8 @@ def _parts(plan: Plan) -> int:
 def measure_inference(handler: Handler, spaces: Spaces, repetitions: int = 30) -> InferenceCost:
     """Return a function that measures the agent's median seconds to act for n environments.
 
-    Each n is measured once. The agent acts in eval mode, which leaves its random state unchanged, and is in
-    sample mode afterwards.
+    Each n is measured only once. The agent acts in eval mode, which leaves its random state
+    unchanged, and is returned to sample mode afterwards.
     """
     known: dict[int, float] = {}
 

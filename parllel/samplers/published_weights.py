@@ -36,7 +36,7 @@ class WeightLeaf(NamedTuple):
 
 
 class PublishedWeights(NamedTuple):
-    """Weights in shared memory, which the receiver of a pickled copy shares.
+    """Weights in shared memory. A pickled copy refers to the same memory.
 
     Attributes:
         shared: the arrays and their version.
@@ -75,7 +75,7 @@ class PublishedWeights(NamedTuple):
     def publish(self, agent: Agent) -> int:
         """Copy the weights if they have changed; return their version.
 
-        Must not run while a reader loads, which would get a mixture of two versions.
+        Must not be called while a reader is loading, which would read a mixture of two versions.
 
         Raises:
             ValueError: if the number, shapes or kinds of the weights differ from version 0.
@@ -90,7 +90,7 @@ class PublishedWeights(NamedTuple):
     def check(self, agent: Agent, weights: Tree, which: str) -> None:
         """Check an agent's weights against the published layout. Raises ValueError.
 
-        which: describes the expected weights, for the message.
+        which: description of the expected weights, for the message.
         """
         check_layout(type(agent).__name__, self.layout, weights, f"the weights {which}")
 
@@ -99,7 +99,7 @@ class WeightsReader:
     """Loads published weights into an agent.
 
     Args:
-        agent: the copy, of the same class as the publishing agent.
+        agent: the agent to load weights into, of the same class as the publishing agent.
         published: the weights received from the other process.
 
     Raises:
@@ -137,8 +137,8 @@ class WeightsReader:
 def check_layout(owner: str, layout: Sequence[WeightLeaf], weights: Tree, which: str) -> None:
     """Check weights, or other published arrays, against a layout. Raises ValueError.
 
-    owner: class that owns them, for the message.
-    which: describes the expected weights in the message.
+    owner: class that owns the weights, for the message.
+    which: description of the expected weights, for the message.
     """
     found = layout_of(owner, weights)
     # Not strict: a different number of arrays is reported by the message below.
@@ -163,7 +163,7 @@ def _arrays_of(weights: Tree) -> list[NDArray[Any]]:
 def layout_of(owner: str, weights: Tree) -> list[WeightLeaf]:
     """Return paths, shapes and dtypes of weights. Raises ValueError unless they are arrays and numbers.
 
-    owner: class that owns them, for the message.
+    owner: class that owns the weights, for the message.
     """
     leaves = []
     for path, leaf in buffer_leaves(weights):

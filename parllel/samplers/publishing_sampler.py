@@ -9,10 +9,11 @@ from parllel.samplers.sampler import Sampler
 
 
 class PublishingSampler(Sampler):
-    """Sampler with policies in other processes, which act with the weights published last.
+    """Sampler whose policies run in other processes and act with the most recently published weights.
 
     Weights have a version. After each batch, `stats` has at least `staleness`, the number of versions
-    published since that of its oldest step, and `waited_s`, the seconds spent waiting for the batch.
+    published since the version used for the batch's oldest step, and `waited_s`, the seconds spent
+    waiting for the batch.
     """
 
     @abstractmethod

@@ -16,18 +16,19 @@ from parllel.samplers.final_observations import has_next_observations, write_nex
 
 
 class RecurrentSampler(BatchSampler):
-    """Steps environments up to `T` times; one whose episode ends within the batch waits for the next batch.
+    """Steps environments up to `T` times. Those whose episode ends wait for the next batch.
 
     Each column is therefore a piece of one episode, and the recurrent state at the start of the batch is
     enough to recompute all later states. A batch ends early when all environments wait.
 
     Row t of `env.valid` [T, B] is true for the environments that were stepped; the number of true entries is
     the number of steps of the batch. Where it is false, the fields of the agent, the transforms and the
-    environments are zero, except `env.observation`, whose first such row holds the episode's last
-    observation. If the episode was truncated, `agent.final_value` holds the value of that observation,
-    computed with the agent's state at that step.
+    environments are zero. The exception is `env.observation`: its first row after the episode holds
+    the episode's final observation. If the episode was truncated, `agent.final_value` holds the
+    value of this observation, computed with the agent's state at that step.
 
-    Step transforms are called for slices of environments that do not wait, possibly several per row.
+    Step transforms are called for slices of the environments that are not waiting, possibly several
+    times per row.
 
     Args: as for `BatchSampler`. The cages must have `reset_automatically=False`; they reset their
         environments in the background as soon as an episode ends. The samples need a field `env.valid`.
@@ -94,7 +95,7 @@ class RecurrentSampler(BatchSampler):
         return live
 
     def transform_row(self, t: int, columns: slice) -> None:
-        """Apply the step transforms to row `t` of the columns that do not wait."""
+        """Apply the step transforms to row `t` of the columns that are not waiting."""
         # By slices, as indexing with a mask would give each transform a copy.
         for played in self._played:
             super().transform_row(t, played)

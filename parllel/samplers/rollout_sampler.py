@@ -15,7 +15,7 @@ from parllel.types import BatchSpec
 
 
 class RolloutSampler(BatchSampler):
-    """Lets every process act and step through a whole batch by itself.
+    """Runs the policy in each worker, which steps through a whole batch without waiting for others.
 
     Samples equal those of `BasicSampler` with the same handler, if the policies compute the same actions.
     Processes wait for the slowest one once per batch instead of once per row, and the policy's computation is

@@ -28,15 +28,16 @@ class Sampler(Closeable, ABC):
     def collect_timed_batch(
         self, elapsed_steps: int
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Like `collect_batch`, and also return the seconds of its parts by name; {} if unknown."""
+        """Like `collect_batch`, but also return the seconds spent in each part, by name; {} if unknown."""
         return *self.collect_batch(elapsed_steps), {}
 
     def count_steps(self, samples: Samples) -> int:
         """Return the number of environment steps in a batch.
 
-        This is rows times columns or, with a field `env.valid`, the number of its true entries. A sampler
-        that fills fewer rows must return only those, `samples[:n]`, or write `env.valid`, so that nothing is
-        learned from rows of an earlier batch. Override this method for any other rule.
+        This is the number of rows times columns or, if there is a field `env.valid`, the number of
+        its true entries. A sampler that fills fewer rows must return only those, `samples[:n]`, or
+        write `env.valid`. Otherwise the agent would learn from rows of an earlier batch. Override
+        this method for any other rule.
 
         Raises:
             TypeError: if the batch is not a Samples.
@@ -56,11 +57,11 @@ class Sampler(Closeable, ABC):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """The statistics of the transforms to log, by name."""
+        """The statistics of the transforms to log, keyed by name."""
         return {}
 
     def overview(self) -> str:
-        """Return a summary of the processes that fill batches, shown below the progress bar; or ""."""
+        """Return a summary of the sampling processes for display below the progress bar, or ""."""
         return ""
 
     @abstractmethod
@@ -83,5 +84,5 @@ class Sampler(Closeable, ABC):
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """Number of environments that could not save their state in the last `state`, by class."""
+        """Number of environments that `state` could not save when last called, keyed by class name."""
         return {}

@@ -50,9 +50,9 @@ class Batch(NamedTuple):
 
     Attributes:
         version: version of the weights used.
-        side: its location.
-        steps: number of environment steps.
-        stats, state: of the sampler, after the batch.
+        side: where the batch is stored.
+        steps: number of environment steps in the batch.
+        stats, state: the sampler's stats and state after the batch.
     """
 
     version: int
@@ -64,7 +64,7 @@ class Batch(NamedTuple):
 
 
 class SamplingWorker:
-    """Builds a sampler and makes batches with it, until it is asked to close or the pipe hangs up."""
+    """Builds a sampler and collects batches with it until it is asked to close or the pipe is closed."""
 
     def __init__(self, connection: Connection, build: Callable[[], Sampler]) -> None:
         self._conversation = ChildConversation(connection)

@@ -23,13 +23,13 @@ N_SLICES = 10
 
 @dataclass(frozen=True)
 class StepCost:
-    """Cost of a step of environments in one process.
+    """What it costs to step environments in one process.
 
     Attributes:
         each_s: seconds per environment.
         fixed_s: seconds per step for any number of environments, in a native vector environment.
         busy_cores: number of cores that a step keeps busy; more than 1 for an environment with threads.
-        native: whether it is the cost of a native vector environment.
+        native: whether this is a native vector environment.
     """
 
     each_s: float
@@ -38,7 +38,7 @@ class StepCost:
     native: bool = False
 
     def seconds(self, n: int, parts: int = 1) -> float:
-        """Return the seconds of a step of n environments, divided into `parts`."""
+        """Return the seconds for one step of n environments that are divided into `parts`."""
         return parts * self.fixed_s + n * self.each_s if n else 0.0
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ def measure_step_cost(
 
 
 def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
-    """Measure the seconds of one random step of an environment, resets of short episodes included."""
+    """Measure the seconds per random step of an environment, including the resets of short episodes."""
     try:
         return _measure(env_factory, seconds)
     except (AttributeError, TypeError, ValueError):

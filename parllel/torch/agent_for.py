@@ -63,23 +63,25 @@ def agent_for(
     encoded. The parts of a Dict or Tuple are encoded separately and their features concatenated.
 
     Args:
-        spaces: of the environments: `cages[0].spaces`.
+        spaces: the environments' spaces, such as `cages[0].spaces`.
         seeds: source of the seeds named "model" and "agent".
-        hidden_sizes: units of the hidden layers of policy and value. Default: (64, 64), or no hidden layers
-            after convolutions.
-        initial_log_std: of a normal distribution; 0 is a standard deviation of 1.
+        hidden_sizes: units of the hidden layers of policy and value. Defaults to (64, 64), or to no
+            hidden layers after convolutions.
+        initial_log_std: initial log standard deviation of a normal distribution; 0 is a standard
+            deviation of 1.
         policy_gain: scale of the initial weights of the policy's last layer. With 0, the untrained policy is
             the same in all states, so an evaluation before training does not depend on lucky weights.
-        activation: "tanh" or "relu", after each hidden layer of policy and value.
-        convolutions: for images. Default: `CONVOLUTIONS_2015` for at least 36 x 36 pixels, else
-            `CONVOLUTIONS_SMALL`.
-        compute_dtype: of the convolutions, see `CnnEncoder`.
-        device: where the model computes.
+        activation: "tanh" or "relu", applied after each hidden layer of policy and value.
+        convolutions: convolutions for images. Defaults to `CONVOLUTIONS_2015` for at least 36 x 36
+            pixels, else to `CONVOLUTIONS_SMALL`.
+        compute_dtype: dtype of the arithmetic in the convolutions, see `CnnEncoder`.
+        device: device on which the model runs.
 
     Raises:
-        TypeError: for arguments of another type, and spaces without a default model; the message says what
-            to do. Use `agents_for` for the Dict action space of several agents.
-        ValueError: for images that do not fit the convolutions, and a device that PyTorch cannot use here.
+        TypeError: for arguments of the wrong type, and for spaces without a default model. The
+            message says what to do. Use `agents_for` for the Dict action space of several agents.
+        ValueError: for images that do not fit the convolutions, or a device that PyTorch cannot use
+            here.
     """
     _check_arguments(spaces, seeds, hidden_sizes)
     device = usable_device(device, "agent_for")
@@ -110,16 +112,17 @@ def agents_for(
     """Return one agent per key of a Dict action space, combined into a single Agent.
 
     Args:
-        spaces: of the environments: Dict spaces by agent, see `parllel.envs.ParallelEnvAdapter`.
-        seeds: source of the seeds of models and agents, by name.
+        spaces: the environments' spaces, Dicts keyed by agent; see
+            `parllel.envs.ParallelEnvAdapter`.
+        seeds: source of the seeds of models and agents, which are looked up by name.
         sharing: "independent" gives each agent its own model; "shared" uses one model for all, which also
             receives the agent's index.
-        device: where the models compute.
-        model: arguments of `agent_for`.
+        device: device on which the models run.
+        model: further arguments of `agent_for`.
 
     Raises:
-        TypeError, ValueError: as `agent_for`, and for agents with a shared model that have different spaces
-            or observations that are not vectors.
+        TypeError, ValueError: for the reasons given in `agent_for`, and for agents with a shared
+            model whose spaces differ or whose observations are not vectors.
     """
     if not isinstance(spaces.action, Dict) or not isinstance(spaces.observation, Dict):
         raise TypeError(

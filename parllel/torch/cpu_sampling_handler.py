@@ -9,7 +9,7 @@ from parllel.torch.handler import TorchHandler
 
 
 class CpuSamplingHandler(TorchHandler):
-    """Sample with a copy of the agent on the CPU, while the agent itself is trained on another device.
+    """Samples with a copy of the agent on the CPU, while the agent itself is trained on another device.
 
     For small models, acting on the CPU is faster than moving observations to a GPU and actions back.
     The copy gets the agent's parameters at the start of each batch and of each evaluation.
@@ -46,7 +46,7 @@ class CpuSamplingHandler(TorchHandler):
 
     @torch.no_grad()
     def update_parameters(self) -> None:
-        """Copy parameters and buffers from the trained model to the sampling one."""
+        """Copy parameters and buffers from the trained model to the model used for sampling."""
         # Not `parameters()`: statistics such as batch norm's are buffers.
         source = self.trained.model.state_dict()
         for name, tensor in self.agent.model.state_dict().items():  # type: ignore[attr-defined]

@@ -25,12 +25,12 @@ Results: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class EvaluatePolicy(BatchTransform):
-    """Evaluate a batch that was sampled with older weights, using the agent's current ones.
+    """Evaluates a batch that was sampled with older weights, using the agent's current weights.
 
-    Writes fields [T, B] float32: `agent.learner_log_prob` of the actions taken; `agent.learner_value`,
-    whose padding row T holds the values after the batch; and `agent.learner_final_value` of the final
-    observations of truncated episodes. `EstimateVtrace` and `ImportanceWeights` read them. Modules such as
-    dropout are off.
+    Writes three fields [T, B] float32: `agent.learner_log_prob`, the log probabilities of the
+    actions taken; `agent.learner_value`, whose padding row T holds the values after the batch; and
+    `agent.learner_final_value`, the values of the final observations of truncated episodes.
+    `EstimateVtrace` and `ImportanceWeights` read them. Modules such as dropout are off.
 
     Use it on the learner's side, in a `TransformingAlgorithm`. Reads `agent.observation`, `agent.action`,
     `agent.final_observation` (the sampler needs `FinalObservations`), and for recurrent agents the fields
@@ -40,7 +40,7 @@ class EvaluatePolicy(BatchTransform):
         agent: the trained agent.
 
     Raises:
-        TypeError: for several agents, or an agent without `evaluate`.
+        TypeError: for several agents combined in one, or an agent without `evaluate`.
     """
 
     def __init__(self, agent: PgAgent) -> None:
@@ -69,8 +69,8 @@ class EvaluatePolicy(BatchTransform):
 
         Args:
             observation: leaves [N, ...]; for recurrent agents [T + 1, B, ...].
-            rows, columns: of each observation, [N] or [T + 1, B]. A final observation has the row of the last
-                step; for recurrent agents, the row after it.
+            rows, columns: row and column of each observation, [N] or [T + 1, B]. A final
+                observation has the row of the last step or, for recurrent agents, the row after it.
         """
         return {"observation": observation}
 

@@ -27,16 +27,16 @@ _chosen_number: int | None = None  # by set_threads
 
 
 class TorchHandler(Handler):
-    """Handler that passes an agent tensors sharing memory with the rows of the batch.
+    """Handler that gives the agent tensors which share memory with the rows of the batch.
 
     Views are on the CPU, like the batch. An agent on another device moves its inputs, and its outputs
     are copied back.
 
     Args:
-        agent: any.
-        threads: PyTorch's CPU threads, for the whole process. Default: one for models of fewer than
-            200 000 parameters, which more threads would slow down, unless another number was already set by
-            `torch.set_num_threads`, OMP_NUM_THREADS or MKL_NUM_THREADS.
+        agent: any Agent.
+        threads: number of PyTorch's CPU threads in the whole process. Defaults to one for models of
+            fewer than 200 000 parameters, which more threads would slow down. A number already set
+            by `torch.set_num_threads`, OMP_NUM_THREADS or MKL_NUM_THREADS is kept.
 
     Raises:
         TypeError: if `agent` is not an Agent.
@@ -58,7 +58,7 @@ class TorchHandler(Handler):
         return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
     def start_batch(self) -> None:
-        """As `Handler.start_batch`."""
+        """Start a batch, see `Handler.start_batch`."""
         super().start_batch()
         # Looked up anew with the first step, since modules may be hooked or replaced between batches.
         self._act, self._act_is_known = None, False

@@ -41,13 +41,13 @@ _MODULES: tuple[type[Any], ...] = (
 
 
 def known_agent(agent: Any, who: str, instead: str) -> PgAgent:
-    """Return the agent, after checking that it computes what this library's classes define, and nothing else.
+    """Return the agent, after checking that it computes exactly what this library's classes define.
 
-    It is a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a PgModel in float32
-    with a CategoricalHead or GaussianHead, and without an encoder or with one of fully connected layers or
-    without parameters.
+    The agent must be a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU. Its model must be
+    a PgModel in float32 with a CategoricalHead or GaussianHead. An encoder must consist of fully
+    connected layers or have no parameters.
 
-    who, instead: the caller, and what to use instead, for errors.
+    who, instead: the caller, and what to use instead of it, for error messages.
 
     Raises:
         TypeError: for other classes. Subclasses are rejected, because they may compute something else.

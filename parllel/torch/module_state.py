@@ -14,7 +14,7 @@ from parllel.types import State
 
 
 def module_state(module: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of all parameters and buffers of `module` by name."""
+    """Return copies of all parameters and buffers of `module`, keyed by name."""
     return {name: _to_numpy(tensor) for name, tensor in module.state_dict().items()}
 
 
@@ -43,7 +43,7 @@ def load_module_state(module: nn.Module, state: Mapping[str, NDArray[Any]]) -> N
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
-    """Return options, and moments and step counts as arrays by parameter position."""
+    """Return the options, and the moments and step counts as arrays, keyed by parameter position."""
     state = optimizer.state_dict()
     moments = {
         str(position): {
@@ -63,7 +63,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None
     """Restore a state returned by `optimizer_state`, including options such as the learning rate.
 
     Raises:
-        ValueError: if the optimiser has other parameter groups.
+        ValueError: if the optimiser's parameter groups differ.
     """
     moments = {
         int(position): {

@@ -49,9 +49,9 @@ class SmallPolicyHandler(TorchHandler):
             because they may compute something else, and so are modules with hooks.
 
     Raises:
-        TypeError: if agent, model or distribution have another class, or a subclass of the handler overrides
-            `agent_inputs`.
-        ValueError: if the model is on another device, has another dtype, or has hooks.
+        TypeError: if agent, model or distribution has the wrong class, or a subclass of the handler
+            overrides `agent_inputs`.
+        ValueError: if the model has the wrong device or dtype, or has hooks.
     """
 
     agent: PgAgent
@@ -88,7 +88,7 @@ class SmallPolicyHandler(TorchHandler):
         return partial(SmallWorkerPolicy, self._make_policy, self._shared)
 
     def provides_for(self, policy: Any) -> bool:
-        """Return whether a policy is not another handler's: this handler's, or of an unknown kind."""
+        """Return whether a policy belongs to this handler or is of an unknown kind."""
         own = self._shared is not None and getattr(policy, "args", ())[1:] == (self._shared,)
         return own or super().provides_for(policy)
 
@@ -96,7 +96,7 @@ class SmallPolicyHandler(TorchHandler):
         """Bind the buffer to read from and write to.
 
         Raises:
-            ValueError: as `SmallPolicy.bind` does.
+            ValueError: for the reasons given in `SmallPolicy.bind`.
         """
         super().bind(samples)
         self._policy.bind(samples)
@@ -138,7 +138,7 @@ class SmallPolicyHandler(TorchHandler):
     def decide(
         self, observation: Tree, env_indices: EnvIndices, noise: Tree = None
     ) -> tuple[Tree, Tree]:
-        """As `Handler.decide`, with the parameters copied last."""
+        """Like `Handler.decide`, with the most recently copied parameters."""
         if not self._sampling or noise is None:
             return super().decide(observation, env_indices, noise)
         cells = noise.numpy() if isinstance(noise, Tensor) else noise

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def read_state_dict(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a state dict by name, as copies in numpy arrays. bfloat16 becomes float32.
+    """Return the tensors of a state dict as numpy arrays, keyed by name. bfloat16 becomes float32.
 
     Raises:
         FileNotFoundError: if there is no such file.

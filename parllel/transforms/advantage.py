@@ -30,9 +30,10 @@ def estimate_advantage(
 
     reward, value, final_value, out_advantage: [T, B] float32.  terminated, truncated: [T, B] bool.
     bootstrap_value: [B] float32, the values of the observations after the last row.
-    The value after a step is 0 where it terminated the episode, `final_value` where it truncated it, else the
-    value of the next row. A step that does both counts as terminated. Sums do not extend over the end of an
-    episode, and are float64. Inputs of other dtypes are converted.
+    The value after a step is 0 where the step terminated the episode, `final_value` where the step
+    truncated it, and otherwise the value of the next row. A step that does both counts as
+    terminated. Sums do not extend over the end of an episode and are computed in float64. Inputs of
+    other dtypes are converted.
 
     Raises:
         ValueError: if shapes differ, or the output is not writable float32.
@@ -54,7 +55,7 @@ def estimate_advantage(
 
 
 class EstimateAdvantage(BatchTransform):
-    """Write advantages (Schulman et al. 2016) and returns, the targets of a value function.
+    """Writes advantages (Schulman et al. 2016), and returns, which are the targets of the value function.
 
     Reads `env.terminated`, `env.truncated`, and `agent.agent_info.value`, whose padding row T holds
     the values after the batch. Writes `agent.advantage` and `agent.return_` = advantage + value, [T, B]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
 def check_fraction(owner: str, name: str, value: float) -> float:
-    """Return `value` as a float; raise TypeError for no number, ValueError unless it is in [0, 1]."""
+    """Return `value` as a float. Raises TypeError if it is not a number, ValueError if outside [0, 1]."""
     if not isinstance(value, (int, float, np.number)):
         raise TypeError(f"{owner}: {name}: expected a number in [0, 1], got {value!r}")
     if not 0.0 <= value <= 1.0:
@@ -19,9 +19,9 @@ def check_fraction(owner: str, name: str, value: float) -> float:
 
 
 def check_positive(owner: str, name: str, value: float) -> float:
-    """Return `value` as a float; raise TypeError for no number, ValueError unless it is above 0.
+    """Return `value` as a float. Raises TypeError if it is not a number, ValueError unless above 0.
 
-    Infinity passes, NaN does not.
+    Infinity is accepted, NaN is not.
     """
     if not isinstance(value, (int, float, np.number)):
         raise TypeError(f"{owner}: {name}: expected a number above 0, got {value!r}")
@@ -41,10 +41,10 @@ def check_finite_positive(owner: str, name: str, value: float) -> float:
 def for_loop(
     owner: str, name: str, array: ArrayLike, shape: tuple[int, ...], dtype: DTypeLike
 ) -> NDArray[Any]:
-    """Return `array` with `dtype`, for a compiled loop; copy it only if it cannot be used as it is.
+    """Return `array` in `dtype` for a compiled loop, copied only if necessary.
 
     Raises:
-        ValueError: if the shape differs: the loop would read beyond the array.
+        ValueError: if the shape differs, since the loop would read beyond the array.
     """
     # Writable although loops only read it: they are compiled for writable arrays, and refuse others.
     if isinstance(array, np.ndarray) and array.dtype == dtype and array.flags.behaved:
@@ -64,10 +64,10 @@ def for_steps(
     final_value: NDArray[Any],
     bootstrap_value: NDArray[Any],
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]]:
-    """Return the reward, and the other four in this order, for a compiled loop; see `for_loop`.
+    """Convert all five arguments for a compiled loop, and return them in order; see `for_loop`.
 
     Raises:
-        ValueError: unless all are [T, B], and `bootstrap_value` [B].
+        ValueError: unless all have shape [T, B], and `bootstrap_value` has shape [B].
     """
     shape = np.shape(reward)
     if len(shape) != 2:

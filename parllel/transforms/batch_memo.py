@@ -16,16 +16,17 @@ MAX_BATCHES = 2**12  # most batches whose views are kept; each has some 10 views
 
 
 class BatchMemo(Generic[V]):
-    """Hold what a transform looks up in the samples, for the current batch.
+    """Caches the views that a transform makes of the samples, for each batch.
 
         self._views = BatchMemo(self._views_of)       in __init__
         views = self._views.of(samples)               where the transform works
 
-    Transforms bind those in their attributes, and switch them to another batch, unless they override `bind`.
+    A transform binds the BatchMemos in its attributes and switches them to other batches, unless it
+    overrides `bind`.
 
     Args:
-        make: returns the views of the batch that the samples show. It is called once per batch and kept, so
-            it must not be needed for anything else.
+        make: function that returns the views of the batch that the samples show. It is called once
+            per batch and its result is cached, so it must have no other purpose.
     """
 
     def __init__(self, make: Callable[[Samples], V]) -> None:
@@ -57,7 +58,7 @@ class BatchMemo(Generic[V]):
             self._note_batch()
 
     def of(self, samples: Samples) -> V:
-        """Return the views of the batch that the samples show, in whatever way they came to show it."""
+        """Return the views of the batch that the samples currently show."""
         if samples is not self._samples:
             return self.bind(samples)
         # A memo that is no attribute of a transform, or of one with a `bind` of its own, is not told that the
@@ -73,5 +74,5 @@ class BatchMemo(Generic[V]):
             self._generation = self._block.generation
 
     def forget(self) -> None:
-        """Forget all views, and with them the samples; the next use makes them again."""
+        """Forget all views and the samples. The views are made again on the next use."""
         self._samples = self._views = self._by_batch = self._block = None

@@ -15,10 +15,10 @@ from parllel.transforms.transform import BatchTransform, body_of
 
 
 class ClipRewards(BatchTransform):
-    """Write rewards clipped to [low, high], as Mnih et al. (2015) do with -1 and 1.
+    """Writes rewards clipped to [low, high], as in Mnih et al. (2015), who clip to [-1, 1].
 
     Args:
-        low, high: the range; infinite for no limit on that side.
+        low, high: bounds of the range; an infinite bound sets no limit.
         source: path of the reward field, [T, B, ...].
         target: path of the field to write, float32 of the same shape.
 

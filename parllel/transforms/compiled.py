@@ -48,9 +48,10 @@ def sum_td_errors(
 ) -> None:
     """Write sums of temporal-difference errors: advantages, and the returns of a value function.
 
-    As `parllel.transforms.vtrace` has it. GAE is V-trace of two equal policies, without log probabilities;
-    returns are GAE with a lambda of 1 and values of 0, without `value`. GAE writes the advantages only, as
-    its returns are sums of float32, and the last one only the returns.
+    The formulas are those of `parllel.transforms.vtrace`. GAE is the case of two equal policies,
+    without log probabilities. Discounted returns are GAE with a lambda of 1 and values of 0,
+    without `value`. For GAE only the advantages are written, because its returns are sums of
+    float32; for discounted returns, only the returns.
     """
     T, B = reward.shape
     # The sums as a recursion, A_t = delta_t + discount * gae_lambda * A_(t+1), from the last row.
@@ -155,7 +156,8 @@ def moments(
 
     mask: [n] bool, or empty to take all entries.
 
-    Two passes: with the one-pass formula, digits cancel where the mean is large.
+    Takes two passes over the data, because the one-pass formula loses precision where the mean is
+    large.
     """
     n, features = batch.shape
     # A compiled signature has no None, so an empty array stands for "no mask".

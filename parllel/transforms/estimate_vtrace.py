@@ -57,14 +57,16 @@ def vtrace(
         return_t    = V(x_t) + rho_t * error_t + discount * c_t * (return_{t+1} - V(x_{t+1}))
         advantage_t = error_t + discount * gae_lambda * (return_{t+1} - V(x_{t+1}))
 
-    With a lambda of 1 the advantage is that of section 4.2, reward_t + discount * return_{t+1} - V(x_t). Its
-    factor rho_t is left out, as the ratio in the loss of PPO, or an importance weight, stands for it. Where
-    both policies are the same, and both clips are at least 1, advantages are those of `estimate_advantage`,
-    and returns these plus the values.
+    With a lambda of 1 the advantage is the one in section 4.2, reward_t + discount * return_{t+1} -
+    V(x_t), without the factor rho_t. The ratio in PPO's loss, or an importance weight, takes the
+    place of this factor. Where both policies are the same and both clips are at least 1, the
+    advantages equal those of `estimate_advantage`, and the returns are the advantages plus the
+    values.
 
-    The value after a step is 0 where it terminated the episode, `final_value` where it truncated it, else the
-    value of the next row. A step that does both counts as terminated. Sums do not extend over the end of an
-    episode, and are float64. Inputs of other dtypes are converted.
+    The value after a step is 0 where the step terminated the episode, `final_value` where the step
+    truncated it, and otherwise the value of the next row. A step that does both counts as
+    terminated. Sums do not extend over the end of an episode and are computed in float64. Inputs of
+    other dtypes are converted.
 
     Raises:
         ValueError: if shapes differ, or an output is not writable float32.
@@ -87,11 +89,11 @@ def vtrace(
 
 
 class EstimateVtrace(BatchTransform):
-    """Write the V-trace targets of a value function (Espeholt et al. 2018), and advantages; see `vtrace`.
+    """Writes V-trace targets for the value function (Espeholt et al. 2018), and advantages; see `vtrace`.
 
-    They are what the learner's policy would see, estimated from data of the policy that sampled. In place of
-    `EstimateAdvantage`, it corrects values and advantages, which neither PPO's ratio nor ImportanceWeights
-    do.
+    Targets and advantages are estimates for the learner's policy, made from the data of the policy
+    that sampled. Use it in place of `EstimateAdvantage` to correct values and advantages, which
+    neither PPO's ratio nor ImportanceWeights corrects.
 
     Reads `env.terminated` and `env.truncated`; the log probabilities of both policies,
     `agent.agent_info.log_prob` and `agent.learner_log_prob`; and the learner's values, `agent.learner_value`
@@ -100,10 +102,11 @@ class EstimateVtrace(BatchTransform):
 
     Args:
         discount: gamma, in [0, 1].
-        rho_clip: most that an error counts, above 0. Below infinity, the targets are the values of a policy
-            between the two, and the variance is bounded.
-        c_clip: most that an error counts for the steps before it, per step; above 0, at most `rho_clip`.
-        gae_lambda: lambda, in [0, 1]; 1 as in the paper's experiments.
+        rho_clip: maximum weight of an error, above 0. If it is finite, the targets are the values
+            of a policy between the two policies, and the variance is bounded.
+        c_clip: maximum weight, per step, with which an error counts for earlier steps; above 0 and
+            at most `rho_clip`.
+        gae_lambda: lambda, in [0, 1]. The paper's experiments use 1.
         reward: path of the reward field, [T, B].
 
     Raises:

@@ -36,17 +36,19 @@ def add_transform_fields(
 ) -> Samples:
     """Return `samples` with the fields that the transforms write, each marked with its writer's name.
 
-    Where a transform writes a part of `agent.observation`, such as `agent.observation.speed`, its other
-    parts are those of `env.observation`.
+    If a transform writes only a part of `agent.observation`, such as `agent.observation.speed`, the
+    other parts are taken from `env.observation`.
 
     Args:
-        transforms: in the order in which they run within their kind: step transforms run first.
-        memory: how to allocate, as for `add_fields`.
+        transforms: the transforms, in the order in which they run within their kind. Step
+            transforms run first.
+        memory: allocation options, as for `add_fields`.
 
     Raises:
-        ValueError: if a transform reads a field that does not exist, or that a later one writes; if it writes
-            what the agent sees without padding for row T; or as `add_fields` does.
-        TypeError: if a transform is not a Transform, or its `fields` returns no dict.
+        ValueError: if a transform reads a field that does not exist or that a later transform
+            writes; if it writes an input of the agent whose field has no padding for row T; or for
+            the reasons given in `add_fields`.
+        TypeError: if a transform is not a Transform, or its `fields` does not return a dict.
     """
     transforms = list(transforms)
     for transform in transforms:
@@ -102,10 +104,10 @@ def seen_observation_example(
 ) -> Tree:
     """Return an example of one cell of `agent.observation`, a tree of numpy arrays.
 
-    samples: what environments write. The agent's fields are not known yet, so transforms that read them are
-        left out.
-    observation: example of one cell of `env.observation`. Parts that no transform writes are taken from it;
-        the others are zeros.
+    samples: the fields that environments write. The agent's fields are not known yet, so transforms
+        that read them are left out.
+    observation: example of one cell of `env.observation`. Parts that no transform writes are taken
+        from it, and the other parts are zeros.
     """
     for transform in transforms:
         if isinstance(transform, StepTransform):
@@ -126,9 +128,10 @@ def seen_observation_example(
 def note_seen_observation(
     error: Exception, samples: Samples, transforms: Iterable[Transform], seen: Tree, raw: Tree
 ) -> None:
-    """Add a note to an agent's error: which transforms write what the agent sees, if any do.
+    """Add a note to an agent's error that lists the transforms that write the agent's inputs, if any.
 
-    samples: as for `seen_observation_example`, which returned `seen`.  raw: example of `env.observation`.
+    samples: the argument of `seen_observation_example`, which returned `seen`.
+    raw: example of `env.observation`.
     """
     writers = [
         type(transform).__name__

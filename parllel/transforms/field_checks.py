@@ -44,9 +44,11 @@ class FieldUsage:
     """The fields that a transform declares to write and read.
 
     Attributes:
-        name: name of its class.
-        writes: by path, the identity of the memory of each leaf that it writes; None if not allocated.
-        reads: by path, the identities of what it reads; None if it does not declare any.
+        name: name of the transform's class.
+        writes: memory identity of each leaf that the transform writes, keyed by path; None if not
+            allocated.
+        reads: memory identities of the fields that the transform reads, keyed by path; None if it
+            does not declare any.
     """
 
     name: str
@@ -55,12 +57,13 @@ class FieldUsage:
 
 
 def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
-    """Check that a buffer fits the transforms of a sampler, given in the order in which they run.
+    """Check that a buffer fits the transforms of a sampler, which are given in the order in which they run.
 
     Raises:
-        ValueError: if a transform writes a field that was not allocated for it, or that another one writes;
-            if a field was allocated for a transform that is missing; if a transform reads a field that does
-            not exist, or that a later one writes. Names transforms and field.
+        ValueError: if a transform writes a field that was not allocated for it or that another
+            transform writes; if a field was allocated for a transform that is missing; if a
+            transform reads a field that does not exist or that a later transform writes. The
+            message names the transforms and the field.
         TypeError: if `reads` is a string.
     """
     leaves = dict(buffer_leaves(samples))
@@ -83,7 +86,7 @@ def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
 
 
 def check_order(uses: Sequence[FieldUsage]) -> None:
-    """Raise ValueError if a transform reads what a later one writes: it would get the last batch's values."""
+    """Raise ValueError if a transform would read a field before a later transform writes it."""
     for i, reader in enumerate(uses):
         for path, identity in (reader.reads or {}).items():
             for writer in uses[i + 1 :]:
@@ -97,9 +100,10 @@ def check_order(uses: Sequence[FieldUsage]) -> None:
 
 
 def missing_field(reader: str, path: str, error: ValueError | None = None) -> str:
-    """Return the message for a field that is read and that nothing writes.
+    """Return the error message for a field that is read but that nothing writes.
 
-    error: of `field_at`, which says what there is; None if the field is there and None.
+    error: the error of `field_at`, which lists the existing fields; None if the field exists but is
+        None.
     """
     if path in _HINTS:
         return f"{reader} needs the field {path}, which nothing writes. {_HINTS[path]}"
@@ -112,18 +116,20 @@ def missing_field(reader: str, path: str, error: ValueError | None = None) -> st
 def check_outputs_are_read(
     samples: Samples, transforms: Sequence[Transform], readers: Mapping[str, Sequence[str]]
 ) -> None:
-    """Check that something reads one of the fields of each transform, or its work would be for nothing.
+    """Check that at least one field of each transform is read, since the transform is useless otherwise.
 
-    A transform that does not declare what it reads may read all that is written before it.
+    A transform that does not declare what it reads is assumed to read all fields that are written
+    before it.
 
     Args:
-        transforms: in order.
-        samples: with the fields of the transforms.
-        readers: what else reads: the paths of fields, by the name of the reader. The agent reads
-            `agent.observation`.
+        transforms: the transforms, in order.
+        samples: a buffer with the fields of the transforms.
+        readers: paths of the fields that other parts read, keyed by the name of the reader. The
+            agent reads `agent.observation`.
 
     Raises:
-        ValueError: names the transform, its fields, and what is read in their place.
+        ValueError: if nothing reads the fields of a transform. The message names the transform, its
+            fields, and the fields that are read instead.
     """
     leaves = dict(buffer_leaves(samples))
     uses = [uses_of(transform, samples, leaves) for transform in transforms]
@@ -159,7 +165,7 @@ def _unread(
 
 
 def written_later(reader: str, path: str, writer: str) -> str:
-    """Return the message for a transform that runs before the one whose output it reads."""
+    """Return the error message for a transform that runs before the transform whose output it reads."""
     return (
         f"{reader}: reads {path}, which {writer} writes later, so it would read the values of the batch "
         f"before; give {writer} first (step transforms run before batch transforms)"
@@ -167,7 +173,7 @@ def written_later(reader: str, path: str, writer: str) -> str:
 
 
 def duplicate_field_message(path: str, first: str, second: str) -> str:
-    """Return the message for two transforms that write one field."""
+    """Return the error message for two transforms that write the same field."""
     return (
         f"{path}: two transforms write it, {first} and {second}; to chain them, let {first} write a field of "
         f"its own, such as agent.halfway, that {second} reads"
@@ -175,7 +181,7 @@ def duplicate_field_message(path: str, first: str, second: str) -> str:
 
 
 def uses_of(transform: Transform, samples: Samples, leaves: Mapping[str, Any]) -> FieldUsage:
-    """Return what a transform reads and writes; `leaves` are the leaves of `samples` by path."""
+    """Return what a transform reads and writes. `leaves` holds the leaves of `samples`, keyed by path."""
     name = type(transform).__name__
     writes = {
         path: _identity(leaves[path]) if path in leaves else None
@@ -200,7 +206,7 @@ def declared_paths(transform: Transform, samples: Samples) -> list[str]:
 
 
 def fields_of(transform: Transform, samples: Samples) -> Mapping[str, Any]:
-    """Return the fields that a transform declares; name the transform in errors."""
+    """Return the fields that a transform declares. Errors name the transform."""
     with naming(transform, "fields"):
         fields = transform.fields(samples)
     if not isinstance(fields, Mapping):
@@ -210,7 +216,7 @@ def fields_of(transform: Transform, samples: Samples) -> Mapping[str, Any]:
 
 
 def reads_of(transform: Transform) -> Sequence[str]:
-    """Return the paths that a transform declares to read; raise TypeError for a string."""
+    """Return the paths that a transform declares to read. Raises TypeError for a string."""
     # A string is a sequence too, of its letters: forgotten brackets would name fields "e", "n", "v".
     reads = () if transform.reads is None else transform.reads
     if isinstance(reads, str):

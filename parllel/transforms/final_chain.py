@@ -26,21 +26,21 @@ from parllel.types import Tree
 
 
 class FinalChain:
-    """The step transforms that write what the agent sees, and those whose fields these read.
+    """The step transforms on which the agent's inputs depend, directly or through other transforms.
 
-    A transform that writes no field of its own is among them if it implements `transform_final`.
+    A transform that declares no fields is included if it implements `transform_final`.
 
     Args:
-        samples: of training, where `agent.observation` says what the agent sees.
-        step_transforms: in order.
+        samples: the samples of training, whose `agent.observation` is what the agent sees.
+        step_transforms: the step transforms, in order.
 
     Attributes:
         transforms: in the order in which their `transform_final` is applied.
-        as_seen: applies them; it holds no samples.
+        as_seen: a FinalTransforms that applies them; it holds no samples.
 
     Raises:
-        TypeError: if one of them does not implement `transform_final`.
-        ValueError: if it cannot be known whether a transform is among them.
+        TypeError: if one of these transforms does not implement `transform_final`.
+        ValueError: if it cannot be determined whether a transform belongs to the chain.
     """
 
     def __init__(self, samples: Samples, step_transforms: Sequence[StepTransform]) -> None:
@@ -92,7 +92,7 @@ class FinalChain:
         return found
 
     def check_complete(self) -> None:
-        """Raise ValueError unless `step_transforms` make all that the agent sees, and no more."""
+        """Raise ValueError unless `step_transforms` make exactly the fields that the agent sees."""
         check_order(self._uses)
         given = {identity for uses in self._uses for identity in uses.writes.values()}
         for identity, (path, reader) in self._wanted.items():
@@ -115,9 +115,10 @@ class FinalChain:
 
 
 def check_finals_are_known(samples: Samples, step_transforms: Sequence[StepTransform]) -> None:
-    """Raise TypeError for a transform that writes what the agent sees and has no `transform_final`.
+    """Raise TypeError for a transform that writes an input of the agent but has no `transform_final`.
 
-    samples: any buffer to ask transforms for their fields with, as that of training may not be known yet.
+    samples: any buffer with which transforms can be asked for their fields, since the buffer of
+        training may not be known yet.
     """
     for transform in step_transforms:
         if implements_final(transform):
@@ -137,14 +138,14 @@ def _is_seen(path: str) -> bool:
 
 @dataclass(frozen=True)
 class FinalTransforms:
-    """Return observations [N, ...] after `transform_final` of each transform, as the agent sees them.
+    """Applies each transform's `transform_final` to observations [N, ...], as the agent sees them.
 
     Attributes:
         transforms: in the order in which they are applied.
-        shapes: of one cell of what must come out, by path; None if that is not known.
+        shapes: expected shape of one cell of the result, keyed by path; None if unknown.
 
     Raises, when called:
-        TypeError, ValueError: if something else comes out; names the transforms.
+        TypeError, ValueError: if the result differs. The message names the transforms.
     """
 
     transforms: Sequence[StepTransform]

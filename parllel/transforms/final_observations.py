@@ -15,25 +15,26 @@ from parllel.types import Tree
 
 
 class FinalObservations(BatchTransform):
-    """Ask the handler for `agent.final_observation` [T, B, ...], what the agent would have seen after a cut.
+    """Declares `agent.final_observation` [T, B, ...], which the handler fills after truncated episodes.
 
-    Where an episode was truncated, the next row of `agent.observation` has the first observation of another.
-    Transforms of a sampler need only the value of the last one, which the handler writes to
-    `agent.final_value`; a learner with other weights needs the observation itself. Other cells may hold
-    anything. `EvaluatePolicy` reads the field.
+    Where an episode was truncated, the next row of `agent.observation` holds the first observation
+    of another episode. The transforms of a sampler need only the value of the final observation,
+    which the handler writes to `agent.final_value`. A learner with different weights needs the
+    observation itself, as the agent would have seen it. The content of all other cells is
+    undefined. `EvaluatePolicy` reads the field.
     """
 
     reads = ()
 
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
-        """Declare cells like those of what the agent sees."""
+        """Declare a field with cells like those of the agent's observation."""
         seen = getattr(samples.agent, "observation", None)
         # It is the raw observation unless a transform has declared another.
         like = samples.env.observation if seen is None else seen
         return {"agent.final_observation": buffer_map(_cell_of, like)}
 
     def transform_batch(self, samples: Samples) -> None:
-        """Do nothing: the handler has written the observations."""
+        """Do nothing, because the handler has already written the observations."""
 
 
 def _cell_of(leaf: Array) -> Field:

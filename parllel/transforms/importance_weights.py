@@ -19,21 +19,22 @@ LOG_PROBS = ("agent.learner_log_prob", "agent.agent_info.log_prob")
 
 
 class ImportanceWeights(BatchTransform):
-    """Write `agent.importance_weight`, the ratio of the two policies' probabilities of each action.
+    """Writes `agent.importance_weight`, the ratio of the two policies' probabilities of each action.
 
-    The weight is min(clip, pi / mu), with pi the learner's policy and mu the one that sampled, [T, B]
-    float32, and 0 where a field `env.valid` is false. Where this field is there, PPO keeps the policy near
-    pi, the learner's own at the start of the update, and weighs each step (Hilton et al. 2022, "Batch
-    size-invariance for policy optimization", the decoupled objective). Without it, PPO keeps the policy near
-    mu, which holds learning back the more the older that is. But mu is also what limits how far several
-    updates go together before any batch shows their effect, so PPO needs a smaller `ratio_clip` with weights.
-    Values and advantages are another matter: see EstimateVtrace.
+    The weight is min(clip, pi / mu), [T, B] float32, where pi is the learner's policy and mu the
+    policy that sampled. It is 0 where a field `env.valid` is false. If `agent.importance_weight`
+    exists, PPO keeps the policy near pi, the learner's policy at the start of the update, and
+    weights each step. This is the decoupled objective of Hilton et al. 2022, "Batch size-invariance
+    for policy optimization". Without the field, PPO keeps the policy near mu, which slows learning
+    down more the older mu is. However, mu also limits how far several updates can move the policy
+    before any batch shows their effect, so PPO needs a smaller `ratio_clip` when weights are used.
+    To correct values and advantages, see EstimateVtrace.
 
     Reads `agent.agent_info.log_prob` and `agent.learner_log_prob`.
 
     Args:
-        clip: most that a weight can be, above 0. Truncation bounds the variance, for some bias towards the
-            policy that sampled.
+        clip: maximum weight, above 0. Truncation bounds the variance at the cost of some bias
+            towards the policy that sampled.
 
     Raises:
         ValueError: if clip is not above zero.

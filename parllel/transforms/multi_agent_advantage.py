@@ -24,26 +24,28 @@ ENDS = ("alive", "terminated", "truncated")
 
 
 class EstimateMultiAgentAdvantage(BatchTransform):
-    """Write the advantages and returns of each agent, as `EstimateAdvantage` does for one.
+    """Writes the advantages and returns of each agent, as `EstimateAdvantage` does for a single agent.
 
     Reads `env.terminated`, `env.truncated`, and for each agent its reward and its value in
     `agent.agent_info.value.<agent>`, whose padding row T holds the values after the batch. Writes
     `agent.advantage.<agent>` and `agent.return_.<agent>`, [T, B] float32, and declares
     `agent.final_value.<agent>`, which the handler fills.
 
-    Agents may leave before the episode is over, if `env.env_info` holds `alive`, `terminated` and
-    `truncated` by agent (see `parllel.envs.multi_agent_info`). The value after the last step of an agent is 0
-    if it was terminated; if it was truncated, it is the agent's value in the next row, which holds its last
-    observation. Where an agent took no part, its advantage and return are 0.
+    Agents may leave before the episode ends if `env.env_info` holds `alive`, `terminated` and
+    `truncated` flags for each agent (see `parllel.envs.multi_agent_info`). The value after an
+    agent's last step is 0 if the agent was terminated. If it was truncated, it is the agent's value
+    in the next row, which holds the agent's final observation. Where an agent took no part, its
+    advantage and return are 0.
 
     Args:
         discount: gamma, in [0, 1].
         gae_lambda: lambda, in [0, 1].
-        reward: path of a tree of fields [T, B] by agent, or of one field [T, B] that is the reward of each.
+        reward: path of a tree of fields [T, B] keyed by agent, or of a single field [T, B] that is
+            the reward of every agent.
 
     Raises:
-        ValueError: if an argument is outside [0, 1]; from `bind`, if an agent has a value but no reward, or
-            `env.env_info` holds only some of the three flags.
+        ValueError: if an argument is outside [0, 1]. `bind` raises it if an agent has a value but
+            no reward, or if `env.env_info` holds only some of the three flags.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ def agents_of(samples: Samples) -> tuple[str, ...]:
     """Return the names of the agents, which are the names of the fields of values.
 
     Raises:
-        ValueError: if there is one value instead of a tree.
+        ValueError: if there is a single value field instead of a tree.
     """
     names = getattr(field_at(samples, VALUE), "_fields", None)
     if names is None:
@@ -139,7 +141,7 @@ def agents_of(samples: Samples) -> tuple[str, ...]:
 
 
 def alive_of(samples: Samples, agent: str) -> NDArray[np.bool_] | None:
-    """Return a view [T, B] of bool, true where an agent took part, or None if that is not stored."""
+    """Return a bool view [T, B], true where an agent took part, or None if this is not stored."""
     info = field_at(samples, INFO)
     if getattr(info, "alive", None) is None:
         return None
@@ -157,11 +159,11 @@ def _ends_of(samples: Samples, agent: str) -> list[NDArray[np.bool_]] | None:
 
 
 class NormalizeMultiAgentAdvantage(BatchTransform):
-    """Normalise `agent.advantage.<agent>` over the batch, in place, for each agent separately.
+    """Normalises `agent.advantage.<agent>` over the batch, in place, for each agent separately.
 
-    Separately, as agents may have rewards of different scales. If there are fields `env.valid` or
-    `env.env_info.alive.<agent>`, the mean and standard deviation are those of entries where both are true,
-    and the other entries become 0.
+    Agents are normalised separately because their rewards may have different scales. If there are
+    fields `env.valid` or `env.env_info.alive.<agent>`, the mean and standard deviation are computed
+    from the entries where both are true, and all other entries become 0.
 
     Args:
         epsilon: added to the standard deviation.
@@ -187,7 +189,7 @@ class NormalizeMultiAgentAdvantage(BatchTransform):
         return agents
 
     def transform_batch(self, samples: Samples) -> None:
-        """Normalise the whole batch; without entries that count, all of an agent's become 0."""
+        """Normalise the whole batch. If an agent has no valid entries, all of its entries become 0."""
         for advantage, masks in self._views.of(samples):
             counts = np.logical_and.reduce(masks) if masks else np.ones(advantage.shape, bool)
             # In float64: a large mean rounded to float32 would leave an offset.

@@ -16,10 +16,11 @@ from parllel.transforms.transform import BatchTransform, body_of, optional_body_
 
 
 class NormalizeAdvantage(BatchTransform):
-    """Normalise advantages over the batch, by default in place.
+    """Normalises advantages over the batch, by default in place.
 
-    In place is safe, as advantages are computed anew for each batch. If there is a field `env.valid`, the
-    mean and standard deviation are those of the valid entries, and the other entries become 0.
+    Working in place is safe because advantages are recomputed for each batch. If there is a field
+    `env.valid`, the mean and standard deviation are computed from the valid entries, and all other
+    entries become 0.
 
     Args:
         epsilon: added to the standard deviation.
@@ -42,7 +43,7 @@ class NormalizeAdvantage(BatchTransform):
         self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
-        """Declare the target if it is another field than the source."""
+        """Declare the target if it differs from the source."""
         # Declared by the transform that computes the advantage; a second writer of a path is refused.
         if self._target == self._source:
             return {}
@@ -56,7 +57,7 @@ class NormalizeAdvantage(BatchTransform):
         return body_of(samples, self._source), body_of(samples, self._target), valid
 
     def transform_batch(self, samples: Samples) -> None:
-        """Normalise the whole batch; a batch without valid entries becomes 0."""
+        """Normalise the whole batch. A batch without valid entries becomes 0."""
         advantage, out, valid = self._views.of(samples)
         chosen = advantage if valid is None else advantage[valid]
         # numpy warns of the mean of nothing, and a warning may be an error.

@@ -24,23 +24,26 @@ from parllel.types import State, Tree
 
 
 class NormalizeObservations(StepTransform):
-    """Write observations minus their running mean, divided by their running standard deviation.
+    """Writes observations minus their running mean, divided by their running standard deviation.
 
-    Each leaf of the observation has its own statistics, which stay constant while a batch is sampled;
-    `end_batch` adds rows 0 to T - 1 of the raw observations, only where `env.valid` is true if that field
-    exists. In the first batch observations are only clipped.
+    Each leaf of the observation has its own statistics, which stay constant while a batch is
+    sampled. `end_batch` adds rows 0 to T - 1 of the raw observations to them. If a field
+    `env.valid` exists, only the entries where it is true are added. In the first batch,
+    observations are only clipped.
 
     Args:
         source: path of the raw observation, [T, B, ...] with padding, or of a tree of these. One part of a
             Dict is "env.observation.position".
-        target: path of the field to write, float32 of the same shapes. None stands for what the agent sees
-            in place of `source`: "agent.observation", or for a part of a Dict "agent.observation.position",
-            where the agent sees the other parts unchanged.
-        clip: largest magnitude to write; infinity for no limit.
+        target: path of the field to write, float32 of the same shapes. With None, the agent sees
+            the result in place of `source`: the path is "agent.observation", or for a part of a
+            Dict, for example, "agent.observation.position". The agent sees the other parts
+            unchanged.
+        clip: largest magnitude to write; infinity sets no limit.
         epsilon: added to the variance.
 
     Raises:
-        ValueError: if an argument is outside its range; from `bind`, if source and target differ in shape.
+        ValueError: if an argument is outside its range. `bind` raises it if source and target
+            differ in shape.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class NormalizeObservations(StepTransform):
             views.write(t, columns)
 
     def transform_final(self, observation: Tree) -> Tree:
-        """Return a new tree with normalised leaves, float32 [N, ...], by the statistics that steps use."""
+        """Return a new tree with normalised leaves, float32 [N, ...], using the same statistics as steps."""
         if not self._leaves:
             raise WrongStateError("NormalizeObservations: transform_final was called before bind")
         part = field_at(observation, self._taken)
@@ -129,7 +132,7 @@ class NormalizeObservations(StepTransform):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Mean and standard deviation of each leaf, of its shape; `position/mean` for a part of a Dict."""
+        """Mean and standard deviation of each leaf; `position/mean`, for example, for a part of a Dict."""
         result: dict[str, Any] = {}
         for path, leaf in self._leaves.items():
             place = _join(self._taken, path)
@@ -149,7 +152,7 @@ class NormalizeObservations(StepTransform):
         """Restore a state returned by `state`.
 
         Raises:
-            ValueError: if it is that of other observations. Nothing has changed then.
+            ValueError: if the state belongs to different observations. Nothing is changed then.
         """
         leaves: dict[str, LeafStatistics] = {}
         for name, saved in state.items():

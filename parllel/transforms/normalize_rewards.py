@@ -24,24 +24,26 @@ from parllel.types import State
 
 
 class NormalizeRewards(BatchTransform):
-    """Divide rewards by the running standard deviation of the discounted return.
+    """Divides rewards by the running standard deviation of the discounted return.
 
-    The return of an environment is here the discounted sum of its past rewards, `g = discount * g + r`,
-    carried from batch to batch and set to zero after the end of an episode (Engstrom et al. 2020; as in
-    `VecNormalize` of Stable-Baselines3). The statistics include the present batch. Rewards are not centred,
-    as a constant added to each would favour longer or shorter episodes. If there is a field `env.valid`, the
-    statistics are those of valid entries; what is written to the other entries has no meaning.
+    Here the return of an environment is the discounted sum of its past rewards, `g = discount * g +
+    r`. It is carried over from batch to batch and set to zero after the end of an episode (Engstrom
+    et al. 2020; as in `VecNormalize` of Stable-Baselines3). The statistics include the current
+    batch. Rewards are not centred, because adding a constant to each reward would favour longer or
+    shorter episodes. If there is a field `env.valid`, only valid entries count for the statistics,
+    and the values written to other entries are meaningless.
 
     Args:
         discount: gamma of the return, in [0, 1].
         source: path of the reward, [T, B].
         target: path of the field to write, float32 [T, B].
-        done: path of the field that is true where an episode ends, bool [T, B].
-        clip: largest magnitude to write; infinity for no limit.
+        done: path of a field that is true where an episode ends, bool [T, B].
+        clip: largest magnitude to write; infinity sets no limit.
         epsilon: added to the variance.
 
     Raises:
-        ValueError: if an argument is outside its range; from `bind`, if B has changed since the last batch.
+        ValueError: if an argument is outside its range. `bind` raises it if B has changed since the
+            last batch.
     """
 
     def __init__(
@@ -119,12 +121,12 @@ class NormalizeRewards(BatchTransform):
             self._carried[columns] = 0.0
 
     def state(self) -> State:
-        """Return the statistics, and the returns so far of episodes in progress."""
+        """Return the statistics, and the returns of the episodes in progress."""
         carried = None if self._carried is None else self._carried.copy()
         return {"statistics": self._statistics.state(), "carried": carried}
 
     def load_state(self, state: State) -> None:
-        """Restore a state returned by `state`; raise ValueError if it has another B."""
+        """Restore a state returned by `state`. Raises ValueError if its B differs."""
         # All is checked before anything is loaded: half a state would be worse than the old one.
         carried = state["carried"]
         if carried is not None:

@@ -16,11 +16,12 @@ from parllel.types import State
 
 
 class LeafStatistics:
-    """The statistics of one leaf, and the shift and scale that a step takes from them.
+    """The statistics of one leaf, and the shift and scale computed from them.
 
     Attributes:
-        statistics: float64 mean and variance, of the leaf's shape.
-        shift, scale: [features] float32; written is (observation + shift) * scale.
+        statistics: float64 mean and variance, in the shape of the leaf.
+        shift, scale: [features] float32. The normalised observation is (observation + shift) *
+            scale.
         clip: largest magnitude written, float32.
     """
 
@@ -39,7 +40,7 @@ class LeafStatistics:
         self.scale = np.asarray(scale).astype(np.float32).reshape(-1)
 
     def update(self, body: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
-        """Add a batch [T, B, features] to the statistics; mask: [T * B] bool, or None for all."""
+        """Add a batch [T, B, features] to the statistics. `mask` is [T * B] bool, or None to add all."""
         shape = self.statistics.shape
         self.statistics.update(body.reshape(-1, *shape), mask)
         self.refresh()
@@ -50,7 +51,7 @@ class LeafStatistics:
         self.refresh()
 
     def normalized(self, array: ArrayLike) -> NDArray[np.float32]:
-        """Return observations [N, *shape] normalised, as float32; the same values as `LeafViews.write`."""
+        """Return normalised observations [N, *shape] in float32, equal to those of `LeafViews.write`."""
         source = np.asarray(array)
         if source.shape[1:] != self.statistics.shape:
             raise ValueError(
@@ -90,7 +91,7 @@ class LeafViews:
         self._T, self._B = self.body.shape[:2]
 
     def write(self, t: int, columns: slice) -> None:
-        """Normalise cells [t, columns], where t is 0 to T; allocates nothing for float32 observations."""
+        """Normalise cells [t, columns], where t is 0 to T. Allocates no memory for float32 observations."""
         if not 0 <= t <= self._T:
             raise IndexError(f"{self.leaf.statistics.name}: no row {t} in a batch of T={self._T}")
         start, stop, _ = columns.indices(self._B)

@@ -28,7 +28,7 @@ RecordingSchedule: TypeAlias = Callable[[int, int], bool]
 
 
 def capped_cubic(elapsed_steps: int, number: int) -> bool:
-    """Record numbers 0, 1, 8, 27, ... and from 1000 on every 1000th: often early, when much changes.
+    """Record numbers 0, 1, 8, 27, ... and from 1000 on every 1000th, so most often early in training.
 
     This is Gymnasium's `capped_cubic_video_schedule`.
     """
@@ -41,7 +41,7 @@ def capped_cubic(elapsed_steps: int, number: int) -> bool:
 
 @dataclass(frozen=True)
 class EveryNth:
-    """The schedule that `every_nth` returns; a class, as functions inside functions cannot be pickled."""
+    """The schedule returned by `every_nth`. It is a class because nested functions cannot be pickled."""
 
     n: int
 
@@ -55,35 +55,39 @@ class EveryNth:
 
 
 def every_nth(n: int) -> RecordingSchedule:
-    """Record numbers 0, n, 2n, ...; ValueError unless `n` is an int of at least 1."""
+    """Record numbers 0, n, 2n, ... Raises ValueError unless `n` is an int of at least 1."""
     return EveryNth(n)
 
 
 class RecordVideo(BatchTransform):
-    """Make clips of the image observations of some columns, and pass them to `write`.
+    """Makes clips of the image observations of some columns, and passes them to `write`.
 
-    It reads finished batches, so it adds nothing to a step, and writes no field. A clip begins with a batch
-    that the schedule chooses, and continues through the next batches until it has `n_frames`. It is then
-    passed to `write`, before training continues. The columns are shown in a grid. The last picture of an
-    episode has a thin border: red if the episode terminated, blue if it was truncated. If there is a field
-    `env.valid`, cells without a sample are black, and rows without any sample are left out.
+    It reads only finished batches, so it does not slow down steps, and it writes no field. A clip
+    begins with a batch that the schedule chooses, and continues through the next batches until it
+    has `n_frames`. It is then passed to `write`, before training continues. The columns are shown
+    in a grid. The last picture of an episode has a thin border: red if the episode terminated, blue
+    if it was truncated. If there is a field `env.valid`, cells without a sample are black, and rows
+    without any sample are left out.
 
     Args:
-        write: takes `(number of the batch in which the clip begins, clip)`, the clip uint8 [N, H, W, 3];
-            `parllel.runners.VideoFolder` is one. If it raises OSError the clip is lost with a Python
-            warning, and training goes on.
+        write: function called with the number of the batch in which the clip begins and the clip,
+            uint8 [N, H, W, 3]. `parllel.runners.VideoFolder` is one. If it raises OSError, the clip
+            is lost with a Python warning, and training continues.
         source: path of the observations, [T, B, ...].
         columns: numbers of the environments to show; numbers from B on are ignored.
-        schedule: called with the numbers of environment steps (valid ones, if there is a field `env.valid`)
-            and of batches before the present batch; not called while a clip is being made.
+        schedule: function that decides whether to begin a clip. It is called with the numbers of
+            environment steps (only valid ones, if there is a field `env.valid`) and of batches
+            before the current batch. It is not called while a clip is being made.
         n_frames: number of frames in a clip.
-        pictures: takes observations [T, n, ...], only the rows to show, and returns pictures
-            uint8 [T, n, H, W, 3]; default `pictures_of`.
+        pictures: function that receives the observations to show, [T, n, ...], and returns
+            pictures, uint8 [T, n, H, W, 3]; defaults to `pictures_of`.
 
-    The state holds the numbers of batches and of steps. A clip that is unfinished when a run stops is lost.
+    The state holds the numbers of batches and steps. A clip that is unfinished when a run stops is
+    lost.
 
     Raises:
-        ValueError: if no columns are given, or one twice, or `n_frames` is less than one.
+        ValueError: if no columns are given, a column is given twice, or `n_frames` is less than
+            one.
     """
 
     def __init__(
@@ -112,7 +116,7 @@ class RecordVideo(BatchTransform):
         self._frames: list[NDArray[np.uint8]] = []
 
     def bind(self, samples: Samples) -> None:
-        """Check that the source can be shown; raise ValueError if not."""
+        """Check that the source can be shown. Raises ValueError if not."""
         source = field_at(samples, self._source)
         if not isinstance(source, Array):
             raise ValueError(f"RecordVideo: {self._source}: expected one array, got {source!r}")
@@ -125,7 +129,7 @@ class RecordVideo(BatchTransform):
         self._checked(np.zeros((1, 1, *source.shape[2:]), source.dtype))
 
     def use_batch(self, samples: Samples, number: int) -> None:
-        """Do nothing: no views are kept."""
+        """Do nothing, since this transform keeps no views."""
 
     def transform_batch(self, samples: Samples) -> None:
         """Add the batch to the clip, if one is being made or is due. The samples are not changed."""
@@ -206,7 +210,7 @@ class RecordVideo(BatchTransform):
         return {"n_batches": self._n_batches, "n_steps": self._n_steps}
 
     def load_state(self, state: State) -> None:
-        """Restore a state returned by `state`; drop an unfinished clip."""
+        """Restore a state returned by `state`. An unfinished clip is dropped."""
         self._n_batches, self._n_steps = int(state["n_batches"]), int(state["n_steps"])
         self._frames = []
 
@@ -215,10 +219,10 @@ def pictures_of(observations: NDArray[Any]) -> NDArray[np.uint8]:
     """Return uint8 observations [T, n, ...] as pictures [T, n, H, W, 3].
 
     Cells may be [H, W], [H, W, 1], [H, W, 3], stacks of grey frames [k, H, W], or stacks of frames
-    [k, H, W, 1 or 3]; of a stack the last frame, the newest, is shown.
+    [k, H, W, 1 or 3]. Only the last and newest frame of a stack is shown.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: for observations of any other shape or dtype.
     """
     shape = observations.shape[2:]
     if observations.dtype != np.uint8 or len(shape) not in (2, 3, 4):

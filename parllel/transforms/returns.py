@@ -28,8 +28,9 @@ def discounted_returns(
 
     reward, final_value, out_return: [T, B] float32.  terminated, truncated: [T, B] bool.
     bootstrap_value: [B] float32, the values of the observations after the last row.
-    The return after a step is 0 where it terminated the episode, `final_value` where it truncated it, else
-    the return of the next row. Sums are float64. Inputs of other dtypes are converted.
+    The return after a step is 0 where the step terminated the episode, `final_value` where the step
+    truncated it, and otherwise the return of the next row. Sums are computed in float64. Inputs of
+    other dtypes are converted.
 
     Raises:
         ValueError: if shapes differ, or the output is not writable float32.
@@ -49,11 +50,11 @@ def discounted_returns(
 
 
 class DiscountedReturns(BatchTransform):
-    """Write `agent.return_`: the discounted sum of rewards up to the end of the episode.
+    """Writes `agent.return_`, the discounted sum of rewards up to the end of the episode.
 
-    For an episode that is truncated, or not over at the end of the batch, value estimates stand for the
-    rewards that are missing: the transform declares `agent.final_value`, which the handler fills, and reads
-    the padding row T of `value`.
+    If an episode is truncated, or not over at the end of the batch, a value estimate replaces the
+    missing rewards. For this, the transform declares `agent.final_value`, which the handler fills,
+    and reads the padding row T of `value`.
 
     Args:
         discount: gamma, in [0, 1].

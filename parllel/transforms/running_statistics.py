@@ -9,7 +9,7 @@ from parllel.types import State
 
 
 class RunningMeanStd:
-    """The mean and variance of all entries given to `update`.
+    """Running mean and variance of all entries passed to `update`.
 
     Batches are merged by the parallel algorithm of Chan, Golub and LeVeque (1979, 1983) in float64, so the
     result does not depend on how the data are divided into batches.
@@ -19,8 +19,8 @@ class RunningMeanStd:
         name: name for error messages.
 
     Attributes:
-        mean, var: float64 arrays of `shape`; 0 and 1 before the first update. The variance is that of the
-            population, divided by n and not n - 1.
+        mean, var: float64 arrays of `shape`; 0 and 1 before the first update. The variance is the
+            population variance, which divides by n and not n - 1.
         count: number of entries so far.
     """
 
@@ -42,7 +42,8 @@ class RunningMeanStd:
         batch: `[N, *shape]`.  mask: [N] bool.
 
         Raises:
-            ValueError: if a shape is wrong, or mean or variance are not finite. Nothing has changed then.
+            ValueError: if a shape is wrong, or mean or variance are not finite. Nothing is changed
+                then.
         """
         from parllel.transforms import compiled
 
@@ -97,7 +98,7 @@ class RunningMeanStd:
         """Restore a state returned by `state`.
 
         Raises:
-            ValueError: if it has another shape.
+            ValueError: if its shape differs.
         """
         mean, var = np.array(state["mean"], np.float64), np.array(state["var"], np.float64)
         if mean.shape != self.shape or var.shape != self.shape:

@@ -24,7 +24,7 @@ from parllel.types import State, Tree
 
 
 class Transform:
-    """The common part of StepTransform and BatchTransform.
+    """Base class of StepTransform and BatchTransform.
 
     Attributes:
         reads: paths of the fields, or trees of fields, that the transform reads. Samplers check that these
@@ -36,27 +36,27 @@ class Transform:
     def fields(self, samples: Samples) -> Mapping[str, Field | Tree]:
         """Return the fields that this transform writes, by path: Fields, or trees of Fields.
 
-        samples: the fields that exist so far, to take shapes and dtypes from; read only.
+        samples: the fields that exist so far, from which shapes and dtypes can be taken; read only.
 
-        Called when the buffer is allocated, and by samplers to compare, then with all fields in `samples`:
-        both calls must return the same.
+        This is called when the buffer is allocated, and again by samplers, then with all fields in
+        `samples`, to compare. Both calls must return the same.
         """
         return {}
 
     def bind(self, samples: Samples) -> None:
-        """Make views of the fields. Called before sampling, and when the memory of the samples changes.
+        """Make views of the fields. Called before sampling, and whenever the samples' memory changes.
 
-        The default makes those of attributes that are BatchMemos.
+        The default binds all attributes that are BatchMemos.
         """
         for memo in self._memos():
             memo.bind(samples)
 
     def use_batch(self, samples: Samples, number: int) -> None:
-        """Switch to batch `number` of a buffer that holds several; the arrays show that batch already.
+        """Switch to batch `number` of a buffer with several. The arrays already show that batch.
 
-        Called before each batch of such a buffer. The default switches attributes that are BatchMemos, which
-        keep the views of each batch. A subclass that overrides `bind` but not this method gets a call of
-        `bind`, which suits all views that it makes.
+        Called before each batch of such a buffer. The default switches all attributes that are
+        BatchMemos, which cache the views of each batch. If a subclass overrides `bind` but not this
+        method, `bind` is called instead, so its views are always up to date.
         """
         if not follows_batches(self):
             self.bind(samples)
@@ -65,10 +65,11 @@ class Transform:
             memo.use_batch(samples, number)
 
     def release(self) -> None:
-        """Forget the samples that it was bound to, and keep its state.
+        """Forget the bound samples, but keep the state.
 
-        For what is used without a batch from here on, as a trained policy is. The default forgets the views
-        in attributes that are BatchMemos; override it in a transform that keeps others.
+        Called for transforms that are used without a batch from now on, such as those of a trained
+        policy. The default clears all attributes that are BatchMemos; override it in a transform
+        that keeps other views.
         """
         for memo in self._memos():
             memo.forget()
@@ -78,14 +79,14 @@ class Transform:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Numbers and arrays for the log; empty for a transform without state."""
+        """Numbers and arrays to log; empty for a transform without state."""
         return {}
 
     def forget(self, columns: NDArray[np.intp]) -> None:
-        """Drop what was carried over from the last batch in `columns` [n] int: new episodes begin there.
+        """Drop data carried over from the last batch in `columns` [n] int, where new episodes begin.
 
-        Called before the first batch after loading a checkpoint that has no states of these environments,
-        and where an environment is started again between two rows.
+        Called before the first batch after loading a checkpoint without the states of these
+        environments, and when an environment is restarted between two rows.
         """
 
     def state(self) -> State:
@@ -97,16 +98,16 @@ class Transform:
 
 
 class StepTransform(Transform, ABC):
-    """Transform one row at a time, before the agent sees it.
+    """Base class of transforms that process one row at a time, before the agent sees it.
 
     Statistics stay constant within a batch: `transform_step` and `transform_final` read them, and
     `end_batch` updates them.
 
     Attributes:
-        shared: names of the entries of `state()` that copies in rollout workers take over from the trainer's
-            transform, as copies of the agent take over its weights: statistics, but nothing that belongs to
-            columns. They are arrays and numbers, whose shapes stay as they are after `bind`. None, the
-            default, names all.
+        shared: names of the entries of `state()` that are sent from the trainer's transform to its
+            copies in rollout workers, just as weights are sent to copies of the agent. These should
+            be statistics, but no data that belong to columns. The entries are arrays and numbers
+            whose shapes do not change after `bind`. None, the default, means all entries.
     """
 
     shared: Sequence[str] | None = None
@@ -118,21 +119,22 @@ class StepTransform(Transform, ABC):
     def transform_final(self, observation: Tree) -> Tree:
         """Return final observations `[N, ...]` of ended episodes as the agent should see them.
 
-        The agent evaluates truncated episodes, and acts in evaluations, on what this returns. Implement it
-        in transforms that write `agent.observation`, or a field that such a transform reads; samplers do not
-        call it for others.
+        The agent receives the result to compute the values of truncated episodes, and to act in
+        evaluations. Implement this in transforms that write `agent.observation`, or a field that
+        such a transform reads. Samplers do not call it for any other transform.
         """
         return observation
 
     def end_batch(self, samples: Samples) -> None:
-        """Update statistics from the finished batch, only where `env.valid` is true if that field exists.
+        """Update statistics from the finished batch. If `env.valid` exists, use only valid entries.
 
-        Not called in evaluations, nor in rollout workers, which are given the statistics of the trainer.
+        This is not called in evaluations, nor in rollout workers, which receive the trainer's
+        statistics.
         """
 
 
 class BatchTransform(Transform, ABC):
-    """Transform the whole batch after sampling."""
+    """Base class of transforms that process the whole batch after sampling."""
 
     @abstractmethod
     def transform_batch(self, samples: Samples) -> None:
@@ -143,7 +145,7 @@ def body_of(samples: Tree, path: str) -> np.ndarray[Any, Any]:
     """Return a numpy view [T, B, ...] of the field at `path`, without its padding rows.
 
     Raises:
-        ValueError: if there is no such field, or it is a tree.
+        ValueError: if there is no such field, or the field is a tree.
     """
     field = field_at(samples, path)
     # A tree is a tuple: numpy would try to stack its arrays instead of refusing it.
@@ -154,7 +156,7 @@ def body_of(samples: Tree, path: str) -> np.ndarray[Any, Any]:
 
 
 def optional_body_of(samples: Tree, path: str) -> np.ndarray[Any, Any] | None:
-    """Return what `body_of` returns, or None if there is no field of the last name, or it is None."""
+    """Like `body_of`, but return None if the last part of `path` is missing or None."""
     parent, _, name = path.rpartition(".")
     node = field_at(samples, parent) if parent else samples
     field = getattr(node, name) if name in getattr(node, "_fields", ()) else None
@@ -162,7 +164,7 @@ def optional_body_of(samples: Tree, path: str) -> np.ndarray[Any, Any] | None:
 
 
 def row_after(samples: Tree, path: str) -> np.ndarray[Any, Any]:
-    """Return a numpy view [B, ...] of row T, the first padding row after the batch, of a field.
+    """Return a numpy view [B, ...] of a field's row T, the first padding row after the batch.
 
     Raises:
         ValueError: if the field has no padding.
@@ -179,7 +181,7 @@ def row_after(samples: Tree, path: str) -> np.ndarray[Any, Any]:
 def naming(transform: Transform, where: str) -> Iterator[None]:
     """Add a note with the transform's name to errors raised in this context.
 
-    where: the method, and what else tells the place.
+    where: the method, and any further description of the place.
     """
     try:
         yield
@@ -189,12 +191,12 @@ def naming(transform: Transform, where: str) -> Iterator[None]:
 
 
 def note_transform(error: Exception, transform: Transform, where: str) -> None:
-    """Add the note of `naming`, where entering a context for each row would cost too much."""
+    """Add the same note as `naming`, for use where entering a context for each row would be too slow."""
     add_note(error, f"in {type(transform).__name__}.{where}")
 
 
 def end_batch(transforms: Iterable[StepTransform], samples: Samples) -> None:
-    """Let transforms update their statistics from a finished batch, in order; errors name the transform."""
+    """Update the transforms' statistics from a finished batch, in order. Errors name the transform."""
     for transform in transforms:
         try:
             transform.end_batch(samples)
@@ -204,7 +206,7 @@ def end_batch(transforms: Iterable[StepTransform], samples: Samples) -> None:
 
 
 def transform_batch(transforms: Iterable[BatchTransform], samples: Samples) -> None:
-    """Transform a finished batch, in order; errors name the transform."""
+    """Apply the transforms to a finished batch, in order. Errors name the transform."""
     for transform in transforms:
         try:
             transform.transform_batch(samples)

@@ -38,8 +38,9 @@ def build_cages(
 ) -> list[CageInterface]:
     """Return one cage of all environments, in this process or spread over workers.
 
-    Samples are the same either way, unless the environments of a native vector environment share one
-    generator, as in CartPoleVectorEnv. The caller closes the cage, or passes a `stack` that does.
+    Samples are the same either way, unless the environments of a native vector environment share
+    one generator, as in CartPoleVectorEnv. The caller must close the cage, or pass a `stack` that
+    closes it.
 
     Args:
         env_factory, traj_info, reset_automatically: as for `VectorizedCage`.
@@ -47,14 +48,14 @@ def build_cages(
         seeds: source of the environments' seeds.
         parallel: whether to spread environments over processes: a Plan, or True for the plan that
             `plan_sampling` finds fastest on this machine, possibly without workers.
-        name: of the seeds; use another name for evaluation.
-        stack: closes the cage when the stack is closed.
+        name: name of the seeds; use a different name for evaluation.
+        stack: exit stack that closes the cage.
         process_arguments: further arguments of SynchronizedProcessCage (`start_method`, `timeout_s`,
             `buffers`); ignored without workers.
 
     Raises:
-        TypeError: for an argument unknown to SynchronizedProcessCage, and for `seeds` or `parallel` of
-            another type.
+        TypeError: for an argument that SynchronizedProcessCage does not accept, or if `seeds` or
+            `parallel` has the wrong type.
         ValueError: if `n_envs` is less than 1, for a Plan that leaves workers without environments, and for
             a `name` whose seeds were already drawn.
     """

@@ -45,10 +45,10 @@ class CurveFile:
             runs: the runs of the curves. The JSON holds the settings that all their configs share, the total
                 number of environment steps, and the processor time in seconds since this object was created,
                 including child processes.
-            curves: `(steps, mean return)` by label.
-            title: of the picture.
-            reference: returns to draw as horizontal lines, by label.
-            more: further JSON values.
+            curves: points `(steps, mean return)`, keyed by label.
+            title: title of the picture.
+            reference: returns to draw as horizontal lines, keyed by label.
+            more: further JSON values to write.
         """
         # The curve of a stopped run could be mistaken for a result.
         if self.name is None or any(result.stopped_by is not None for result, _ in runs):

@@ -22,7 +22,7 @@ def parse_flags(
 ) -> Any:
     """Parse the flags and return an object with attributes `config`, `runs` and `resume`.
 
-    base: default of `--runs`.
+    base: default value of `--runs`.
     before: the config that the flags modify; None for the defaults of the class.
     about: beginning of the help text.
     curve: help text of the flag `--curve`, returned as the attribute `curve`; None for no such flag.

@@ -41,10 +41,11 @@ def main(
     Args:
         build: builds a run from a config.
         config_class: a frozen dataclass. Its docstring and the docstring of `build`'s module form the help.
-        base: default of `--runs`.
-        name: of the run's folder, or a function of the config that returns it. Default: the time.
-        argv: default: the arguments of the process.
-        curve: adds the flag `--curve` and receives its value.
+        base: default value of `--runs`.
+        name: name of the run's folder, or a function that returns it given the config; defaults to
+            the time.
+        argv: command-line arguments; defaults to those of the process.
+        curve: CurveFile that receives the value of the flag `--curve`. None omits the flag.
 
     Raises:
         SystemExit: with status 2 and one sentence on standard error if the command line is invalid, a part
@@ -127,7 +128,8 @@ def main_for_each(
         combination. A flag that is not given adds none.
 
     Raises:
-        SystemExit: as `main`, and with a run's exit status if a signal stopped it.
+        SystemExit: for the reasons given in `main`, and with a run's exit status if a signal
+            stopped it.
     """
     # Otherwise argparse would read `--seed 0` as an abbreviation of `--seeds 0`.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

@@ -46,16 +46,16 @@ def build_sampler(
     Args:
         batch_spec, cages, handler, step_transforms, batch_transforms: as for `BasicSampler`.
         decorrelation_steps, decorrelation_seed: as for `BasicSampler`.
-        sampler_class: default: `RecurrentSampler` for cages with reset_automatically=False, which recurrent
-            agents need, else `BasicSampler`.
+        sampler_class: class of the sampler. Defaults to `RecurrentSampler` for cages with
+            reset_automatically=False, which recurrent agents need, and otherwise to `BasicSampler`.
         allocation: arguments of `allocate_samples`: `env_info`, `storage`, `dtype`, `frames`, `switching`.
 
     If the agent has `names` (several agents in one environment), `multi_agent_info(names)` is added to
     `env_info`.
 
     Raises:
-        ValueError, TypeError: as `allocate_samples` and the sampler. The TypeError for an unknown argument
-            suggests a similar one.
+        ValueError, TypeError: any error of `allocate_samples` and of the sampler. The TypeError for
+            an unknown argument suggests a similar one.
     """
     _check_parts(batch_spec, cages, handler)
     _check_lists(step_transforms=step_transforms, batch_transforms=batch_transforms)
@@ -96,12 +96,13 @@ def build_rollout_sampler(
 
     Args:
         batch_spec, cages, batch_transforms: as for `RolloutSampler`.
-        handler: one whose policies can act in workers, such as `parllel.torch.SmallPolicyHandler(agent)`.
+        handler: a handler whose policies can act in workers, such as
+            `parllel.torch.SmallPolicyHandler(agent)`.
         arguments: further arguments of `build_sampler`.
 
     Raises:
         TypeError: for a handler without such policies.
-        ValueError: as `build_sampler` does.
+        ValueError: for the reasons given in `build_sampler`.
     """
     if not hasattr(handler, "worker_policy"):
         raise TypeError(
@@ -139,13 +140,13 @@ def build_eval_sampler(
     Closing the sampler closes the cages.
 
     Args:
-        cages: of evaluation, with reset_automatically=True.
-        sampler: of training.
-        n_episodes: total number; at least one per environment.
+        cages: cages for evaluation, with reset_automatically=True.
+        sampler: the training sampler.
+        n_episodes: total number of episodes; at least one per environment.
         arguments: further arguments of `EvalSampler`.
 
     Raises:
-        ValueError: as `EvalSampler` does.
+        ValueError: for the reasons given in `EvalSampler`.
     """
     leaves = dict(buffer_leaves(sampler.samples.env.observation, "env.observation"))
     samples = allocate_eval_samples(

@@ -73,15 +73,18 @@ def allocate_samples(
         env_info: examples of the keys of `info` to store, which are also the values for an info without the
             key: `{"episode": {"r": 0.0, "l": 0}}` for gymnasium's RecordEpisodeStatistics, which adds it at
             the end of an episode. With an integer example, fractions are an error.
-        noise: also allocate `agent.noise`, from which policies in workers read the noise of a batch; see
-            `build_rollout_sampler`.
-        next_observation: also allocate `env.next_observation`, [T, B, ...]: the observation after each step,
-            including the last one of an episode. BatchSamplers fill it at the end of a batch.
-        storage: for all fields, or by path pattern, such as `{"agent.agent_info.*": "local"}`; the last
-            matching pattern wins. Default, also for paths that match no pattern: local if all cages are in
-            this process and arrays do not switch, else managed.
-        dtype: dtypes by path pattern, likewise: `{"env.observation.position": np.float64}`. Elsewhere float64
-            is stored as float32, and int64 as int32 in observations whose bounds allow it.
+        noise: whether to allocate `agent.noise`, from which policies in workers read the noise of a
+            batch; see `build_rollout_sampler`.
+        next_observation: whether to allocate `env.next_observation`, [T, B, ...]: the observation
+            after each step, including the final observation of an episode. BatchSamplers fill it at
+            the end of a batch.
+        storage: one storage for all fields, or storages keyed by path pattern, such as
+            `{"agent.agent_info.*": "local"}`; the last matching pattern wins. By default, and for
+            paths that match no pattern, storage is local if all cages are in this process and
+            arrays do not switch, and managed otherwise.
+        dtype: dtypes keyed by path pattern, such as `{"env.observation.position": np.float64}`. For
+            all other fields, float64 is stored as float32, and int64 as int32 in observations whose
+            bounds allow it.
         switching: allocate arrays with two sides, see AsynchronousSampler.
         n_batches: number of batches that the buffer holds, for a replay. Each is written to the T rows after
             the previous one, wrapping around at the end; `samples.env.reward.full` has all rows.

@@ -25,7 +25,8 @@ class EnvPoolSteps:
     """Step and reset one EnvPool.
 
     Args:
-        env: unwrapped, with one player per environment, and observations in one array.
+        env: the unwrapped EnvPool, with one player per environment and observations in a single
+            array.
     """
 
     def __init__(self, env: Any) -> None:
@@ -58,20 +59,20 @@ class EnvPoolSteps:
         return values[self._obs], values[self._reward], done & ~truncated, truncated, info
 
     def start_reset(self, which: NDArray[np.intp]) -> None:
-        """Start resetting environments in EnvPool's threads; call `reset` with the same numbers next."""
+        """Start resetting environments in EnvPool's threads. Call `reset` with the same arguments next."""
         self._reset(which.astype(np.int32))
         # After the call: if it raised there is no answer, and a wait for one would hang.
         self._resetting = True
 
     def reset(self, which: NDArray[np.intp]) -> Tree:
-        """Reset these environments, unless that was started; return only their observations."""
+        """Reset these environments, or complete a reset that was started; return only their observations."""
         if not self._resetting:
             self.start_reset(which)
         self._resetting = False
         return self._recv()[self._obs]
 
     def forget_reset(self) -> None:
-        """Discard the answer of a reset that was started but, after an error, never received."""
+        """Discard the result of a reset that was started but, because of an error, never received."""
         if self._resetting:
             # Before the wait, which ends only with the answer: compiled code delays
             # Ctrl-C until it returns.

@@ -52,22 +52,23 @@ _REFUSALS = (TypeError, ValueError, AttributeError, AssertionError, gym.error.Er
 
 
 class NativeEnv:
-    """A vector environment of n environments, with one interface for all kinds.
+    """Uniform interface to vector environments of any kind.
 
     Args:
-        factory: makes it.
+        factory: function that makes the vector environment.
         seeds: a 32-bit int for each environment, or None.
-        name: name for messages until the environment's own is known.
+        name: name used in messages until the environment's own name is known.
 
     Attributes:
         env, core: the environment with and without its wrappers.
-        can_rest: whether single environments can be left alone while the others are stepped.
+        can_rest: whether single environments can be left out while the others are stepped.
         n: number of environments.
         mode: one of SAME_STEP, NEXT_STEP, DISABLED.
-        spaces: of each environment.
+        spaces: the spaces of each environment.
 
     Raises:
-        TypeError, ValueError: if it is not a vector environment, or has another size or an unknown mode.
+        TypeError, ValueError: if `factory` does not return a vector environment, or if the
+            environment has the wrong size or an unknown mode.
     """
 
     def __init__(self, factory: VectorEnvFactory, seeds: Sequence[int | None], name: str) -> None:
@@ -140,7 +141,7 @@ class NativeEnv:
     def reset_all(self, seeds: Sequence[int | None]) -> Any:
         """Reset all environments; returns the result of `reset`.
 
-        seeds: None for an environment whose own generator continues.
+        seeds: one seed per environment; None where the environment's generator continues.
         """
         # After a row that failed, a reset may still be under way; its answer must not be
         # taken for this one's.
@@ -158,7 +159,7 @@ class NativeEnv:
         return self.env.reset(seed=forms[-1])
 
     def start_reset(self, which: NDArray[np.intp]) -> None:
-        """Start `reset_some` with the same numbers, if the environment has threads for it."""
+        """Start `reset_some` asynchronously with the same arguments, if the environment uses threads."""
         if self._pool is not None:
             self._pool.start_reset(which)
 
@@ -167,8 +168,10 @@ class NativeEnv:
     ) -> Tree:
         """Reset some environments; return their observations, [len(which), ...].
 
-        which: their numbers, in order.  observation: the last observations of all, [n, ...], if any.
-        seeds: of all environments, to seed the reset. Ignored by environments that share a single seed.
+        which: numbers of the environments to reset, in order.
+        observation: the latest observations of all environments, [n, ...], if any.
+        seeds: seeds of all environments for the reset. Ignored by environments that share a single
+            seed.
 
         Raises:
             ValueError: if the other environments were reset too, or the number of observations is wrong.
@@ -215,7 +218,7 @@ class NativeEnv:
         return self.env.reset(options={"reset_mask": mask})[0]
 
     def remake(self, seeds: Sequence[int | None], name: str) -> None:
-        """Make the environment again if it is seeded only when made; the next reset must reset all."""
+        """Make a new environment if it can be seeded only when made. The next reset must reset all."""
         if self._seeds_on_reset:
             return
         self.close()
@@ -316,9 +319,9 @@ class NativeEnv:
 
 
 class FrozenEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Environment of a SyncVectorEnv that has ended its episode and waits for a reset.
+    """Replaces an environment of a SyncVectorEnv that has ended its episode and waits for a reset.
 
-    Attributes, methods and `close` go to the environment.
+    Attributes, methods and `close` are forwarded to the environment.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:

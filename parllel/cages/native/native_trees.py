@@ -13,7 +13,7 @@ from parllel.types import Tree
 
 
 def pick(tree: Tree, index: Any) -> Tree:
-    """Index each array of a tree. A list or mask gives copies, a number gives views."""
+    """Index each array of a tree. A list or mask returns copies; a single number returns views."""
     if isinstance(tree, dict):
         return {name: pick(part, index) for name, part in tree.items()}
     if isinstance(tree, tuple):
@@ -50,7 +50,7 @@ def same_trees(one: Tree, other: Tree) -> bool:
 
 
 def stacked(space: gym.Space[Any], actions: Sequence[Any]) -> Tree:
-    """Stack actions of single environments for their vector environment."""
+    """Stack the actions of single environments into one action for the vector environment."""
     if isinstance(space, spaces.Dict):
         return {
             name: stacked(inner, [action[name] for action in actions])
@@ -66,7 +66,7 @@ def stacked(space: gym.Space[Any], actions: Sequence[Any]) -> Tree:
 
 
 def put(tree: Tree, which: Any, one: Tree) -> None:
-    """Write one environment's values to all entries of `which`, in place."""
+    """Write the values of a single environment to every entry in `which`, in place."""
     if isinstance(tree, dict):
         for name, part in tree.items():
             put(part, which, one[name])
@@ -78,7 +78,7 @@ def put(tree: Tree, which: Any, one: Tree) -> None:
 
 
 def final_observation(infos: dict[str, Any], i: int) -> Tree | None:
-    """Return the last observation of an episode that was reset in the same step, or None if missing."""
+    """Return the final observation of an episode after a reset in the same step; None if missing."""
     final = infos.get("final_obs")
     # The caller raises, as `VectorStepper.finals` knows the name of the environment.
     if final is None:

@@ -43,7 +43,7 @@ class StackedStep(NamedTuple):
     Attributes:
         observation: [n, ...], after the reset if the environment resets in the same step.
         reward, terminated, truncated: [n].
-        info: as the environment returned it.
+        info: the info returned by the environment.
         ended: [n] bool, terminated or truncated.
     """
 
@@ -55,7 +55,7 @@ class StackedStep(NamedTuple):
     ended: NDArray[np.bool_]
 
     def only(self, going: NDArray[np.bool_]) -> StackedStep:
-        """Return a copy with rewards and flags of the other environments cleared."""
+        """Return a copy in which the rewards and flags of all other environments are cleared."""
         return self._replace(
             reward=np.where(going, self.reward, 0),
             terminated=self.terminated & going,
@@ -73,18 +73,19 @@ class StackedStep(NamedTuple):
 
 
 class VectorStepper(Stepper):
-    """One native vector environment in this process, and the cage's state of it.
+    """Steps one native vector environment in this process.
 
-    A checkpoint of a SyncVectorEnv has a state per environment. Other vector environments, if they can save
-    their state, have a single one, in the record of the first environment.
+    A checkpoint of a SyncVectorEnv has one state per environment. Other vector environments that
+    can save their state have a single state, which is stored in the record of the first
+    environment.
 
     Args:
-        factory: makes it.
-        traj_info: makes the record of one episode.
+        factory: function that makes the vector environment.
+        traj_info: function that makes the record of one episode.
         seeds, reset_automatically, index, check: as for `Stepper`.
 
     Attributes, besides those of `Stepper`:
-        native: the environment.
+        native: the vector environment.
         n: number of environments.
         same_step: whether the environment begins the next episode within the step that ends one.
     """
@@ -229,7 +230,7 @@ class VectorStepper(Stepper):
         return StackedStep(observation, reward, terminated, truncated, info, ended)
 
     def record(self, step: StackedStep, actions: Tree, going: NDArray[np.bool_]) -> None:
-        """Pass the step of each environment selected by `going` to its TrajInfo."""
+        """Record the step in the TrajInfo of each environment selected by `going`."""
         which = np.flatnonzero(step.ended & going)
         # Not `step.observation`, which in the mode SameStep already belongs to the next episode.
         final = dict(zip(which.tolist(), self.finals(step, which), strict=True))
@@ -245,10 +246,11 @@ class VectorStepper(Stepper):
             )
 
     def finals(self, step: StackedStep, which: NDArray[np.intp]) -> list[Tree]:
-        """Return copies of the last observations of the episodes of `which`, which ended in this step.
+        """Return copies of the final observations of `which`, whose episodes ended in this step.
 
         Raises:
-            ValueError: if the environment reset in the same step and the info lacks the last observation.
+            ValueError: if the environment reset in the same step and the info lacks the final
+                observation.
         """
         if not self.same_step:
             # One copy for all of them.
@@ -274,7 +276,7 @@ class VectorStepper(Stepper):
     ) -> Tree | None:
         """Begin the next episodes of `which`, or let them wait if resets are not automatic.
 
-        ended: [n], for all environments including waiting ones.
+        ended: [n], flags of all environments, including waiting ones.
 
         Returns the observations of partial resets, [len(which), ...]; None if there were none.
         """
@@ -323,7 +325,7 @@ class VectorStepper(Stepper):
     # ------------------------------------------------------------------ random steps outside of rows
 
     def random_steps(self, counts: Sequence[int]) -> tuple[NDArray[np.intp], Tree]:
-        """Take `counts[i]` random steps of environment i, across the ends of episodes.
+        """Take `counts[i]` random steps in environment i, continuing into new episodes where necessary.
 
         The vector environment is stepped as often as the largest count. Environments that can rest do so
         after their own steps; the others start their episodes so that each completes its own count. Returns

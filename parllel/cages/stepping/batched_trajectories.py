@@ -36,10 +36,10 @@ _COMPILED = "parllel.cages.stepping.compiled"
 
 
 class BatchedTrajectories(Trajectories):
-    """Keeps rows of rewards, and adds them up in one pass.
+    """Stores rows of rewards and computes the episodes' statistics from them in one pass.
 
     Args:
-        example: a TrajInfo made by `make`, whose numbers every episode starts from.
+        example: a TrajInfo made by `make`. Every episode starts from its numbers.
     """
 
     per_step = False
@@ -79,7 +79,7 @@ class BatchedTrajectories(Trajectories):
         truncated: bool,
         info: dict[str, Any],
     ) -> None:
-        """Add a step to the sums, after the kept rows."""
+        """Add a step to the sums, after adding the stored rows."""
         self._add_step(i, reward)
 
     def _add_step(self, i: int, reward: float) -> None:
@@ -94,13 +94,13 @@ class BatchedTrajectories(Trajectories):
         )
 
     def end(self, i: int) -> None:
-        """Report the episode's sums."""
+        """Complete the episode and report its sums."""
         self._add_up()
         self._reported.append((np.array([i]), self._sums[i : i + 1].copy()))
         self._sums[i] = self._start
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
-        """Keep a row."""
+        """Store a row of rewards."""
         k = self._n_kept
         self._pack(self._memory, k * self._n * 8, *rewards)
         # Only now: if struct refuses a reward, the row is not counted, and the next one overwrites it.
@@ -117,7 +117,7 @@ class BatchedTrajectories(Trajectories):
         return row
 
     def add_stack(self, rewards: NDArray[Any], ended: Sequence[int]) -> None:
-        """Keep a row."""
+        """Store a row of rewards."""
         k = self._n_kept
         self._rewards[k] = rewards
         self._n_kept = k = k + 1
@@ -128,7 +128,7 @@ class BatchedTrajectories(Trajectories):
             self._add_up()
 
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
-        """Add the steps one by one."""
+        """Add the valid steps of a failed row one by one."""
         # Only whole rows are kept, and in this one some environments were not stepped.
         for i, reward in enumerate(rewards):
             if is_number(reward):
@@ -137,7 +137,7 @@ class BatchedTrajectories(Trajectories):
             self.end(i)
 
     def state(self, i: int) -> State:
-        """Add up the kept rows and return the sums."""
+        """Add up the stored rows and return the sums."""
         self._add_up()
         return {"sums": self._sums[i].tolist()}
 
@@ -156,13 +156,13 @@ class BatchedTrajectories(Trajectories):
         self._sums[i] = sums
 
     def prepare(self) -> None:
-        """Add up the kept rows, unless this would load the compiler."""
+        """Add up the stored rows, unless that would load the compiler."""
         # Loading it takes a third of a second, during which a worker would not notice a request to close.
         if self._n == 1 or _COMPILED in sys.modules:
             self._add_up()
 
     def take_packed(self, *, at_once: bool = False) -> Packed:
-        """Add up the kept rows and return the numbers of each ended episode."""
+        """Add up the stored rows and return the statistics of each ended episode."""
         self._add_up(at_once=at_once)
         parts, self._reported = self._reported, []
         if not parts:

@@ -83,7 +83,7 @@ def no_number(reward: Any, name: str) -> TypeError:
 
 
 def old_step(error: Exception, name: str) -> TypeError | None:
-    """Build the error for unpacking a `step` of four values; None for other errors."""
+    """Build the error for a `step` that returns four values; None for other errors."""
     # By CPython's text: a wrapper raises this while unpacking an inner environment's result, before
     # the checks here see anything.
     if str(error) == "not enough values to unpack (expected 5, got 4)":
@@ -97,15 +97,16 @@ def none_observed(name: str) -> TypeError:
 
 
 class StackedCheck:
-    """Checks the results of n environments that are stepped together.
+    """Checks the results of a vector environment.
 
     Args:
-        spaces: of each environment.
-        name: name of all of them, for messages.
-        name_of: returns the name of one of them.
+        spaces: the spaces of each environment.
+        name: name of all environments together, for messages.
+        name_of: function that returns the name of one environment.
 
     Raises, when used:
-        TypeError, ValueError: as `check_step` and `ObservationCheck`; names the environment if known.
+        TypeError, ValueError: the errors of `check_step` and `ObservationCheck`, with the
+            environment's name if it is known.
     """
 
     def __init__(self, spaces: Spaces, n: int, name: str, name_of: Callable[[int], str]) -> None:

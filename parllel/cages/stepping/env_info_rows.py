@@ -29,11 +29,12 @@ _ABSENT = object()
 
 
 class EnvInfoRows:
-    """The fields of stored info keys, in some columns of a batch.
+    """Writes selected keys of the environments' infos to their fields, in some columns of a batch.
 
     Args:
-        leaves: path of keys and dtype of each field.
-        defaults: values for infos that lack a key, [1, B, ...] for each field; None raises KeyError instead.
+        leaves: the path of keys and the dtype of each field.
+        defaults: values for infos that lack a key, [1, B, ...] for each field. With None, a missing
+            key raises KeyError.
         columns: the columns of these environments.
         name: name of the environments for messages.
 

@@ -38,16 +38,17 @@ from parllel.types import State, Tree
 
 
 class EnvStepper(Stepper):
-    """A list of environments in this process, stepped one by one.
+    """Steps a list of environments in this process, one by one.
 
     Args:
-        factories: make the environments.
-        traj_info: makes the record of one episode.
+        factories: functions that make the environments.
+        traj_info: function that makes the record of one episode.
         seeds, reset_automatically, index, check: as for `Stepper`.
 
     Attributes, besides those of `Stepper`:
         envs: the environments; empty after `close`.
-        steps: the function that steps each of them: with checks at first, later its own `step`.
+        steps: the function that steps each environment. At first it checks the results; later it is
+            the environment's own `step`.
     """
 
     def __init__(
@@ -180,9 +181,9 @@ class EnvStepper(Stepper):
             raise WrongStateError(f"{self.name_of(i)}: stepped before a reset")
 
     def end_episode(self, i: int, observation: Tree) -> Tree:
-        """Return a copy of the episode's last observation; call `follow_episode` next.
+        """Return a copy of the episode's final observation. Call `follow_episode` next.
 
-        The caller updates the trajectories, which may be a row at a time.
+        The caller updates the trajectories, possibly for a whole row at a time.
         """
         # The first episode passed all checks: from here on steps run without them.
         if self._checking[i] and not self._always_check:
@@ -194,9 +195,10 @@ class EnvStepper(Stepper):
         return self._copied(observation)  # environments reuse their arrays
 
     def follow_episode(self, i: int, final: Tree) -> Tree:
-        """Return the observation to act on next: the next episode's if resets are automatic, else `final`.
+        """Return the observation to act on: the next episode's if resets are automatic, else `final`.
 
-        Separate from `end_episode`, so that the last observation is kept even if the reset raises.
+        This is separate from `end_episode` so that the final observation is kept even if the reset
+        raises.
         """
         return self._restart(i)[0] if self.reset_automatically else final
 

@@ -24,7 +24,7 @@ from parllel.errors import add_note
 
 
 class Environments(RowEnvironments):
-    """The loop that steps a list of environments over a row."""
+    """Steps a list of environments and writes their results to a row of the batch."""
 
     stepper: EnvStepper
 

@@ -31,7 +31,7 @@ class LeafRows:
         name: name of the field, for messages.
         array: array of the field.
         columns: the cage's columns.
-        n_rows: T, or T + 1 if the row that follows the batch is written too.
+        n_rows: T, or T + 1 if the row after the batch is written too.
     """
 
     def __init__(self, name: str, array: Array, columns: slice, n_rows: int) -> None:
@@ -51,7 +51,7 @@ class LeafRows:
         return [self.array.writers(t, self._columns, number) for t in range(self.n_rows)]
 
     def spans(self) -> list[Span]:
-        """Return the places of the first and last row of the first and last batch.
+        """Return the memory locations of the first and last row in the first and the last batch.
 
         All other rows lie between them at equal distances.
         """
@@ -68,9 +68,10 @@ class LeafRows:
 
 
 class FlagRows:
-    """Rows of flags that are cleared together.
+    """Flag fields whose rows are cleared together.
 
-    Fields of one dtype are allocated side by side, so one call clears a row of all, in a third of the time.
+    Fields of the same dtype are allocated side by side, so one call clears a row of all of them.
+    This takes a third of the time.
     """
 
     def __init__(self, leaves: Sequence[LeafRows]) -> None:

@@ -27,9 +27,10 @@ _UNREGISTERED = (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv)
 class VectorEnvFactory:
     """Factory of a native vector environment, such as CartPoleVectorEnv, AtariVectorEnv or EnvPool's.
 
-    Passed to a cage in place of a list of factories, it makes the cage step its `n` environments by one call
-    and copy whole rows: `VectorizedCage(VectorEnvFactory(make), n=16)`. Called without arguments it makes a
-    single environment, so it can also be passed as `env_factory` to a cage with one environment.
+    Pass it to a cage in place of a list of factories: `VectorizedCage(VectorEnvFactory(make),
+    n=16)`. The cage then steps its `n` environments with one call and copies whole rows. A
+    VectorEnvFactory called without arguments makes a single environment, so it can also be the
+    `env_factory` of a cage with one environment.
 
     Args:
         make: called with the number of environments; returns a `gymnasium.vector.VectorEnv` or an object
@@ -58,7 +59,7 @@ class VectorEnvFactory:
         return "seed" in parameters
 
     def make(self, n: int, seeds: Sequence[int] | None = None) -> Any:
-        """Make a vector environment of n.
+        """Make a vector environment of n environments.
 
         seeds: 31-bit seeds, one per environment; used only if `takes_seed`, and drawn if None.
         """
@@ -190,10 +191,10 @@ def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
 
 
 def words_of(seed: Any) -> tuple[int | None, int | None]:
-    """Return the seeds of an environment's first reset and of its action space; None for None.
+    """Return the seeds for an environment's first reset and for its action space; None for None.
 
-    seed: an int is used for the reset as it is, so that the episode equals that after
-        `env.reset(seed=seed)`. From a SeedSequence both seeds are drawn.
+    seed: an int is used for the reset directly, so the episode is the same as after
+        `env.reset(seed=seed)`. From a SeedSequence, both seeds are drawn.
     """
     if seed is None:
         return None, None
@@ -214,10 +215,11 @@ def seeded_action_space(space: gym.Space[Any], seed: int | None) -> gym.Space[An
 
 
 def equal_space(space: gym.Space[Any]) -> gym.Space[Any]:
-    """Return a new space that equals another; without its random generator, for gymnasium's own classes.
+    """Return a new space equal to another. For Gymnasium's own classes, the random generator is not copied.
 
-    Copying, like pickling, asks the original for its `__dict__`. From then on CPython looks attributes up in
-    that dict, and each step of an environment that checks its actions takes a few per cent longer.
+    Copying or pickling a space would access its `__dict__`. From then on CPython looks attributes
+    up in that dict, and each step of an environment that checks its actions takes a few per cent
+    longer.
     """
     if type(space) is spaces.Discrete:
         # Earlier versions of gymnasium have no other dtype, and no such argument.

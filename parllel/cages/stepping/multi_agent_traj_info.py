@@ -11,8 +11,8 @@ from parllel.types import Tree
 class MultiAgentTrajInfo(TrajInfo):
     """Statistics of one episode; logs the return of each agent as `return_<agent>`.
 
-    Reads the rewards by agent from `info["reward"]`, where `parllel.envs.ParallelEnvAdapter` puts them.
-    `return_` sums the environment's own reward, which is the sum over agents.
+    Reads the rewards of each agent from `info["reward"]`, where `parllel.envs.ParallelEnvAdapter`
+    puts them. `return_` sums the environment's own reward, which is the sum over agents.
 
     Args: see `TrajInfo`.
 
@@ -36,7 +36,7 @@ class MultiAgentTrajInfo(TrajInfo):
         """Add one step.
 
         Raises:
-            ValueError: if `env_info` has no rewards by agent.
+            ValueError: if `env_info` has no rewards keyed by agent.
         """
         # Checked before anything is added, so that a refused step leaves the record unchanged.
         rewards = env_info.get("reward")

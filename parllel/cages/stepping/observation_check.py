@@ -21,7 +21,7 @@ _short.maxstring = _short.maxother = 120
 
 
 class ObservationCheck:
-    """Refuses observations with a wrong structure, or numbers far out of bounds. Made once per space.
+    """Rejects observations with a wrong structure or numbers far out of bounds. Created once per space.
 
     Integers must be within the bounds, as others might wrap around in a narrower buffer. Floats may exceed
     the bounds, as after rounding, but by no more than the width of the range: numbers further out have a

@@ -23,10 +23,10 @@ _FIRST_PAUSE_S, _MAX_PAUSE_S = 20e-6, 1e-3
 
 
 class PendingRows(Generic[KeyT]):
-    """Rows in progress of any cages, from which `wait` removes and returns those that are done.
+    """Rows in progress of several cages. `wait` removes and returns those that are done.
 
     Rows are identified by keys, such as the numbers of their environments. Adding and removing a row takes
-    constant time. All rows of a cage must be in the same PendingRows object at a time.
+    constant time. At any time, all rows of a cage must be in the same PendingRows object.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class PendingRows(Generic[KeyT]):
         self._silent.pop(key, None)
 
     def wait(self, timeout_s: float) -> list[KeyT]:
-        """Wait until a row is done; remove all that are, and return their keys in the order of addition.
+        """Wait until a row is done. Remove all finished rows and return their keys in order of addition.
 
         A row whose worker has failed or died is done too; `finish_row` raises its error. Returns an empty
         list after `timeout_s`; with 0 or less it only polls. Time in which this process was paused does not
@@ -113,9 +113,10 @@ class PendingRows(Generic[KeyT]):
 
 
 def await_rows(rows: Sequence[tuple[CageInterface, int]], timeout_s: float) -> list[int]:
-    """Wait for any of several rows, given as cage and group; return the positions of those done.
+    """Wait for any of several rows, given as (cage, group); return the positions of the finished ones.
 
-    Use `PendingRows` in a loop: it registers each row only once. Returns and raises like its `wait`.
+    In a loop, use `PendingRows`, which registers each row only once. Returns and raises as
+    `PendingRows.wait` does.
     """
     awaited: PendingRows[int] = PendingRows()
     for position, (cage, group) in enumerate(rows):

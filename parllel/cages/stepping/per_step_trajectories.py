@@ -22,7 +22,7 @@ class PerStepTrajectories(Trajectories):
 
     Args:
         example: a TrajInfo made by `make`, used for the first environment.
-        sees_agent_info: whether it overrides `see_agent_info`.
+        sees_agent_info: whether the TrajInfo overrides `see_agent_info`.
     """
 
     per_step = True
@@ -63,7 +63,7 @@ class PerStepTrajectories(Trajectories):
         self._trajs[i] = self._make()
 
     def state(self, i: int) -> State:
-        """Return class and state of a TrajInfo. Raises TypeError for values that cannot be saved."""
+        """Return the class and state of a TrajInfo. Raises TypeError for values that cannot be saved."""
         traj = self._trajs[i]
         name = type(traj).__qualname__
         # `freeze` copies: later steps must not change the checkpoint.
@@ -80,7 +80,7 @@ class PerStepTrajectories(Trajectories):
         traj.load_state(thaw(state["traj"]))
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
-        """End episodes; `step` has already received the rewards."""
+        """End the given episodes, whose rewards have already been passed to `step`."""
         # Converted before any episode ends: if a reward is not a number, the caller abandons the row, which
         # ends the episodes then.
         row = np.array([float(reward) for reward in rewards])
@@ -89,11 +89,11 @@ class PerStepTrajectories(Trajectories):
         return row
 
     def add_stack(self, rewards: NDArray[Any], ended: Sequence[int]) -> None:
-        """End episodes; `step` has already received the rewards."""
+        """End the given episodes, whose rewards have already been passed to `step`."""
         for i in ended:
             self.end(i)
 
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
-        """End episodes; `step` has already received the rewards."""
+        """End the given episodes, whose rewards have already been passed to `step`."""
         for i, _, _ in ended:
             self.end(i)

@@ -36,14 +36,14 @@ class RowEnvironments(ABC):
     """Environments of one process that fill rows of a batch.
 
     Args:
-        stepper: makes and steps the environments; closed together with this object.
+        stepper: object that makes and steps the environments; closed together with this object.
 
     Attributes:
         stepper: the argument `stepper`.
         index: number of the first environment, for messages.
         name: name of the environments, for messages.
-        spaces: of each environment.
-        needs_reset: [n] bool, always the same array.
+        spaces: the spaces of each environment.
+        needs_reset: [n] bool. The array object never changes.
     """
 
     # Whether all are stepped by one call, with rows read and written as a whole.
@@ -96,10 +96,11 @@ class RowEnvironments(ABC):
         """Step all environments with these actions, one for each."""
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
-        """Take `counts[i]` random steps and write the observations reached into row `t`.
+        """Take `counts[i]` random steps and write the resulting observations into row `t`.
 
-        Episodes that end on the way are not reported; the one in progress is later reported in full. For how
-        a native vector environment takes different numbers of steps, see `VectorStepper.random_steps`.
+        Episodes that end during these steps are not reported. The episode in progress is later
+        reported in full. See `VectorStepper.random_steps` for how a native vector environment takes
+        different numbers of steps.
         """
         rows = self._bound()
         check_row(t, rows.T + 1, self.name)
@@ -116,7 +117,7 @@ class RowEnvironments(ABC):
         """Take random steps, and write the observations reached to row `t`."""
 
     def prepare(self, t: int) -> None:
-        """Work ahead after row `t`, while no process waits.
+        """Do work ahead of time after row `t`, while no process waits for this one.
 
         Resets ended environments into private memory; after the last row, also adds up statistics.
         """
@@ -188,7 +189,7 @@ class RowEnvironments(ABC):
         return not self._trajs.per_step
 
     def take_final(self, *, truncated_only: bool = False) -> list[FinalObservation]:
-        """Return the last observations of the episodes that ended in rows since the last call."""
+        """Return the final observations of the episodes that have ended since the previous call."""
         # All are taken: a later call must not return the others for another batch.
         final, self._final = self._final, []
         # Filtered here, in the worker, so that unwanted ones are not sent through the pipe.

@@ -54,27 +54,29 @@ class _BatchViews:
 
 
 class Rows:
-    """The columns `[lo, hi)` of a batch, row by row, as plain numpy arrays.
+    """Reads and writes a cage's columns of a batch, row by row, as plain numpy arrays.
 
     Args:
         action: the buffer of actions.
-        env: node with the fields that a cage writes (`CAGE_FIELDS`), and optionally `agent_info` and
-            `env_info_default`, which it reads.
+        env: node with the fields that a cage writes (`CAGE_FIELDS`), and optionally the fields
+            `agent_info` and `env_info_default`, which the cage reads.
         columns: the cage's columns.
         environment: spaces to check the buffers against.
-        stacked: read the actions of a row as one tree of arrays [n, ...], not as a list.
+        stacked: whether to read the actions of a row as one tree of arrays [n, ...] instead of a
+            list.
 
     Attributes:
-        T: rows of a batch.
+        T: number of rows in a batch.
         batch: number of the current batch; initially the one that the arrays show.
-        n_batches: number of batches of the buffer.
+        n_batches: number of batches in the buffer.
         leaves: all bound fields.
-        env_info: writer of infos; None if none are stored.
-        observation, single, results, flags, agent_info, cells, action, read_actions: of the current batch.
+        env_info: writer of infos; None if no infos are stored.
+        observation, single, results, flags, agent_info, cells, action, read_actions: views and
+            functions for the current batch.
 
     Raises:
-        ValueError: if a buffer's shape does not match the space, or the observations have no padding for the
-            row that follows the batch; names the field.
+        ValueError: if a buffer's shape does not match the space, or the observations have no
+            padding for the row after the batch. The message names the field.
     """
 
     observation: Leaves
@@ -275,12 +277,13 @@ class Rows:
         ended: Sequence[tuple[int, bool, bool]],
         failed: int | None,
     ) -> None:
-        """Write the valid part of row `t`, in which environment `failed` raised; its cells are left alone.
+        """Write the valid part of row `t` after environment `failed` raised; its cells are not written.
 
-        If it failed in the reset after the end of an episode, its step is valid and is written.
+        If it failed in the reset after the end of an episode, its step is valid and is written too.
 
-        Where no step was made (None) the reward becomes NaN, so that an old value is not taken for this
-        row's. A reward that is not a number is not written.
+        Where no step was taken (None), the reward becomes NaN, so that a value from an earlier
+        batch is not mistaken for a reward of this row. A reward that is not a number is not
+        written.
         """
         ends = {i: (terminated, truncated) for i, terminated, truncated in ended}
         row, *flags = self.results[t]
@@ -316,7 +319,7 @@ class Rows:
 
 
 def disown(reward: Array, t: int, columns: slice) -> None:
-    """Write NaN for rewards of row `t` that are unknown."""
+    """Write NaN in place of the unknown rewards of row `t`."""
     _disown(np.asarray(reward[t]), columns)
 
 
@@ -349,7 +352,7 @@ def _cell(node: Any, t: int, i: int) -> Tree:
 def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict[str, Tree]]:
     """Return the action buffer and the fields of `samples.env` that a cage writes.
 
-    agent_info: add the agent's `agent_info`, for TrajInfos with `see_agent_info`.
+    agent_info: whether to add the agent's `agent_info`, for TrajInfos with `see_agent_info`.
 
     Raises:
         TypeError: if `samples` is not a buffer of samples.

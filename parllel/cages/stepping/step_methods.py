@@ -36,9 +36,9 @@ class StepMethods(ABC):
     ) -> None:
         """Start a step. Parts of the result are written to the out arguments that are given.
 
-        out_obs receives the observation to act on next, which is the reset's if there was one; out_next_obs
-        receives the observation of this step before any reset. A ProcessCage takes Arrays and nodes in shared
-        memory.
+        `out_obs` receives the next observation to act on: the reset's observation if there was a
+        reset. `out_next_obs` receives the observation of this step before any reset. A ProcessCage
+        accepts Arrays and nodes in shared memory.
         """
         # They belong to the cage until `await_step` returns: a worker may write
         # them at any time before.

@@ -48,7 +48,7 @@ class FinalObservation(typing.NamedTuple):
 
 
 class StepResult:
-    """The parts of a step's result, as attributes.
+    """Result of a step, with its parts as attributes.
 
     A part that was written to an out argument is not kept; reading it raises WrongStateError.
     """
@@ -78,7 +78,7 @@ class StepResult:
 
 
 def deliver(parts: Mapping[str, Any], outs: Mapping[str, Any]) -> StepResult:
-    """Write parts with an out argument, and return the others as a StepResult."""
+    """Write each part that has an out argument to it, and return the other parts as a StepResult."""
     rest = {}
     # In a worker these writes go to the caller's shared memory. The reply that carries the rest is
     # sent afterwards, so the caller sees them once `await_step` returns.

@@ -33,10 +33,11 @@ from parllel.types import State, Tree
 
 
 class Stepper(ABC):
-    """Seeds, episodes and states of environments; subclasses step them.
+    """Base class that manages the seeds, episodes and states of environments. Subclasses step them.
 
     Args:
-        seeds: for each environment a seed sequence or int, for its generator and its action space.
+        seeds: for each environment, a SeedSequence or an int that seeds its generator and its
+            action space.
         reset_automatically: reset at the end of an episode within the same step; otherwise an ended
             environment is not stepped until the next reset.
         index: number of the first environment, for messages.
@@ -44,10 +45,10 @@ class Stepper(ABC):
 
     Attributes:
         index, reset_automatically: the arguments of these names.
-        spaces: of each environment.
-        action_spaces: copies with separate generators.
+        spaces: the spaces of each environment.
+        action_spaces: copies of the action spaces, with separate generators.
         trajs: episodes of the environments.
-        needs_reset: [n] bool, always the same array.
+        needs_reset: [n] bool. The array object never changes.
         n_waiting: number of environments that need a reset.
         first_seeds: seed of each environment, or None.
         seeds: seed of each environment's next reset; None to continue its generator.
@@ -97,7 +98,7 @@ class Stepper(ABC):
         return f"environment {self.index + i} ({self.spaces.name})"
 
     def prepare_resets(self) -> None:
-        """Reset those that have ended, into private memory that the next reset hands out.
+        """Reset ended environments ahead of time. The next reset returns the stored results.
 
         Does nothing where environments cannot be reset one by one.
         """
@@ -116,7 +117,8 @@ class Stepper(ABC):
     def states(self) -> list[State]:
         """Return the state of each environment for a checkpoint, between two rows.
 
-        If an environment cannot save its state, `env` is None and `missing` names the class without one.
+        If an environment cannot save its state, `env` is None and `missing` names the class that
+        has no state.
         """
         states = []
         for i, (saved, missing) in enumerate(self._env_states()):
@@ -145,8 +147,8 @@ class Stepper(ABC):
     def load_states(self, states: Sequence[State], salt: int) -> None:
         """Restore states returned by `states` into environments made in the same way.
 
-        An environment without a state needs a reset afterwards, with a seed derived from its own and `salt`,
-        so that it does not repeat its first episodes.
+        An environment without a saved state needs a reset afterwards. Its seed is derived from its
+        own seed and `salt`, so that it does not repeat its first episodes.
 
         Raises:
             ValueError: if a state belongs to other environments or TrajInfos.
@@ -230,7 +232,8 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
     """Set an attribute on the wrapper or environment that has it.
 
     Raises:
-        AttributeError: if none has it, as it may be misspelled; the message lists similar names.
+        AttributeError: if none has it, since the name may be misspelled. The message lists similar
+            names.
     """
     layer, innermost = env, env
     while layer is not None:

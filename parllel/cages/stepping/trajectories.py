@@ -76,8 +76,8 @@ class Trajectories(ABC):
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
         """Add a row of n rewards and end the episodes that ended with it.
 
-        Returns the rewards [n] as float64, valid until the next row. If a reward is not a number it raises,
-        and nothing has been added.
+        Returns the rewards [n] as float64, valid until the next row. Raises an error if a reward is
+        not a number; nothing is added then.
         """
 
     @abstractmethod
@@ -86,16 +86,16 @@ class Trajectories(ABC):
 
     @abstractmethod
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
-        """Add the valid part of a failed row: rewards are None where there was no step."""
+        """Add the valid part of a failed row. Rewards are None where no step was taken."""
 
     def take(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, ordered by environment, then by time."""
         return unpack(self._make, self.take_packed())
 
     def take_packed(self, *, at_once: bool = False) -> Packed:
-        """Return the ended episodes in a form that `unpack` converts back, also in another process.
+        """Return the ended episodes in a form that `unpack` can convert back, even in another process.
 
-        at_once: do not load the compiler, as this process is about to end.
+        at_once: do not load the compiler, because this process is about to end.
         """
         # The sort is stable: episodes of one environment stay in the order of time.
         completed, self._completed = self._completed, []

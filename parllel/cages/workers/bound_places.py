@@ -29,7 +29,7 @@ Bound: TypeAlias = list[tuple[str, Array, list[Span]]]
 
 
 def places_of(rows: Rows) -> Bound:
-    """Return name, array and row places of each leaf."""
+    """Return the name, the array and the memory locations of the rows of each leaf."""
     # Views, which are pickled with absolute places. A whole array with several windows is pickled with the
     # number of the current one, and receiving it would switch the main process to that window.
     return [(leaf.name, leaf.array[:], leaf.spans()) for leaf in rows.leaves]
@@ -43,13 +43,14 @@ def check_places(
     action: Tree,
     fields: dict[str, Tree],
 ) -> None:
-    """Check the places that all processes of a cage report for each of their groups.
+    """Check that all processes of a cage report the right memory locations for each of their groups.
 
     names: names of the processes, for messages.
-    shares: columns of each process in each group, relative to `first_column`.
+    shares: the columns of each process in each group, relative to `first_column`.
 
     Raises:
-        RegistrationError: if a leaf is missing or at another place; names process and leaf.
+        RegistrationError: if a leaf is missing or located elsewhere. The message names process and
+            leaf.
     """
     leaves = [(path, leaf, 0) for path, leaf in buffer_leaves(action, "agent.action")]
     for field, tree in fields.items():

@@ -74,11 +74,11 @@ class ControlSize:
 
     @property
     def listening_line(self) -> int:
-        """Line in which main asks for wakeup bytes."""
+        """Index of the line in which the main process requests wakeup bytes."""
         return 1 + (self.n_groups + 1) * self.n_workers
 
     def done_line(self, group: int, worker: int = 0) -> int:
-        """Return the done line of a worker for a group."""
+        """Return the index of a worker's done line for a group."""
         return 1 + group * self.n_workers + worker
 
     def allocate(self, kind: str) -> tuple[Array, SleepSlots | None]:
@@ -93,9 +93,9 @@ class Control:
     """One process's access to the control lines.
 
     Args:
-        size: the cage's layout.
-        lines, sleep_slots: from `size.allocate`.
-        kind, spin_us: kind and longest spin of the wait.
+        size: the layout of the cage's control lines.
+        lines, sleep_slots: the return values of `size.allocate`.
+        kind, spin_us: the kind of wait, and its longest spin in microseconds.
         wakeup: the cage's wakeup pipe, closed with this object; None where unavailable.
     """
 
@@ -137,11 +137,11 @@ class Control:
         return number
 
     def use_batch(self, number: int) -> None:
-        """Set the batch of further commands; no command may be in progress."""
+        """Set the batch that subsequent commands use. No command may be in progress."""
         self._batch = number << _BATCH_SHIFT
 
     def command_after(self, number: int) -> tuple[int, int, int, int, int]:
-        """Return the number of the command after this one, with its operation, group, row and batch."""
+        """Return the number, operation, group, row and batch of the command that follows `number`."""
         number = number % self.size.last_number + 1
         at = number % self.size.n_records * _RECORD
         word, row = self._records[at : at + _RECORD]
@@ -149,9 +149,9 @@ class Control:
         return number, word & _THREE_BITS, group, row, word >> _BATCH_SHIFT
 
     def done_posters(self, worker: int) -> list[Callable[[int], object]]:
-        """Build the functions that post a command's number, or FAILED: one per group, the last for calls.
+        """Build functions that post a command's number or FAILED: one per group, and a last one for calls.
 
-        Built once, because a worker posts in each row.
+        They are built only once, because a worker posts in every row.
         """
         lines = [self.size.done_line(group, worker) for group in range(self.size.n_groups + 1)]
         return [self._done_poster(line) for line in lines]
@@ -171,7 +171,7 @@ class Control:
         return post_and_wake
 
     def listen(self) -> WakeupPipe | None:
-        """Make workers write a byte for each done word from now on; return the pipe, or None without one."""
+        """Make workers write a byte for each done word from now on; return the pipe, or None if missing."""
         # Never switched off again, so it is set once and not in every row.
         if self._wakeup is not None:
             self.wait.post(self.size.listening_line, 1)
@@ -188,7 +188,7 @@ class Control:
         return [load(line) for line in range(first, first + self.size.n_workers)]
 
     def put_answer(self, worker: int, message: bytes) -> bool:
-        """Write the answer to a call into the mail box if it fits; call before the post."""
+        """Write the answer to a call into the mail box if it fits. Call this before posting."""
         # Plain stores: the post of the done word that follows makes them visible.
         fits = len(message) <= MAIL_LINES * LINE_BYTES
         if fits:
@@ -197,7 +197,7 @@ class Control:
         return fits
 
     def take_answer(self, worker: int) -> bytes:
-        """Return a worker's answer from the mail box; empty if it comes over the pipe."""
+        """Return a worker's answer from the mail box; empty if the answer is sent over the pipe."""
         size = self._words[self._mail_word(worker)]
         # Two processes write this word, but never at the same time: the worker until it posts, main
         # afterwards.

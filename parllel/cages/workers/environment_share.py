@@ -43,11 +43,13 @@ class EnvironmentShare:
     """The environments of one process, by group.
 
     Args:
-        makes: for each group, a function that makes its environments; None for a group without any.
-        shares: their columns, relative to the cage's first.
+        makes: for each group, a function that makes its environments; None for a group without
+            environments.
+        shares: the columns of each group in this process, relative to the cage's first.
         needs_reset: [n] flags of the whole cage, in shared memory.
         reset_automatically: the setting of the environments.
-        after_row: called after each row of a rollout, with the group and the number of finished rows.
+        after_row: function called after each row of a rollout, with the group and the number of
+            finished rows.
 
     Attributes:
         batch: number of the current batch.
@@ -97,7 +99,7 @@ class EnvironmentShare:
 
     @property
     def made(self) -> tuple[int, Spaces]:
-        """Number of the first environment, and the spaces of all."""
+        """The number of the first environment, and the spaces of all environments."""
         first = next(envs for envs in self.groups if envs is not None)
         return first.index, first.spaces
 
@@ -152,7 +154,7 @@ class EnvironmentShare:
             raise
 
     def prepare(self, group: int, row: int) -> None:
-        """Work ahead after a row, while no process waits."""
+        """Do work ahead of time after a row, while no process waits for this one."""
         envs = self.groups[group]
         if envs is not None:
             envs.prepare(row)
@@ -198,7 +200,7 @@ class EnvironmentShare:
     def collect(
         self, truncated_only: bool, at_once: bool = False
     ) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
-        """Return the packed episodes and final observations of each group since the last call."""
+        """Return the packed episodes and final observations of each group since the previous call."""
         found: list[tuple[Packed, list[tuple[Any, ...]]]] = []
         # Both in one answer: main asks once per batch, and keeps the other part until it is collected.
         for envs in self.groups:
@@ -234,7 +236,7 @@ class EnvironmentShare:
                 self._needs_reset[share] = envs.needs_reset
 
     def get(self, name: str) -> list[list[Any]]:
-        """Return an attribute of each environment by group; METHOD in place of callables."""
+        """Return an attribute of each environment, by group. Callables are replaced by METHOD."""
         # A method would be pickled together with its environment; main calls it by name instead.
         return [
             []

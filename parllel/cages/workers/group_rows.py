@@ -47,11 +47,11 @@ class GroupRows:
 
     Attributes:
         T: rows per batch of the bound buffer; 0 if there is none.
-        n_batches: number of its batches.
-        ready: by group, the number of rows that may be stepped now; 0 before a reset, and while anything is
-            in progress.
+        n_batches: number of batches in the bound buffer.
+        ready: for each group, the number of rows that may be stepped now; 0 before a reset and
+            while an operation is in progress.
         begun: whether each group has ever been reset.
-        to_collect: whether a row was started since this was last set to False.
+        to_collect: whether a row has been started since this was last set to False.
     """
 
     def __init__(self, pool: WorkerPool, n_groups: int) -> None:
@@ -90,7 +90,7 @@ class GroupRows:
         self._control.use_batch(0)
 
     def use_batch(self, number: int) -> None:
-        """Set the batch of further rows; workers learn it from the next command."""
+        """Set the batch that subsequent rows use. The workers receive it with the next command."""
         self._control.use_batch(number)
         # Main reads no commands, so its own share is switched here.
         if self._pool.main is not None:
@@ -109,7 +109,7 @@ class GroupRows:
         self._numbers[group] = self._command(operation, group, t)
 
     def finish(self, group: int) -> bool:
-        """Step main's own share and wait for the workers; return False if nothing was started."""
+        """Step the main process's share and wait for the workers. Return False if nothing was started."""
         number = self._numbers.get(group)
         if not number:
             return False
@@ -173,7 +173,7 @@ class GroupRows:
     def takes_batch(self, number: int) -> bool:
         """Return whether the batch exists and no group has anything in progress.
 
-        All groups, since a worker switches them together.
+        All groups must be idle, because a worker switches them together.
         """
         idle = self._decorrelation is None and not any(self._numbers.values())
         return 0 <= number < self.n_batches and idle

@@ -23,10 +23,11 @@ MADE = "made"
 
 
 class PendingRequest(PendingRow):
-    """Pending request to a worker, until its answer is taken. The first one is making the environment.
+    """The pending request to a worker, until its answer is taken. The first request makes the environment.
 
     Attributes:
-        kind: kind of the request, which determines the method that takes the answer; None if idle.
+        kind: kind of the request, which determines the method that accepts the answer; None if
+            idle.
     """
 
     __slots__ = ("_conversation", "_number", "_outcome", "_what", "kind")
@@ -82,7 +83,7 @@ class PendingRequest(PendingRow):
     def take(self) -> bytes:
         """Wait for the reply and return it. After Ctrl-C it can be awaited again.
 
-        Raises: as `Conversation.receive`.
+        Raises the errors of `Conversation.receive`.
         """
         reply = self._outcome
         try:

@@ -38,12 +38,12 @@ METHOD = "parllel: a method"
 
 
 class RemoteCage(CageInterface):
-    """Spaces, episodes, attributes and methods of environments in other processes.
+    """Base class of cages whose environments run in other processes.
 
     Args:
         index: number of the first environment.
-        env_factories, seeds: of each environment.
-        traj_info: makes the record of one episode.
+        env_factories, seeds: the factory and the seed of each environment.
+        traj_info: function that makes the record of one episode.
         reset_automatically: the setting of the environments.
     """
 
@@ -135,15 +135,15 @@ class RemoteCage(CageInterface):
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, ordered by column, then by time.
 
-        After a failure, returns those that the processes could still deliver. The same holds for final
-        observations.
+        After a failure, this returns the episodes that the processes could still deliver. The same
+        holds for final observations.
         """
         self._collect("collect_completed_trajs")
         completed, self._completed = self._completed, []
         return completed
 
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
-        """Return the last observations of episodes that ended in rows since the last call."""
+        """Return the final observations of the episodes that have ended since the previous call."""
         self._collect("collect_final_observations", truncated_only)
         final, self._final = self._final, []
         return [one for one in final if one.truncated] if truncated_only else final
@@ -182,6 +182,6 @@ class RemoteCage(CageInterface):
 
 
 def by_column(parts: Sequence[Sequence[Sequence[Any]]]) -> list[Any]:
-    """Flatten results of the processes, each by group, into the order of the columns."""
+    """Flatten the results of all processes and their groups into the order of the columns."""
     # Columns are ordered by group, and within a group by process.
     return [value for group in zip(*parts, strict=True) for share in group for value in share]

@@ -52,7 +52,8 @@ class PoolSettings:
 
     Attributes:
         n_workers: number of processes besides this one.
-        shares: columns of each process in each group, relative to the cage's first; main's last.
+        shares: columns of each process in each group, relative to the cage's first. The main
+            process is last.
         index: number of the cage's first environment.
     """
 
@@ -76,7 +77,8 @@ def divide(
     n: total number of environments.
     n_main: number of environments that the main process steps; 0 if it does not participate.
 
-    The main process comes last. A worker has at least one environment in all, but may have none in a group.
+    The main process is last. A worker has at least one environment in total, but may have none in a
+    group.
 
     Raises:
         ValueError: if there are too few environments for the workers or groups.
@@ -143,9 +145,9 @@ def environments_of(
 def start_pool(
     make: Callable[[slice], Callable[[], RowEnvironments]], settings: PoolSettings
 ) -> tuple[WorkerPool, NDArray[np.bool_]]:
-    """Start all workers, and make main's own environments.
+    """Start all workers, and make the environments of the main process.
 
-    make: from `environments_of`.
+    make: function returned by `environments_of`.
 
     Returns the pool, and `needs_reset`, [n], in shared memory. A worker's error is raised by the first call
     that needs its environments.

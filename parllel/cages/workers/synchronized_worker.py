@@ -51,11 +51,12 @@ class WorkerSettings:
     Attributes:
         worker: number of the worker.
         size: layout of the control lines.
-        kind, spin_us: kind and longest spin of the wait.
-        shares: its columns in each group, relative to the cage's first.
+        kind, spin_us: the kind of wait, and its longest spin in microseconds.
+        shares: the worker's columns in each group, relative to the cage's first.
         reset_automatically: the setting of its environments.
         core: core to pin it to; None leaves the choice to the system.
-        others: ids of main's thread and of the workers before this one, whose cores it avoids.
+        others: ids of the main process's thread and of the workers before this one. The worker
+            avoids their cores.
     """
 
     worker: int

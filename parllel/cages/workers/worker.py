@@ -40,7 +40,7 @@ _STEP_CALLS = (*_PLAIN, "decorrelate")
 
 
 class Worker:
-    """Serves one environment over a connection until it is asked to close or the pipe hangs up."""
+    """Serves one environment over a connection until it is asked to close or the pipe is closed."""
 
     def __init__(
         self, connection: Connection, make: Callable[[], RowEnvironments], inherited: Any

@@ -22,18 +22,18 @@ from parllel.buffers.tree import buffer_arrays
 class WorkerPolicy(Protocol):
     """Acts for some columns of a batch.
 
-    Made in the process that steps them, one per group. The cage uses only this interface; how a policy
-    obtains parameters and noise is up to its maker.
+    One policy per group is made in the process that steps these columns. The cage uses only this
+    interface; how a policy obtains parameters and noise is up to the function that makes it.
 
-    A policy may have a method `use_batch(number)`, which is then called instead of `bind` when the current
-    batch of a buffer with several batches changes.
+    A policy may also have a method `use_batch(number)`. If it does, this is called instead of
+    `bind` when the current batch of a buffer with several batches changes.
     """
 
     def bind(self, samples: Samples, columns: slice) -> None:
         """Bind to the batch, in shared memory, and to the columns to act for."""
 
     def start_batch(self) -> None:
-        """Prepare for row 0. Everything that the main process wrote before the rollout is visible."""
+        """Prepare for row 0. All data that the main process wrote before the rollout are visible here."""
 
     def step(self, t: int) -> None:
         """Read `agent.observation[t, columns]`, and write the action and agent_info of that row."""

@@ -48,13 +48,15 @@ class WorkerPool:
     """The processes of a cage.
 
     Args:
-        control: main's access to the control lines.
+        control: the main process's access to the control lines.
         timeout_s: time limit for one answer of the workers.
-        shares: columns of each process in each group, relative to the cage's first; main's last.
+        shares: columns of each process in each group, relative to the cage's first. The main
+            process is last.
         memory: arrays to close at the end.
 
     Attributes:
-        workers, main: set by the cage; `main` is None if this process does not participate.
+        workers, main: the workers and the main process's share, set by the cage. `main` is None if
+            this process does not participate.
         broken: why the pool can no longer be used; None while it can.
         rescued: after a failure, the uncollected results of each process, main's last, where available.
         unfinished: after a failure, the workers that neither finished the row nor reported a failure.
@@ -113,7 +115,7 @@ class WorkerPool:
     # ------------------------------------------------------------------ rows
 
     def take_part(self, operation: int, t: int, group: int, number: int) -> None:
-        """Step main's own share of a row, command `number`. Any exception ends the cage."""
+        """Step the main process's share of a row, for command `number`. Any exception ends the cage."""
         self._own_number = number
         if self.main is not None:
             try:
@@ -202,11 +204,11 @@ class WorkerPool:
     # ------------------------------------------------------------------ calls
 
     def call(self, op: str, *args: Any) -> list[Any]:
-        """Run a call in all processes; return their results, main's last."""
+        """Run a call in all processes and return their results, the main process's last."""
         return self.end_call(self.begin_call(op, args), op, args)
 
     def collect(self, truncated_only: bool) -> list[Any]:
-        """Collect episodes and final observations from all processes, main's last."""
+        """Collect episodes and final observations from all processes, the main process's last."""
         row = COLLECT_TRUNCATED if truncated_only else COLLECT_ALL
         number = self.control.command(CALL, self._calls, row)
         return self.end_call(number, "collect", (truncated_only,))
@@ -248,7 +250,7 @@ class WorkerPool:
             raise
 
     def end_call(self, number: int, op: str, args: tuple[Any, ...]) -> list[Any]:
-        """Run main's part of a call and wait for the workers; return all results, main's last."""
+        """Run the main process's part of a call and wait for the workers; return all results, main's last."""
         mine: list[Any] = []
         wrong: Exception | None = None
         if self.main is not None:
@@ -383,7 +385,7 @@ class WorkerPool:
         return errors
 
     def end(self, why: BaseException | None) -> None:
-        """End all processes, whatever they are doing. `why` is the reason given to later calls."""
+        """End all processes, whatever they are doing. Later calls report `why` as the reason."""
         # First, so that the pool refuses all use even if the rest is interrupted.
         self.broken = reason_of(why)
         # Runs in reverse: main's environments, the workers, then the memory, which no process uses any more.

@@ -21,7 +21,7 @@ _UNLIKELY = 1e-12
 
 
 class AtariState:
-    """The state of an AtariEnv. The last screen is not part of it: the next step draws another."""
+    """The state of an AtariEnv. The last screen is not included, as the next step draws a new one."""
 
     def state(self, layer: Any) -> State:
         """Return the emulator's own serialisation as [bytes] uint8, and the action that would stick."""
@@ -40,7 +40,7 @@ class AtariState:
         }
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Bring the emulator to where it was."""
+        """Restore the emulator."""
         from ale_py import ALEState
 
         content, action = state["emulator"], state["action"]

@@ -33,10 +33,11 @@ _OF_ALL_WRAPPERS = {
 
 
 def env_state(env: Any) -> State | None:
-    """Return the state of `env` and all wrappers around it, None if a layer cannot save its own.
+    """Return the state of `env` and all its wrappers, or None if a layer cannot save its state.
 
-    It holds arrays and JSON values alone, shares no memory with the environment, and does not disturb it.
-    The random numbers of spaces are not part of it, see `space_state`.
+    The state holds only arrays and JSON values and shares no memory with the environment. Saving
+    does not disturb the environment. The random states of spaces are not included, see
+    `space_state`.
 
     Raises:
         TypeError: if the `state()` of a layer returns anything but a dict of arrays and JSON values.
@@ -48,9 +49,9 @@ def env_state(env: Any) -> State | None:
 
 
 def missing_env_state(env: Any) -> str | None:
-    """Return which layer cannot save its state and why, None if all can.
+    """Return which layer cannot save its state and why, or None if all layers can.
 
-    It asks them, so it takes as long as `env_state`.
+    The layers are asked for their states, so this takes as long as `env_state`.
     """
     try:
         _state_of(env)
@@ -63,13 +64,13 @@ def load_env_state(env: Any, state: State) -> None:
     """Load a state into a new environment, which continues exactly as the saved one would have.
 
     Args:
-        env: made as the other one was, never reset.
-        state: what `env_state` returned, or its copy from a file.
+        env: environment made in the same way as the saved one, and never reset.
+        state: a state returned by `env_state`, or its copy from a file.
 
     Raises:
         TypeError: if `state` is not a dict.
-        ValueError: naming the layer, if layers or shapes differ or the state is damaged. The environment
-            must not be used any further then.
+        ValueError: if layers or shapes differ, or the state is damaged. The message names the
+            layer. The environment must not be used afterwards.
     """
     if not isinstance(state, dict):
         raise TypeError(f"{name_of(env)}: expected its state as a dict, got {state!r}")
@@ -91,28 +92,29 @@ def load_env_state(env: Any, state: State) -> None:
 
 
 def state_as(env: Any, cls: type[Any]) -> State:
-    """Return what would be saved of `env` if its class were `cls`, one that is known.
+    """Return the state that would be saved if the class of `env` were `cls`, a class whose state is known.
 
-    For the `state()` of a subclass that adds to it. `cls` may be `gymnasium.envs.mujoco.MujocoEnv`.
+    Use it in the `state()` of a subclass that adds to this state. `cls` may be
+    `gymnasium.envs.mujoco.MujocoEnv`.
 
     Raises:
-        TypeError: if `env` is no instance of it.
-        ValueError: if its state is not known.
+        TypeError: if `env` is not an instance of `cls`.
+        ValueError: if the state of `cls` is not known.
     """
     return _known_as(env, cls).state(env)
 
 
 def load_state_as(env: Any, cls: type[Any], state: State) -> None:
-    """Load what `state_as` returned; the counterpart for `load_state`.
+    """Load a state returned by `state_as`. Use it in `load_state`.
 
     Raises:
-        TypeError, ValueError: as `state_as` does, or if the state does not fit.
+        TypeError, ValueError: for the reasons given in `state_as`, or if the state does not fit.
     """
     _known_as(env, cls).load_state(env, state)
 
 
 def name_of(layer: Any) -> str:
-    """Return `Class<id>`, with the id or the class of the environment inside; `Class` if that is all."""
+    """Return `Class<id>`, with the id or the class of the environment inside, or only `Class`."""
     core = getattr(layer, "unwrapped", layer)
     # A spec of EnvPool's has no id.
     spec_id = getattr(getattr(core, "spec", None), "id", None)

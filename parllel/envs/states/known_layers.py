@@ -27,10 +27,11 @@ from parllel.types import State
 
 
 class ParallelEnvState:
-    """Who acts next, who was terminated, and the environment inside.
+    """The state of an adapter: which agents act next, which were terminated, and the environment inside.
 
-    The state of that one comes from methods `state()` and `load_state(state)` of its class, if it has both
-    (PettingZoo has a `state()` of its own, for another purpose), or is known, if it is one of mpe2's.
+    The state of the environment inside comes from the methods `state()` and `load_state(state)` of
+    its class, if it has both (PettingZoo defines a `state()` for another purpose). The states of
+    mpe2's environments are known.
     """
 
     def state(self, layer: Any) -> State:
@@ -59,7 +60,7 @@ class ParallelEnvState:
         }
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Load what `state` returned."""
+        """Restore a state returned by `state`."""
         inside = layer.parallel_env
         cls = type(inside)
         if state["class"] != cls.__qualname__:
@@ -122,7 +123,7 @@ class StatisticsState(AttributeState):
         return {"counts": super().state(layer), "elapsed_s": elapsed_s}
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Load what `state` returned."""
+        """Restore a state returned by `state`."""
         super().load_state(layer, state["counts"])
         elapsed_s = state["elapsed_s"]
         if elapsed_s is not None:

@@ -14,17 +14,17 @@ from parllel.types import State
 
 
 class NoStateError(Exception):
-    """The state of a layer cannot be saved; the message says why."""
+    """The state of a layer cannot be saved. The message says why."""
 
 
 class LayerState(Protocol):
-    """Saves and loads the state of layers of one class, without the layers inside them."""
+    """Saves and loads the state of layers of one class, without the state of the layers inside them."""
 
     def state(self, layer: Any) -> State:
-        """Return the state; raise NoStateError if it cannot be saved."""
+        """Return the state. Raises NoStateError if it cannot be saved."""
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Load into a freshly made layer; raise TypeError, ValueError or KeyError for nonsense."""
+        """Load a state into a new layer. Raises TypeError, ValueError or KeyError for an invalid state."""
 
 
 class NumericAttribute(NamedTuple):
@@ -38,18 +38,18 @@ Kind: TypeAlias = Any
 
 
 class AttributeState:
-    """The state of layers that keep all of it in attributes.
+    """Saves and loads the state of layers that keep their whole state in attributes.
 
     Args:
-        kinds: what each attribute may hold, by its name or dotted path. Those that a layer does not have
-            (yet) are left out of its state.
+        kinds: the kind of value of each attribute, keyed by its name or dotted path. Attributes
+            that a layer does not have (yet) are left out of its state.
     """
 
     def __init__(self, kinds: Mapping[str, Kind] | None = None) -> None:
         self.kinds = dict(kinds or {})
 
     def state(self, layer: Any) -> State:
-        """Return the attributes that there are, by path."""
+        """Return the existing attributes, keyed by path."""
         state = {}
         for path in self.kinds:
             holder, name = _holder_of(layer, path)
@@ -62,7 +62,7 @@ class AttributeState:
         return state
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Set the attributes; queues are refilled, since they know their longest length."""
+        """Set the attributes. Queues are refilled in place, so they keep their maximum length."""
         for path, frozen in state.items():
             if path not in self.kinds:
                 raise ValueError(f"expected attributes {sorted(self.kinds)}, got {path!r}")
@@ -105,7 +105,7 @@ def _check(path: str, kind: Kind, value: Any, now: Any) -> None:
 
 
 def check_shape(path: str, now: Any, value: Any) -> None:
-    """Raise ValueError if arrays in `now` meet something of another shape in `value`."""
+    """Raise ValueError if an array in `now` differs in shape from its counterpart in `value`."""
     if isinstance(now, np.ndarray) and np.shape(value) != now.shape:
         raise ValueError(f"{path}: expected shape {now.shape}, got {np.shape(value)}")
     if isinstance(now, (list, tuple)) and any(isinstance(part, np.ndarray) for part in now):

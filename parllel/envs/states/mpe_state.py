@@ -39,7 +39,7 @@ _LEFT_OUT = {
 
 
 def knows(parallel_env: Any) -> bool:
-    """Return whether this is one of mpe2's, in the wrappers that mpe2 gives it."""
+    """Return whether this is an environment of mpe2, in mpe2's own wrappers."""
     if _name(type(parallel_env)) != _TO_PARALLEL:
         return False
     *_, core = _chain(parallel_env)
@@ -51,7 +51,7 @@ def parallel_state(parallel_env: Any) -> State:
     """Return the state of the wrappers and the world.
 
     Raises:
-        NoStateError: if something in it cannot be saved.
+        NoStateError: if any part of it cannot be saved.
     """
     *wrappers, core = _chain(parallel_env)
     for agent in core.world.agents:
@@ -75,10 +75,10 @@ def parallel_state(parallel_env: Any) -> State:
 
 
 def load_parallel_state(parallel_env: Any, state: State) -> None:
-    """Load what `parallel_state` returned.
+    """Restore a state returned by `parallel_state`.
 
     Raises:
-        ValueError, TypeError, KeyError: if it is the state of another world, or nonsense.
+        ValueError, TypeError, KeyError: if the state is invalid or belongs to another world.
     """
     if not knows(parallel_env):
         raise ValueError(f"expected one of mpe2's environments, got {parallel_env}")

@@ -23,7 +23,7 @@ _ATTRIBUTES = AttributeState(
 
 
 class MujocoState:
-    """The state of a MujocoEnv: `model` is taken to be as it was made."""
+    """The state of a MujocoEnv. Its `model` is assumed to be unchanged since it was made."""
 
     def state(self, layer: Any) -> State:
         """Return the physics, the derived arrays, and the attributes of the environment."""
@@ -39,7 +39,7 @@ class MujocoState:
         return {"physics": physics, "data": arrays, "attributes": _ATTRIBUTES.state(layer)}
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Write what `state` returned into MjData and the environment."""
+        """Write a state returned by `state` into MjData and the environment."""
         import mujoco
 
         model, data = layer.model, layer.data

@@ -13,19 +13,20 @@ from parllel.types import State
 
 
 class PickledState(gym.Wrapper[Any, Any, Any, Any]):
-    """Let the state of `env` be its pickle, made by cloudpickle.
+    """Wrapper that saves the state of `env` as a pickle, made by cloudpickle.
 
-    Loading it unpickles, and a pickle can run any code: **load only checkpoints that you made yourself**.
-    Nothing is unpickled where the environment factory does not say so with this wrapper.
+    Loading such a state unpickles it, and a pickle can run any code: **load only checkpoints that
+    you made yourself**. Nothing is unpickled unless the environment factory uses this wrapper.
 
-    Put it right around what cannot save its state; wrappers outside of it are saved without pickle.
-    Environments that gymnasium's EzPickle pickles by the arguments of their constructors, such as all of
-    MuJoCo's, would lose their state, and are refused when it is asked for.
+    Put it directly around the layer that cannot save its state; wrappers outside of it are saved
+    without pickle. Environments that gymnasium's EzPickle pickles by the arguments of their
+    constructors, such as all of MuJoCo's, would lose their state, and are refused when it is asked
+    for.
     """
 
 
 class PickleState:
-    """The state of a PickledState wrapper and of all inside it."""
+    """The state of a PickledState wrapper and of everything inside it."""
 
     def state(self, layer: PickledState) -> State:
         """Return the pickle as [bytes] uint8."""
@@ -45,7 +46,7 @@ class PickleState:
         return {"pickle": np.frombuffer(content, np.uint8).copy()}
 
     def load_state(self, layer: PickledState, state: State) -> None:
-        """Replace the environment inside by the unpickled one, and close it."""
+        """Replace the environment inside by the unpickled one, and close the old one."""
         import cloudpickle
 
         content = state["pickle"]

@@ -24,10 +24,10 @@ _BIT_GENERATORS = {
 
 
 def generator_state(generator: np.random.Generator) -> State:
-    """Return the state of a generator, and of the seed sequence from which it would spawn others.
+    """Return the state of a generator, and of the seed sequence from which it spawns other generators.
 
     Raises:
-        TypeError: for a generator whose bits do not come from numpy.
+        TypeError: for a generator that does not use one of numpy's bit generators.
     """
     bits = generator.bit_generator
     if type(bits).__name__ not in _BIT_GENERATORS:
@@ -51,7 +51,7 @@ def generator_from(state: State) -> np.random.Generator:
     """Return a new generator that continues where `generator_state` was called.
 
     Raises:
-        ValueError: if `state` is not what it returned.
+        ValueError: if `state` was not returned by `generator_state`.
     """
     try:
         sequence = state["sequence"]
@@ -111,7 +111,7 @@ def load_space_state(space: gym.Space[Any], state: State) -> None:
 
 
 def describe_space(space: Any) -> Any:
-    """Return what must agree for a state to fit, as JSON values: kinds, shapes and dtypes."""
+    """Return the properties that must agree for a state to fit, as JSON values: kinds, shapes and dtypes."""
     if space is None:
         return None
     described: dict[str, Any] = {"class": type(space).__name__}

@@ -89,7 +89,7 @@ def start_lean(
 
 
 def unchanged_environment(timeout_s: float = START_S) -> dict[str, str]:
-    """Return a copy of os.environ, without the temporary changes of a start in another thread.
+    """Return a copy of os.environ, without temporary changes made while another thread starts a process.
 
     timeout_s: time limit for that start.
 

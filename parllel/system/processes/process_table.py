@@ -35,7 +35,7 @@ class ProcessEntry(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether the process is running. A zombie, which its parent has not collected yet, is not."""
+        """Whether the process is running. A zombie (exited, but not reaped by its parent) is not."""
         return self.state not in "ZX"
 
 

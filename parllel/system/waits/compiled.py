@@ -62,7 +62,7 @@ def load(address: int) -> int:
 
 @compiled("boolean(int64, int64)")
 def post(address: int, value: int) -> bool:
-    """Write the word and wake the sleepers; return False without effect if the value is not an int32."""
+    """Store the value and wake all waiting processes. Do nothing and return False unless it is an int32."""
     if value < -(1 << 31) or value >= (1 << 31):
         return False
     # Includes release: the payload, written by plain stores before the call, is visible with the word.
@@ -77,7 +77,7 @@ def post(address: int, value: int) -> bool:
 
 @compiled("void(int64)")
 def wake(address: int) -> None:
-    """Change the mark and wake the sleepers."""
+    """Change the mark and wake all waiting processes."""
     # An atomic addition, as several processes may wake a line, and sleepers count themselves in the same
     # word. It wraps after 65536 calls, which never happen within one wait.
     add_word(address + _CONTROL, _ONE_WAKE)

@@ -63,9 +63,10 @@ class SleepSlots:
         self._set_up()
 
     def forget_names(self) -> None:
-        """Remove the semaphores' names, which only starting processes need.
+        """Unlink the semaphores, whose names are needed only while processes start.
 
-        So no file stays in /dev/shm if this process is killed. Afterwards only forks can use the slots.
+        This leaves no file in /dev/shm if this process is killed. Afterwards only forks can use the
+        slots.
         """
         locks: list[Any] = [self._taking, *self._semaphores]
         names = {lock._semlock.name for lock in locks}

@@ -18,17 +18,17 @@ from parllel.types import Tree
 class EnsembleAgent(PgAgent):
     """Policy-gradient agent that acts for all agents of an environment with one model.
 
-    Observations and actions are trees by agent, and so are `value` and `log_prob` of the agent info.
+    Observations, actions, and `value` and `log_prob` of the agent info are trees keyed by agent.
 
     Args:
-        model: takes the tree of observations and returns `(params, value)`, both by agent: a
-            `parllel.torch.SharedModel`, or your own model, in which agents may see each
-            other's observations.
-        distributions: by agent.
+        model: module that takes the tree of observations and returns `(params, value)`, both keyed
+            by agent. Use a `parllel.torch.SharedModel`, or your own model, in which agents may see
+            each other's observations.
+        distributions: action distributions, keyed by agent.
         seed, device: see `PgAgent`.
 
     Attributes:
-        names: of the agents.
+        names: names of the agents.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class EnsembleAgent(PgAgent):
         self.names = tuple(distributions)
 
     def evaluate(self, observation: Tree, action: Tree, **inputs: Tree) -> tuple[Tree, Tree, Tree]:
-        """Return `(log_prob, entropy, value)` by agent, each [N], with gradients for an update.
+        """Return `(log_prob, entropy, value)`, dicts of [N] keyed by agent, with gradients for an update.
 
         Raises:
             ValueError: if the shapes of values and log probabilities differ.

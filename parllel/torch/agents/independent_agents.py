@@ -18,18 +18,19 @@ from parllel.types import State, Tree
 
 
 class IndependentAgents(Agent):
-    """One agent per key of the Dict spaces, presented to samplers and handlers as a single agent.
+    """Combines one agent per key of the Dict spaces into a single agent for samplers and handlers.
 
-    Each agent sees only its own observation, draws its own noise, and learns separately. Actions, and
-    `value` and `log_prob` of the agent info, are trees by agent. Keyword inputs added by a handler are
-    passed to every agent.
+    Each agent sees only its own observation, draws its own noise, and learns separately. Actions,
+    and `value` and `log_prob` of the agent info, are trees keyed by agent. Keyword inputs added by
+    a handler are passed to every agent.
 
     Args:
-        agents: by name. They must have no recurrent state, share a device, and share no parameters.
+        agents: the agents, keyed by name. They must have no recurrent state, share a device, and
+            share no parameters.
 
     Attributes:
-        agents: the agents by name.
-        names: the keys.
+        agents: the agents, keyed by name.
+        names: names of the agents.
         model: one module that holds all models, for the optimiser.
 
     Raises:
@@ -71,7 +72,7 @@ class IndependentAgents(Agent):
         noise: Tree = None,
         **inputs: Tree,
     ) -> tuple[Tree, Tree]:
-        """Return `(action, agent_info)`, trees by agent."""
+        """Return `(action, agent_info)`, trees keyed by agent."""
         actions, values, log_probs = {}, {}, {}
         for name, agent in self.agents.items():
             actions[name], info = agent.step(
@@ -87,7 +88,7 @@ class IndependentAgents(Agent):
     def value(
         self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, **inputs: Tree
     ) -> Tree:
-        """Return the value estimates [N] by agent."""
+        """Return the value estimates [N], keyed by agent."""
         return self._each(
             lambda agent, own: agent.value(own, env_indices=env_indices, **inputs), observation
         )
@@ -96,7 +97,7 @@ class IndependentAgents(Agent):
         """Return `(log_prob, entropy, value)` by agent, each [N], with gradients for an update.
 
         Raises:
-            ValueError: as `PgAgent.evaluate` does.
+            ValueError: for the reasons given in `PgAgent.evaluate`.
         """
         parts = {
             name: agent.evaluate(field_at(observation, name), field_at(action, name), **inputs)
@@ -141,13 +142,14 @@ class IndependentAgents(Agent):
             agent.eval_mode()
 
     def models(self) -> dict[str, Any]:
-        """Return the models by agent."""
+        """Return the models, keyed by agent."""
         return {name: agent.model for name, agent in self.agents.items()}
 
     def state(self) -> State:
-        """Return the weights by agent, and the rest of the agents' state under "_others".
+        """Return the weights, keyed by agent, and the rest of the agents' state under "_others".
 
-        Separate, because only weights are sent to a sampling process, which draws its own noise.
+        The rest is kept separate because only weights are sent to a sampling process, which draws
+        its own noise.
         """
         state: State = {"_others": {}}
         for name, agent in self.agents.items():

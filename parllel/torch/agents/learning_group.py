@@ -21,9 +21,9 @@ class MultiAgent(Protocol):
     """Several agents of one environment, trainable by `parllel.torch.MultiAgentPPO`.
 
     Attributes:
-        names: of the agents; the keys of observations, actions and agent infos.
-        device: where the models compute.
-        model: holds all trained parameters.
+        names: names of the agents, which are the keys of observations, actions and agent infos.
+        device: device on which the models run.
+        model: module that holds all trained parameters.
     """
 
     names: tuple[str, ...]
@@ -40,4 +40,4 @@ class MultiAgent(Protocol):
         """Prepare the models for an update."""
 
     def sample_mode(self) -> Any:
-        """Explore."""
+        """Switch to sampling, where actions are drawn at random."""

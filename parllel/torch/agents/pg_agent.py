@@ -28,11 +28,12 @@ class PgAgent(Agent):
     Keyword arguments that a handler adds are passed on to the model.
 
     Args:
-        model: returns `(params, value)`, see `parllel.torch.models`; it is moved to `device`.
+        model: module that returns `(params, value)`, see `parllel.torch.models`. It is moved to
+            `device`.
         distribution: the action distribution, which takes `params`.
-        seed: of the generator of all noise. The generator is always on the CPU, so the noise does not
-            depend on the model's device.
-        device: where the model computes.
+        seed: seed of the generator of all noise. The generator is always on the CPU, so the noise
+            does not depend on the model's device.
+        device: device on which the model runs.
 
     Raises:
         ValueError, TypeError: for a device that PyTorch cannot use on this machine.
@@ -92,7 +93,7 @@ class PgAgent(Agent):
         """Return `(log_prob, entropy, value)`, each [N], with gradients for an update.
 
         Raises:
-            ValueError: if the model's values have another shape than the log probabilities, which
+            ValueError: if the model's values differ in shape from the log probabilities, as they
                 would silently broadcast in a loss.
         """
         params, value = self._forward(observation, inputs)
@@ -124,7 +125,7 @@ class PgAgent(Agent):
         self.model.train()
 
     def eval_mode(self) -> None:
-        """Act with the mode of the distribution; the generator is not touched."""
+        """Act with the mode of the distribution. The generator is not used."""
         self._evaluating = True
         self.model.eval()
 

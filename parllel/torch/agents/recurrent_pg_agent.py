@@ -26,15 +26,16 @@ class RecurrentPgAgent(PgAgent):
     of the action, plus the fields enabled by `prev_action` and `store_rnn_state`.
 
     Args:
-        model: takes `(observation, rnn_state)` and `prev_action` if there is one, all of T rows, and returns
-            `(PgOutput, rnn_state)`; its `initial_state(N)` is the state at the start of an episode. See
-            `RecurrentPgModel`.
+        model: module that takes `(observation, rnn_state)`, and `prev_action` if it is enabled, for
+            T rows, and returns `(PgOutput, rnn_state)`. Its method `initial_state(N)` returns the
+            state at the start of an episode. See `RecurrentPgModel`.
         distribution: the action distribution, which takes the model's `params`.
-        prev_action: an example of one action; enables the previous action, which is passed to the model and
-            stored in `agent_info.prev_action` for the algorithm. None disables it. The first step raises
-            ValueError if the example has another shape, or is integer where actions are not.
-        store_rnn_state: also store the state before each step, as `agent_info.rnn_state`. Algorithms do
-            not need it: they recompute states from `agent.initial_rnn_state`.
+        prev_action: an example of one action. If given, the previous action is passed to the model
+            and stored in `agent_info.prev_action` for the algorithm. The first step raises
+            ValueError if the example has the wrong shape, or is integer where actions are not.
+        store_rnn_state: whether to also store the state before each step, as
+            `agent_info.rnn_state`. Algorithms do not need it, because they recompute states from
+            `agent.initial_rnn_state`.
         seed, device: see `PgAgent`.
     """
 
@@ -114,7 +115,7 @@ class RecurrentPgAgent(PgAgent):
     def evaluate(
         self, observation: Tree, action: Tensor, **inputs: Tree
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return `(log_prob, entropy, value)`, each [T, N], of episode segments, with gradients.
+        """Return `(log_prob, entropy, value)` of episode segments, each [T, N], with gradients.
 
         observation, action: [T, N, ...].  inputs: `initial_rnn_state`, leaves [N, ...], the state before
         row 0; `prev_action` [T, N, ...] if the agent uses it; and further inputs of the model.
@@ -158,7 +159,7 @@ class RecurrentPgAgent(PgAgent):
             buffer_map(forget, memory, start)
 
     def copy_to_device(self: RecurrentT, device: torch.device | str) -> RecurrentT:
-        """As `PgAgent.copy_to_device`; the memory moves to the device of the copy."""
+        """Like `PgAgent.copy_to_device`. The memory moves to the device of the copy."""
         twin = super().copy_to_device(device)
         # Both hold the same dict: whichever agent loads a state, the sampling one uses it.
         self._memory_device = twin._memory_device = twin.device
@@ -178,7 +179,7 @@ class RecurrentPgAgent(PgAgent):
         self._load_saved(False, state)
 
     def memory(self) -> State:
-        """Return the memory of the current mode: state and previous action."""
+        """Return the memory of the current mode, which is the state and the previous action."""
         return self._saved(self._evaluating)
 
     def load_memory(self, state: State) -> None:

@@ -15,7 +15,7 @@ from parllel.types import Tree
 
 
 class Distribution(ABC):
-    """A family of distributions. Parameters are arguments of its methods, so no object is created per step.
+    """A family of distributions. Methods take the parameters, so no object is created per step.
 
     Parameters and actions have any number of leading dimensions, `[...]`, usually `[N]`. All
     methods except sampling and `mode` are differentiable in the parameters. The dimensions of an action
@@ -68,7 +68,7 @@ def shape_of(shape: int | Sequence[int], what: str) -> tuple[int, ...]:
     """Return a shape as a tuple. An int n means (n,), as in numpy.
 
     Raises:
-        TypeError: for anything else; the message begins with `what`.
+        TypeError: for any other value. The message begins with `what`.
     """
     try:
         return tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))

@@ -18,14 +18,14 @@ from parllel.types import Tree
 class EnsembleDistribution(Distribution):
     """One distribution per agent. Given the parameters, the agents act independently.
 
-    Parameters, actions, noise and all results are trees by agent: log probabilities and entropies are
-    per agent. `joint` sums them over agents.
+    Parameters, actions, noise and all results are trees keyed by agent. `joint` sums log
+    probabilities and entropies over agents.
 
     Args:
-        distributions: by agent.
+        distributions: distributions, keyed by agent.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if there are no distributions.
     """
 
     def __init__(self, distributions: Mapping[str, Distribution]) -> None:
@@ -63,11 +63,11 @@ class EnsembleDistribution(Distribution):
         return self._each("kl_divergence", params_p, params_q)
 
     def sample_and_log_prob(self, params: Tree, noise: Tree) -> tuple[Tree, Tree]:
-        """Return both results by agent."""
+        """Return both results, keyed by agent."""
         return self._each_two("sample_and_log_prob", params, noise)
 
     def log_prob_and_entropy(self, params: Tree, action: Tree) -> tuple[Tree, Tree]:
-        """Return both results by agent."""
+        """Return both results, keyed by agent."""
         return self._each_two("log_prob_and_entropy", params, action)
 
     @staticmethod

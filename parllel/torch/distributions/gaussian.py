@@ -30,10 +30,10 @@ class Gaussian(Distribution):
     has bounds, cages clip the actions that environments receive.
 
     Args:
-        action_shape: an int n means (n,).
+        action_shape: shape of one action; an int n means (n,).
 
     Raises:
-        TypeError: for anything else.
+        TypeError: if it is not a shape.
     """
 
     def __init__(self, action_shape: int | Sequence[int]) -> None:

@@ -20,7 +20,8 @@ class MultiDiscrete(Distribution):
     [..., len(nvec)], counted from `start`, which has one number per choice; default 0.
 
     Raises:
-        ValueError: if `nvec` is empty or has an entry below one, or `start` has another length.
+        ValueError: if `nvec` is empty or has an entry below one, or `start` differs from it in
+            length.
     """
 
     def __init__(self, nvec: Sequence[int], start: Sequence[int] | None = None) -> None:

@@ -38,13 +38,14 @@ class CnnEncoder(nn.Module):
     (Saxe et al. 2014) with gain sqrt(2), biases zero.
 
     Args:
-        image_shape: of one observation: [H, W]; [C, H, W] or [H, W, C], where the shorter of the outer
-            dimensions is the channels; or a stack of k such images, [k, ...], including [k, H, W].
+        image_shape: shape of one observation: [H, W]; [C, H, W] or [H, W, C], where the shorter of
+            the outer dimensions is taken as the channels; or a stack of k such images, [k, ...],
+            including [k, H, W].
         convolutions: see `Convolutions`.
-        compute_dtype: of the arithmetic. Default: the dtype of the weights, which the features always have.
-            `torch.bfloat16` halves the time on GPUs and on processors with instructions for it (AVX512-BF16,
-            AMX), and is slower on others.
-        generator: draws the weights; torch's global generator is not touched.
+        compute_dtype: dtype of the arithmetic; defaults to the dtype of the weights, which the
+            features always have. `torch.bfloat16` halves the time on GPUs and on processors with
+            instructions for it (AVX512-BF16, AMX), and is slower on others.
+        generator: generator that draws the weights; torch's global generator is not used.
 
     Attributes:
         n_features: size of the output.

@@ -16,10 +16,11 @@ from parllel.types import Tree
 
 
 class Head(nn.Module, ABC):
-    """A model's interface to an action distribution. Subclass it for custom distributions.
+    """Connects a model to an action distribution. Subclass it for custom distributions.
 
     Args:
-        n_outputs: outputs of the policy's last layer, and the size of an encoded previous action.
+        n_outputs: number of outputs of the policy's last layer, and the size of an encoded previous
+            action.
     """
 
     def __init__(self, n_outputs: int) -> None:
@@ -68,8 +69,9 @@ class GaussianHead(Head):
     """Mean of continuous actions, for `Gaussian`; `log_std` does not depend on the state.
 
     Args:
-        action_shape: of one action; an int n means (n,).
-        initial_log_std: of every dimension; 0 is a standard deviation of 1.
+        action_shape: shape of one action; an int n means (n,).
+        initial_log_std: initial log standard deviation of every dimension; 0 is a standard
+            deviation of 1.
     """
 
     def __init__(self, action_shape: int | Sequence[int], initial_log_std: float) -> None:

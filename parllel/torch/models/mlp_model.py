@@ -20,18 +20,18 @@ Activation: TypeAlias = Literal["tanh", "relu"]
 
 
 class MlpModel(nn.Module):
-    """Map observations [N, ...] to [N, output_size].
+    """Fully connected network that maps observations [N, ...] to [N, output_size].
 
     Dimensions after the first are flattened, and integers cast to the type of the weights. Weights
     are orthogonal (Saxe et al. 2014) with gain sqrt(2) in hidden layers, biases zero.
 
     Args:
-        input_size: numbers in one observation.
-        hidden_sizes: units of each hidden layer; empty for a linear map.
-        output_size: numbers in the output.
+        input_size: number of elements in one observation.
+        hidden_sizes: number of units in each hidden layer; empty for a linear map.
+        output_size: number of elements in the output.
         output_gain: gain of the last layer.
-        generator: draws the weights; torch's global generator is not touched.
-        activation: after each hidden layer.
+        generator: generator that draws the weights; torch's global generator is not used.
+        activation: activation after each hidden layer.
 
     Raises:
         ValueError: if a size is less than one, or for an unknown activation.
@@ -67,13 +67,14 @@ class MlpModel(nn.Module):
 class MlpEncoder(nn.Module):
     """Hidden layers that policy and value share, as the trunk of a `PgModel`: features [N, n_features].
 
-    The gradients of both reach the shared layers, so `value_loss_coeff` matters more than with separate ones.
+    The gradients of both reach the shared layers, so `value_loss_coeff` matters more than with
+    separate layers.
 
     Args:
-        input_size: numbers in one observation; dimensions after the first are flattened.
-        hidden_sizes: units of each layer; the last number is `n_features`.
-        generator: draws the weights.
-        activation: after every layer.
+        input_size: number of elements in one observation; dimensions after the first are flattened.
+        hidden_sizes: number of units in each layer; the last number is `n_features`.
+        generator: generator that draws the weights.
+        activation: activation after every layer.
 
     Raises:
         ValueError: if there are no layers or a size is less than one, or for an unknown activation.

@@ -34,10 +34,10 @@ class PgModel(nn.Module):
         head: maps the outputs of the policy network to parameters: a `CategoricalHead`, `GaussianHead`, or
             your class.
         hidden_sizes: units of each hidden layer in both networks; may be empty.
-        seed: of the initial weights; or a generator to draw them from, such as the one that drew the
-            encoder's weights.
+        seed: seed of the initial weights, or a generator to draw them from, such as the one that
+            drew the encoder's weights.
         policy_gain: with 0, the untrained policy is the same in all states.
-        activation: "tanh" or "relu", after each hidden layer.
+        activation: "tanh" or "relu", applied after each hidden layer.
     """
 
     def __init__(

@@ -27,12 +27,12 @@ class RecurrentTrunk(nn.Module):
     Weights are orthogonal, with gain sqrt(2) in the layers and 1 in each gate; biases are zero.
 
     Args:
-        n_inputs: numbers in one observation.
-        hidden_sizes: units of the layers before the memory; may be empty.
-        rnn_size: units of the memory.
+        n_inputs: number of elements in one observation.
+        hidden_sizes: number of units in each layer before the memory; may be empty.
+        rnn_size: number of units in the memory.
         cell: "lstm", whose state is `hidden` and `cell`, or "gru", with only `hidden`; each [N, rnn_size].
         n_actions: size of the encoded previous action, which bypasses the layers; 0 for none.
-        generator: draws the weights.
+        generator: generator that draws the weights.
 
     Raises:
         ValueError: if a size is less than one, or for an unknown cell.
@@ -115,12 +115,12 @@ class RecurrentPgModel(nn.Module):
     The last layers are orthogonal with gain 0.01 (policy) and 1 (value), after Andrychowicz et al. 2021.
 
     Args:
-        observation_shape: of one observation; an int n means (n,).
+        observation_shape: shape of one observation; an int n means (n,).
         head: maps the outputs of the policy layer to parameters, see `PgModel`.
         hidden_sizes, rnn_size, cell: see `RecurrentTrunk`.
         prev_action: whether the recurrent layer also receives the previous action. A single choice is one-hot
             encoded; several choices need a custom head.
-        seed: of the initial weights.
+        seed: seed of the initial weights.
     """
 
     def __init__(

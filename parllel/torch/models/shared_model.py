@@ -17,14 +17,14 @@ from parllel.types import Tree
 
 
 class SharedModel(nn.Module):
-    """Run one model on the observations of all agents in a single call.
+    """Runs one model on the observations of all agents in a single call.
 
     The agents' observations, [N, ...] each, are concatenated to [K * N, ...]; parameters and values
     are returned by agent. All agents must have observation and action spaces of equal shape.
 
     Args:
-        model: returns `(params, value)`, see `parllel.torch.models`.
-        names: of the K agents, in the order of their ids.
+        model: module that returns `(params, value)`, see `parllel.torch.models`.
+        names: names of the K agents, in the order of their ids.
         one_hot: append the agent's id as a one-hot vector of K numbers to its flattened observation, so that
             any model with `observation_size + K` inputs fits. Otherwise the model receives the keyword
             `agent_id`, int64 [K * N].
@@ -46,7 +46,7 @@ class SharedModel(nn.Module):
         self.one_hot = one_hot
 
     def forward(self, observation: Tree, **inputs: Tree) -> PgOutput:
-        """Return parameters and values [N] by agent."""
+        """Return dicts of the parameters and of the values [N], keyed by agent."""
         n_agents = len(self.names)
         parts = [field_at(observation, name) for name in self.names]
         stacked = buffer_map(lambda *leaves: torch.cat(leaves), *parts)

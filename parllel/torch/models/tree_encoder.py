@@ -14,14 +14,14 @@ from parllel.types import Tree
 
 
 class TreeEncoder(nn.Module):
-    """Concatenate the features of all parts of an observation, [N, n_features].
+    """Concatenates the features of all parts of an observation, [N, n_features].
 
     Args:
         encoders: by the part's name in the tree (the key in a Dict space; "_0", "_1", ... in a Tuple). Each
             maps its part to [N, encoder.n_features], and may be a TreeEncoder itself.
 
     Attributes:
-        n_features: the sum over the encoders.
+        n_features: total number of features of the encoders.
 
     Raises:
         ValueError: if there are no encoders; in `forward`, if the observation lacks a part.
@@ -44,7 +44,7 @@ class TreeEncoder(nn.Module):
 
 
 class FlatEncoder(nn.Module):
-    """Flatten numbers `[N, *shape]` to float32 [N, n_features]."""
+    """Flattens numbers `[N, *shape]` to float32 [N, n_features]."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
@@ -56,9 +56,10 @@ class FlatEncoder(nn.Module):
 
 
 class OneHotEncoder(nn.Module):
-    """One-hot encode choices [N] or `[N, *shape]` as [N, n_features].
+    """One-hot encodes choices [N] or `[N, *shape]` as [N, n_features].
 
-    A value that is not one of the options, such as the zeros of an example, is encoded as all zeros.
+    A value that is not one of the options, such as a zero in an example observation, is encoded as
+    all zeros.
 
     Args:
         counts: number of options of each of the flattened choices.
