@@ -90,9 +90,10 @@ class RunRecord:
     ) -> Any:
         """Return the config: an object of its class, or a dict.
 
-        changes: changes of the config, as for `change_config`.
-        config_class: class of the config; by default the recorded class is imported. A dict needs
-            no class.
+        Args:
+            changes: changes of the config, as for `change_config`.
+            config_class: class of the config; by default the recorded class is imported. A dict
+                needs no class.
 
         Raises:
             ValueError, TypeError: if the class cannot be found, if the values no longer fit it, or

@@ -108,7 +108,10 @@ def test_a_storage_that_acknowledges_what_it_was_not_given_is_named(done):
     storage.add = lambda fragments, timeout_s: done
     sender = FragmentSender(storage)
     sender.put(make_fragment(0))
-    with storage, pytest.raises(ValueError, match=f"SlowStorage.add: expected a result from 0 to 1.*{done}"):
+    with (
+        storage,
+        pytest.raises(ValueError, match=f"SlowStorage.add: expected a result from 0 to 1.*{done}"),
+    ):
         sender.flush(30)
     assert counts(sender) == {"produced": 1, "rejected": 1}
     sender.close()

@@ -320,7 +320,9 @@ def test_arguments_that_are_refused(change, message):
 
 
 def test_parts_that_do_not_fit():
-    with pytest.raises(ValueError, match="fragment_length: expected 6, the number of rows in the batches"):
+    with pytest.raises(
+        ValueError, match="fragment_length: expected 6, the number of rows in the batches"
+    ):
         RolloutWorker(rows(recurrent=True), fragment_length=5, seed=1)
     worker = RolloutWorker(rows(), fragment_length=5, seed=1)
     with worker, pytest.raises(ValueError, match="n_steps: expected at least 1"):

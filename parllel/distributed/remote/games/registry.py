@@ -27,9 +27,10 @@ def register(name: str, game: Callable[[], Game]) -> None:
 
     A game of the same name is replaced.
 
-    name: letters, digits and `_.+-`, with `/` in between.
-    game: a subclass of `Game`, or a function that returns a Game. It is called for each
-        environment.
+    Args:
+        name: letters, digits and `_.+-`, with `/` in between.
+        game: a subclass of `Game`, or a function that returns a Game. It is called for each
+            environment.
 
     Raises:
         ValueError: for an invalid name, or one reserved for environments of other libraries.
