@@ -87,6 +87,14 @@ def reference(agent, inputs, **options):
     return loss.item(), diagnostics, torch.cat(gradients).numpy()
 
 
+def gradients_in_float32(agent, inputs, **options):
+    """Return the gradients of autograd in the model's own dtype."""
+    twin = copy.deepcopy(agent)
+    loss, _ = PPO(twin, **{**SETTINGS, **options}, update="autograd").loss(inputs)
+    loss.backward()
+    return torch.cat([p.grad.reshape(-1) for p in twin.model.parameters()]).numpy()
+
+
 def assert_close_to_largest(found, expected, share):
     np.testing.assert_allclose(found, expected, rtol=0, atol=share * abs(expected).max())
 
@@ -147,7 +155,11 @@ def test_gradients_are_autograds_in_float64(
     flat.backward()
     terms = flat.loss(0, n, algorithm._coefficients())
     flat.backward()
-    assert_close_to_largest(adam.gradients, expected, 1e-6)
+    # Where terms cancel, float32 itself is further off: in autograd as well.
+    usual = abs(gradients_in_float32(agent, inputs, **options) - expected).max()
+    np.testing.assert_allclose(
+        adam.gradients, expected, rtol=0, atol=max(1e-6 * abs(expected).max(), 3 * usual)
+    )
     assert terms["loss"] == pytest.approx(loss, rel=1e-5, abs=1e-5)
     for name, value in diagnostics.items():
         assert terms[name] == pytest.approx(value.item(), rel=1e-4, abs=1e-5)
