@@ -366,6 +366,23 @@ def test_a_checkpoint_continues_with_another_way(make_batch, refill):
     assert mine["param_groups"][0].keys() == theirs["param_groups"][0].keys()
 
 
+@pytest.mark.parametrize("change", ["without_a_bias", "with_tied_layers"])
+def test_layers_that_are_put_together_otherwise_are_learned_by_autograd(make_batch, change):
+    found = []
+    for update in ("auto", "autograd"):
+        agent = agent_of("gaussian")
+        torch.manual_seed(0)
+        globals()[change](agent)
+        samples, _ = make_batch_of(make_batch, agent, {})
+        algorithm = PPO(agent, **SETTINGS, update=update)
+        algorithm.optimize_agent(48, samples)
+        found.append((algorithm.update_method, parameters(agent)))
+    (method, mine), (_, theirs) = found
+    assert method == "flat parameters"
+    for name, array in mine.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
+
+
 class OtherLoss(PPO):
     def loss(self, inputs):
         return super().loss(inputs)
@@ -440,6 +457,15 @@ def wrapped(agent):
 
 def frozen(agent):
     next(agent.model.parameters()).requires_grad_(False)
+
+
+def without_a_bias(agent):
+    layers = agent.model.policy.layers
+    layers[1] = nn.Linear(layers[1].in_features, layers[1].out_features, bias=False)
+
+
+def with_tied_layers(agent):
+    agent.model.critic.layers[0] = agent.model.policy.layers[0]
 
 
 def in_float64(agent):

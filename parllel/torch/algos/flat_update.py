@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from parllel.algos.flat_adam import FlatAdam
 from parllel.torch.algos.ppo_inputs import PpoInputs
@@ -35,6 +35,9 @@ class FlatUpdate:
     Args:
         agent: its model's parameters are those of `adam`, in the same order.
         adam: holds parameters and gradients.
+
+    Raises:
+        ValueError: if layers share parameters or have no bias.
     """
 
     def __init__(self, agent: Any, adam: FlatAdam) -> None:
@@ -44,6 +47,13 @@ class FlatUpdate:
         self._compiled: Any = compiled_updates
         self.adam = adam
         names = [name for name, _ in agent.model.named_parameters()]
+        # A parameter that two layers share has only one name, and a layer without a bias one less.
+        for path, module in agent.model.named_modules(remove_duplicate=False):
+            for kind in ("weight", "bias") if isinstance(module, nn.Linear) else ():
+                if f"{path}.{kind}" not in names:
+                    raise ValueError(
+                        f"PPO: update='flat': {path}: expected a {kind} of this layer only"
+                    )
         tensors = [
             dict(zip(names, map(torch.from_numpy, views), strict=True))
             for views in (adam.parameter_views, adam.split(adam.gradients))
