@@ -1,20 +1,22 @@
 """Choice of how to spread environments over processes, from a short measurement and a cost model.
 
-The model predicts the time of one step of all B environments. E(b) is the time of b environments in one
-process: b e, or f + b e for a native vector environment with a fixed part f. W workers step all but m
+The model predicts the time of one row: one step of all B environments. E(b) is the time of b environments in
+one process: b (e + c), where c is the sampler's own work for each environment (its checks, flags, reward and
+trajectory), or f + b e for a native vector environment with a fixed part f. W workers step all but m
 environments, which the main process steps itself, so the largest share is w = ceil((B - m) / W). The agent
-takes I(b) to act for b environments:
+takes I(b) to act for b environments, and r is the sampler's own work for a row, whatever B is:
 
-    in this process   E(B) + I(B)
-    one group         I(B) + s + max(E(w), E(m), k A / cores)
-    two groups        max(E(w), 2 I(B / 2) + 2 s + E(m), (k A + 2 I(B / 2)) / cores)
+    in this process   r + I(B) + E(B)
+    one group         r + I(B) + s + max(E(w), E(m), k A / cores)
+    two groups        max(E(w), 2 r + 2 I(B / 2) + 2 s + E(m), (k A + 2 r + 2 I(B / 2)) / cores)
 
 With two groups the agent acts for one half while the other half steps, and f counts twice. A is the total
 time of all processes. k is 1, or the number of cores that a native environment keeps busy with its threads,
 which are not available to workers.
 
 s is the cost of starting the workers and waiting for them. With fewer cores than busy processes waits do not
-spin, so s includes waking a process.
+spin, so s includes waking a process. Cores that other programs keep busy are not counted: a worker that has
+to wait for its core holds up every row.
 """
 
 from __future__ import annotations
@@ -31,9 +33,12 @@ from parllel.buffers.tree import buffer_map
 from parllel.cages.spaces import Spaces, stored_example
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.samplers.step_cost import StepCost, measure_step_cost
-from parllel.system.processes.cores import usable_cores
+from parllel.system.processes.cores import available_cores
 
-SIGNAL_S = 10e-6  # for a worker to see the start, and for the main process to see the end
+# Of the sampler's loop, measured with environments that do nothing.
+ROW_S = 5e-6  # of a row
+ENV_ROW_S = 1e-6  # and of each environment in it
+SIGNAL_S = 7e-6  # for a worker to see the start, and for the main process to see the end
 WAKE_S = 60e-6  # for the system to wake a sleeping process
 SPIN_US = 1000.0
 GAIN = 0.95  # a plan with more workers or groups must take less than this share of a simpler plan's time
@@ -90,12 +95,13 @@ def plan_sampling(
             has one group, so that results do not depend on the machine: networks round differently
             for half as many rows.
         step_s: seconds per environment step; None measures it.
-        n_cores: number of cores to plan for; defaults to `usable_cores()`.
+        n_cores: number of cores to plan for; None counts those that this process may use, and measures which
+            of them other programs leave.
 
     Raises:
         ValueError: if a number is not positive.
     """
-    n_cores = usable_cores() if n_cores is None else n_cores
+    n_cores = available_cores(n_envs) if n_cores is None else n_cores
     for name, value in (("n_envs", n_envs), ("n_cores", n_cores), ("step_s", step_s)):
         if value is not None and not value > 0:
             raise ValueError(f"{name}: expected a positive number, got {value}")
@@ -109,14 +115,14 @@ def best_plan(
     """Return the fastest plan for a measured step cost, see `plan_sampling`."""
     act = inference_cost or (lambda b: 0.0)
     # Starts with the simplest plan; a more complex one must be clearly faster than the best so far.
-    best, predicted = Plan(0, n_envs), step.seconds(n_envs) + act(n_envs)
-    here = predicted
+    best = Plan(0, n_envs)
+    predicted = here = plan_s(best, n_envs, step, n_cores, act)
     for plan in candidates(n_envs, n_cores, two_groups=inference_cost is not None):
         seconds = plan_s(plan, n_envs, step, n_cores, act)
         if seconds < predicted * (GAIN if _parts(plan) > _parts(best) else 1.0):
             best, predicted = plan, seconds
     why = (
-        f"{step} and {n_cores} core{'s' if n_cores > 1 else ''}; predicted "
+        f"{step} and {n_cores} available core{'s' if n_cores > 1 else ''}; predicted "
         f"{predicted * 1e6:.0f} us for a step of all {n_envs}, {here * 1e6:.0f} us in one process"
     )
     return Plan(best.n_workers, best.n_main, best.n_groups, best.spin_us, None, why)
@@ -136,22 +142,31 @@ def candidates(n_envs: int, n_cores: int, *, two_groups: bool) -> Iterator[Plan]
 
 def plan_s(plan: Plan, n_envs: int, step: StepCost, n_cores: int, act: InferenceCost) -> float:
     """Return the predicted seconds for one step of all environments."""
+    if not plan.n_workers:
+        return ROW_S + act(n_envs) + _share_s(step, n_envs, 1)
     groups = plan.n_groups
     # The worker with the most environments is the slowest.
-    workers_s = step.seconds(-(-(n_envs - plan.n_main) // plan.n_workers), groups)
-    main_s = step.seconds(plan.n_main, groups)
-    all_s = step.seconds(n_envs, groups * (plan.n_workers + bool(plan.n_main))) * step.busy_cores
+    workers_s = _share_s(step, -(-(n_envs - plan.n_main) // plan.n_workers), groups)
+    main_s = _share_s(step, plan.n_main, groups)
+    processes = plan.n_workers + bool(plan.n_main)
+    all_s = _share_s(step, n_envs, groups * processes) * step.busy_cores
     signal_s = SIGNAL_S + (WAKE_S if plan.n_workers >= n_cores else 0.0)
     if groups == 1:
-        return act(n_envs) + signal_s + max(workers_s, main_s, all_s / n_cores)
+        return ROW_S + act(n_envs) + signal_s + max(workers_s, main_s, all_s / n_cores)
     # Not act(n_envs): most of the cost of a small network is independent of the number of rows.
-    acting_s = 2 * act(n_envs // 2)
+    acting_s = 2 * (ROW_S + act(n_envs // 2))
     # The bottleneck: the workers, this process, or all cores together.
     return max(
         workers_s + 2 * SIGNAL_S,
         acting_s + 2 * signal_s + main_s,
         (all_s + acting_s) / n_cores,
     )
+
+
+def _share_s(step: StepCost, n: int, parts: int) -> float:
+    """Return the seconds for one row of n environments, with the sampler's work for each."""
+    # A native vector environment returns arrays, which are checked and stored as a whole.
+    return step.seconds(n, parts) + (0.0 if step.native else n * ENV_ROW_S)
 
 
 def _parts(plan: Plan) -> int:

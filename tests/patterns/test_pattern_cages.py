@@ -10,7 +10,6 @@ from parllel.buffers.tree import buffer_close
 from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
 from parllel.samplers import Plan
 from parllel.seeding import Seeds
-from parllel.system.processes.cores import usable_cores
 from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.dummy_envs import CountingEnv
 from parllel_patterns import build_cages
@@ -81,12 +80,13 @@ def test_kinds_of_cages():
     close([*here, spread])
 
 
-def test_true_lets_the_machine_decide():
+@pytest.mark.parametrize("cores", [1, 2])
+def test_true_lets_the_machine_decide(monkeypatch, cores):
     # A step of this takes long, so with a second core a worker pays.
+    monkeypatch.setattr("parllel.samplers.planner.available_cores", lambda n: cores)
     cages = build_cages(partial(SlowEnv, 0.002), 4, seeds=Seeds(0), parallel=True)
     try:
-        spread = isinstance(cages[0], SynchronizedProcessCage)
-        assert spread == (usable_cores() > 1)
+        assert isinstance(cages[0], SynchronizedProcessCage) == (cores > 1)
     finally:
         close(cages)
     (cage,) = build_cages(CountingEnv, 1, seeds=Seeds(0), parallel=True)

@@ -3,13 +3,17 @@
     affinity mask                  set by taskset or a job scheduler ------>  affinity_cores
     cpu.max or cpu.cfs_quota_us    set by the runtime of a container ------->  cgroup_quotas
 
-Both limits apply to this process and its workers together.
+Both limits apply to this process and its workers together. `available_cores` also leaves out the
+cores that other programs keep busy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import threading
+import time
 from pathlib import Path
 
 from parllel.system.limits import CGROUPS, OWN_CGROUP, cgroup_folders
@@ -47,3 +51,35 @@ def cgroup_quotas(root: Path = CGROUPS, process: Path = OWN_CGROUP) -> list[floa
             if limit > 0:
                 quotas.append(limit / int((folder / "cpu.cfs_period_us").read_text()))
     return quotas
+
+
+def available_cores(n: int) -> int:
+    """Return how many of `n` processes could be busy all the time from now on; at least 1.
+
+    Measures for a moment what other programs leave of the usable cores.
+    """
+    n = min(n, usable_cores())
+    # Rounded down from two thirds: a process that is stopped for longer holds up those that wait for it.
+    return n if n < 2 else max(1, int(free_cores(n) + 1 / 3))
+
+
+def free_cores(n: int, seconds: float = 0.03) -> float:
+    """Measure how many of `n` cores this process gets while other programs run, between 0 and n."""
+    # Hashing releases the interpreter's lock, so that n threads keep n cores busy without other processes.
+    shares = [0.0] * n
+    together = threading.Barrier(n)
+
+    def compute(i: int) -> None:
+        block = bytes(1 << 20)
+        together.wait()
+        began, cpu = time.perf_counter(), time.thread_time()
+        while time.perf_counter() - began < seconds:
+            hashlib.sha256(block).digest()
+        shares[i] = (time.thread_time() - cpu) / (time.perf_counter() - began)
+
+    threads = [threading.Thread(target=compute, args=(i,), daemon=True) for i in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(shares)
