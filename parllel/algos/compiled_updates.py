@@ -130,13 +130,14 @@ def ppo_loss(
 
 
 @compiled(
-    f"(f4[:,::1], f4[::1], i8[:,::1], i8[:,::1], {', '.join(['f4[::1]'] * 5)}, f8[::1],"
-    " f4[:,::1], f4[::1], f8[::1], f8[:,::1])",
+    f"(f4[:,::1], b1[:,::1], f4[::1], i8[:,::1], i8[:,::1], {', '.join(['f4[::1]'] * 5)}, b1[::1], f8[::1],"
+    " f8, f4[:,::1], f4[::1], f8[:,::1], f8[:,::1])",
     nogil=True,
     error_model="numpy",
 )
 def ppo_categorical(
     logits: Floats,
+    allowed: Bools,
     value: Floats,
     choices: Ints,
     action: Ints,
@@ -145,7 +146,9 @@ def ppo_categorical(
     advantage: Floats,
     return_: Floats,
     weight: Floats,
+    valid: Bools,
     coefficients: Doubles,
+    scale: float,
     grad_logits: Floats,
     grad_value: Floats,
     sums: Doubles,
@@ -153,86 +156,100 @@ def ppo_categorical(
 ) -> int:
     """Write the sums of the loss's terms, and the gradients with respect to logits and values.
 
-    logits [N, L], action [N, D], the rest of the batch [N]; `weight` may be empty, for none.  choices [2, D]:
-    of how many actions, and the first of them.  coefficients: ratio_clip, value_clip (inf for none),
-    value_loss_coeff, entropy_loss_coeff.  sums [N_SUMS].  scratch [2, L].
+    logits [N, L], action [N, D], the rest of the batch [N]; `weight`, `valid` and `allowed` [N, L] may be
+    empty, for none.  choices [2, D]: of how many actions, and the first of them.  coefficients: ratio_clip,
+    value_clip (inf for none), value_loss_coeff, entropy_loss_coeff.  scale: factor of a step in the loss.
+    sums [K, N_SUMS]: of K agents with N / K rows each, one after the other.  scratch [2, L].
 
     Returns the first row with an action that is not one of its choices, or -1. What was written is then of no
     use.
     """
-    N = logits.shape[0]
-    sums[:] = 0.0
+    n_agents = sums.shape[0]
+    n_rows = logits.shape[0] // n_agents
     log_p, p = scratch[0], scratch[1]
-    scale = 1.0 / N
     entropy_slope = -scale * coefficients[3]
-    for n in range(N):
-        log_prob, entropy, offset = 0.0, 0.0, 0
-        for i in range(choices.shape[1]):
-            size = choices[0, i]
-            chosen = action[n, i] - choices[1, i]
-            if chosen < 0 or chosen >= size:
-                return n
-            most = np.float64(logits[n, offset])
-            for j in range(offset + 1, offset + size):
-                # A NaN stays: the comparison with one is false either way.
-                most = most if most >= logits[n, j] else np.float64(logits[n, j])
-            total = 0.0
-            for j in range(offset, offset + size):
-                log_p[j] = logits[n, j] - most
-                p[j] = math.exp(log_p[j])
-                total += p[j]
-            log_total = math.log(total)
-            for j in range(offset, offset + size):
-                log_p[j] -= log_total
-                p[j] /= total
-                # An action that is masked by a logit of -inf adds nothing: 0 * -inf would be NaN.
-                if p[j] > 0.0:
-                    entropy -= p[j] * log_p[j]
-            log_prob += log_p[offset + chosen]
-            offset += size
-        surrogate, slope, half_error, value_slope, log_ratio, ratio = _step_terms(
-            log_prob,
-            np.float64(value[n]),
-            np.float64(old_log_prob[n]),
-            np.float64(old_value[n]),
-            np.float64(advantage[n]),
-            np.float64(return_[n]),
-            coefficients[0],
-            coefficients[1],
-        )
-        if weight.size:
-            surrogate *= weight[n]
-            slope *= weight[n]
-        log_prob_slope = -scale * slope
-        grad_value[n] = scale * coefficients[2] * value_slope
-        offset = 0
-        for i in range(choices.shape[1]):
-            size = choices[0, i]
-            own_entropy = 0.0
-            for j in range(offset, offset + size):
-                if p[j] > 0.0:
-                    own_entropy -= p[j] * log_p[j]
-            chosen = offset + action[n, i] - choices[1, i]
-            for j in range(offset, offset + size):
-                # Rounded once: a choice of one action has a gradient of exactly zero, which Adam would
-                # otherwise make large.
-                slope_j = log_prob_slope * ((j == chosen) - p[j])
-                if p[j] > 0.0:
-                    slope_j -= entropy_slope * p[j] * (log_p[j] + own_entropy)
-                grad_logits[n, j] = slope_j
-            offset += size
-        sums[POLICY] += surrogate
-        sums[VALUE] += half_error
-        sums[ENTROPY] += entropy
-        sums[KL] += ratio - 1.0 - log_ratio
-        sums[CLIPPED] += abs(ratio - 1.0) > coefficients[0]
-    sums[COUNT] = N
+    for k in range(n_agents):
+        sums[k, :] = 0.0
+        for n in range(k * n_rows, (k + 1) * n_rows):
+            if valid.size and not valid[n]:
+                # Nothing of an invalid step is read: it may hold NaN, and an action of no space.
+                grad_value[n] = 0.0
+                for j in range(logits.shape[1]):
+                    grad_logits[n, j] = 0.0
+                continue
+            log_prob, entropy, offset = 0.0, 0.0, 0
+            for i in range(choices.shape[1]):
+                size = choices[0, i]
+                chosen = action[n, i] - choices[1, i]
+                if chosen < 0 or chosen >= size:
+                    return n
+                most = -np.inf
+                for j in range(offset, offset + size):
+                    logit = np.float64(logits[n, j])
+                    if allowed.size and not allowed[n, j]:
+                        logit = -np.inf
+                    log_p[j] = logit
+                    # A NaN stays: the comparison with one is false either way.
+                    most = most if most >= logit else logit
+                total = 0.0
+                for j in range(offset, offset + size):
+                    log_p[j] -= most
+                    p[j] = math.exp(log_p[j])
+                    total += p[j]
+                log_total = math.log(total)
+                for j in range(offset, offset + size):
+                    log_p[j] -= log_total
+                    p[j] /= total
+                    # An action that is masked by a logit of -inf adds nothing: 0 * -inf would be NaN.
+                    if p[j] > 0.0:
+                        entropy -= p[j] * log_p[j]
+                log_prob += log_p[offset + chosen]
+                offset += size
+            surrogate, slope, half_error, value_slope, log_ratio, ratio = _step_terms(
+                log_prob,
+                np.float64(value[n]),
+                np.float64(old_log_prob[n]),
+                np.float64(old_value[n]),
+                np.float64(advantage[n]),
+                np.float64(return_[n]),
+                coefficients[0],
+                coefficients[1],
+            )
+            if weight.size:
+                surrogate *= weight[n]
+                slope *= weight[n]
+            log_prob_slope = -scale * slope
+            grad_value[n] = scale * coefficients[2] * value_slope
+            offset = 0
+            for i in range(choices.shape[1]):
+                size = choices[0, i]
+                own_entropy = 0.0
+                for j in range(offset, offset + size):
+                    if p[j] > 0.0:
+                        own_entropy -= p[j] * log_p[j]
+                chosen = offset + action[n, i] - choices[1, i]
+                for j in range(offset, offset + size):
+                    # Rounded once: a choice of one action has a gradient of exactly zero, which Adam would
+                    # otherwise make large.
+                    slope_j = log_prob_slope * ((j == chosen) - p[j])
+                    if p[j] > 0.0:
+                        slope_j -= entropy_slope * p[j] * (log_p[j] + own_entropy)
+                    grad_logits[n, j] = slope_j
+                    if allowed.size and not allowed[n, j]:
+                        grad_logits[n, j] = 0.0
+                offset += size
+            sums[k, POLICY] += surrogate
+            sums[k, VALUE] += half_error
+            sums[k, ENTROPY] += entropy
+            sums[k, KL] += ratio - 1.0 - log_ratio
+            sums[k, CLIPPED] += abs(ratio - 1.0) > coefficients[0]
+            sums[k, COUNT] += 1.0
     return -1
 
 
 @compiled(
-    f"(f4[:,::1], f4[:,::1], f4[::1], f4[:,::1], {', '.join(['f4[::1]'] * 5)}, f8[::1],"
-    " f4[:,::1], f4[:,::1], f4[::1], f8[::1], f8[::1])",
+    f"(f4[:,::1], f4[:,::1], f4[::1], f4[:,::1], {', '.join(['f4[::1]'] * 5)}, b1[::1], f8[::1],"
+    " f8, f4[:,::1], f4[:,::1], f4[::1], f8[:,::1], f8[::1])",
     nogil=True,
     error_model="numpy",
 )
@@ -246,7 +263,9 @@ def ppo_gaussian(
     advantage: Floats,
     return_: Floats,
     weight: Floats,
+    valid: Bools,
     coefficients: Doubles,
+    scale: float,
     grad_mean: Floats,
     grad_log_std: Floats,
     grad_value: Floats,
@@ -255,56 +274,64 @@ def ppo_gaussian(
 ) -> None:
     """Write the sums of the loss's terms, and the gradients with respect to means, deviations and values.
 
-    mean, action [N, D].  log_std: [N, D], or [1, D] for all steps.  coefficients, sums: as `ppo_categorical`.
-    scratch [D].
+    mean, action [N, D].  log_std: [N, D], or [1, D] for all steps.  weight, valid, coefficients, scale, sums:
+    as `ppo_categorical`.  scratch [D].
     """
-    N, D = mean.shape
-    sums[:] = 0.0
-    scale = 1.0 / N
+    D, n_agents = mean.shape[1], sums.shape[0]
+    n_rows = mean.shape[0] // n_agents
     entropy_slope = -scale * coefficients[3]
     shared = log_std.shape[0] == 1
     scratch[:] = 0.0
-    for n in range(N):
-        row = 0 if shared else n
-        log_prob, entropy = 0.0, 0.0
-        for i in range(D):
-            spread = np.float64(log_std[row, i])
-            scaled = (np.float64(action[n, i]) - mean[n, i]) * math.exp(-spread)
-            log_prob -= 0.5 * scaled * scaled + spread + _HALF_LOG_TWO_PI
-            entropy += spread + 0.5 + _HALF_LOG_TWO_PI
-        surrogate, slope, half_error, value_slope, log_ratio, ratio = _step_terms(
-            log_prob,
-            np.float64(value[n]),
-            np.float64(old_log_prob[n]),
-            np.float64(old_value[n]),
-            np.float64(advantage[n]),
-            np.float64(return_[n]),
-            coefficients[0],
-            coefficients[1],
-        )
-        if weight.size:
-            surrogate *= weight[n]
-            slope *= weight[n]
-        log_prob_slope = -scale * slope
-        grad_value[n] = scale * coefficients[2] * value_slope
-        for i in range(D):
-            inverse = math.exp(-np.float64(log_std[row, i]))
-            scaled = (np.float64(action[n, i]) - mean[n, i]) * inverse
-            grad_mean[n, i] = log_prob_slope * scaled * inverse
-            slope_i = log_prob_slope * (scaled * scaled - 1.0) + entropy_slope
-            if shared:
-                scratch[i] += slope_i
-            else:
-                grad_log_std[n, i] = slope_i
-        sums[POLICY] += surrogate
-        sums[VALUE] += half_error
-        sums[ENTROPY] += entropy
-        sums[KL] += ratio - 1.0 - log_ratio
-        sums[CLIPPED] += abs(ratio - 1.0) > coefficients[0]
+    for k in range(n_agents):
+        sums[k, :] = 0.0
+        for n in range(k * n_rows, (k + 1) * n_rows):
+            row = 0 if shared else n
+            if valid.size and not valid[n]:
+                grad_value[n] = 0.0
+                for i in range(D):
+                    grad_mean[n, i] = 0.0
+                    if not shared:
+                        grad_log_std[n, i] = 0.0
+                continue
+            log_prob, entropy = 0.0, 0.0
+            for i in range(D):
+                spread = np.float64(log_std[row, i])
+                scaled = (np.float64(action[n, i]) - mean[n, i]) * math.exp(-spread)
+                log_prob -= 0.5 * scaled * scaled + spread + _HALF_LOG_TWO_PI
+                entropy += spread + 0.5 + _HALF_LOG_TWO_PI
+            surrogate, slope, half_error, value_slope, log_ratio, ratio = _step_terms(
+                log_prob,
+                np.float64(value[n]),
+                np.float64(old_log_prob[n]),
+                np.float64(old_value[n]),
+                np.float64(advantage[n]),
+                np.float64(return_[n]),
+                coefficients[0],
+                coefficients[1],
+            )
+            if weight.size:
+                surrogate *= weight[n]
+                slope *= weight[n]
+            log_prob_slope = -scale * slope
+            grad_value[n] = scale * coefficients[2] * value_slope
+            for i in range(D):
+                inverse = math.exp(-np.float64(log_std[row, i]))
+                scaled = (np.float64(action[n, i]) - mean[n, i]) * inverse
+                grad_mean[n, i] = log_prob_slope * scaled * inverse
+                slope_i = log_prob_slope * (scaled * scaled - 1.0) + entropy_slope
+                if shared:
+                    scratch[i] += slope_i
+                else:
+                    grad_log_std[n, i] = slope_i
+            sums[k, POLICY] += surrogate
+            sums[k, VALUE] += half_error
+            sums[k, ENTROPY] += entropy
+            sums[k, KL] += ratio - 1.0 - log_ratio
+            sums[k, CLIPPED] += abs(ratio - 1.0) > coefficients[0]
+            sums[k, COUNT] += 1.0
     if shared:
         for i in range(D):
             grad_log_std[0, i] = scratch[i]
-    sums[COUNT] = N
 
 
 @compiled("(f4[::1], f4[::1])", nogil=True, fastmath={"contract"})

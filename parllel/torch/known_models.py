@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from parllel.torch.agents.ensemble_agent import EnsembleAgent
+from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.distribution import Distribution
+from parllel.torch.distributions.ensemble import EnsembleDistribution
 from parllel.torch.distributions.gaussian import Gaussian
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.models.heads import CategoricalHead, GaussianHead
 from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel
+from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
 # Encoders of observations that are not learned.
@@ -30,6 +35,7 @@ _PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
     GaussianHead: (Gaussian,),
 }
 _MODULES: tuple[type[Any], ...] = (
+    SharedModel,
     PgModel,
     *_PAIRS,
     MlpModel,
@@ -38,6 +44,43 @@ _MODULES: tuple[type[Any], ...] = (
     nn.ModuleList,
     nn.Linear,
 )
+
+
+class KnownGroup(NamedTuple):
+    """Agents that act with one known model.
+
+    Attributes:
+        names: keys of their observations and actions, in the order in which `shared` has them; empty for a
+            single agent, whose observations and actions have no keys.
+        model, distribution: those of each of them.
+        shared: appends the agents' ids to observations; None if there are none.
+    """
+
+    names: tuple[str, ...]
+    model: PgModel
+    distribution: Distribution
+    shared: SharedModel | None = None
+
+
+def known_groups(agent: Any, who: str, instead: str) -> list[KnownGroup]:
+    """Return the known models of an agent, or of several that learn together.
+
+    Besides single agents, these are IndependentAgents and an EnsembleAgent with a one-hot SharedModel and
+    equal distributions.
+
+    who, instead, raises: as for `known_agent`.
+    """
+    check = _Check(who, instead)
+    if type(agent) is IndependentAgents:
+        check.methods(agent)
+        for name, one in agent.agents.items():
+            check.single(one, f"agent {name!r}")
+        each: Any = agent.agents
+        return [KnownGroup((name,), one.model, one.distribution) for name, one in each.items()]
+    if type(agent) is EnsembleAgent:
+        return [check.ensemble(agent)]
+    known: Any = known_agent(agent, who, instead)
+    return [KnownGroup((), known.model, known.distribution)]
 
 
 def known_agent(agent: Any, who: str, instead: str) -> PgAgent:
@@ -53,10 +96,7 @@ def known_agent(agent: Any, who: str, instead: str) -> PgAgent:
         TypeError: for other classes. Subclasses are rejected, because they may compute something else.
         ValueError: for a model on another device, with another dtype, or with hooks.
     """
-    check = _Check(who, instead)
-    # First, because the checks below rely on attributes that other agents and models may lack.
-    check.classes(agent)
-    check.modules(agent.model)
+    _Check(who, instead).single(agent)
     known: PgAgent = agent
     return known
 
@@ -65,23 +105,55 @@ class _Check:
     def __init__(self, who: str, instead: str) -> None:
         self._who, self._instead = who, instead
 
-    def classes(self, agent: Any) -> None:
-        self._class("agent", agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
-        for name in ("step", "evaluate", "_forward", "_choose", "_to_device"):
-            if name in vars(agent):
-                raise ValueError(
-                    f"{self._who}: agent.{name}: expected the method of its class; {self._instead}"
-                )
-        model: Any = agent.model
-        self._class("agent.model", model, (PgModel,))
-        self._class("agent.model.head", model.head, tuple(_PAIRS))
-        self._class("agent.distribution", agent.distribution, _PAIRS[type(model.head)])
-        if model.encoder is not None:
-            self._class("agent.model.encoder", model.encoder, (MlpEncoder, *_WITHOUT_PARAMETERS))
+    def single(self, agent: Any, name: str = "agent") -> None:
+        # First, because the checks below rely on attributes that other agents and models may lack.
+        self._class(name, agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
+        self.methods(agent, name)
+        self._model(f"{name}.model", agent.model)
+        known = _PAIRS[type(agent.model.head)]
+        self._class(f"{name}.distribution", agent.distribution, known)
+        self.modules(agent.model, f"{name}.model")
 
-    def modules(self, model: nn.Module) -> None:
+    def ensemble(self, agent: EnsembleAgent) -> KnownGroup:
+        self.methods(agent)
+        shared: Any = agent.model
+        self._class("agent.model", shared, (SharedModel,))
+        if not shared.one_hot or sorted(shared.names) != sorted(agent.names):
+            raise ValueError(
+                f"{self._who}: agent.model: expected a SharedModel of {list(agent.names)} with one_hot=True, "
+                f"got one of {list(shared.names)} with one_hot={shared.one_hot}; {self._instead}"
+            )
+        self._model("agent.model.model", shared.model)
+        self._class("agent.distribution", agent.distribution, (EnsembleDistribution,))
+        distributions: Any = agent.distribution
+        each = [distributions.distributions[name] for name in shared.names]
+        for name, one in zip(shared.names, each, strict=True):
+            self._class(f"distribution of {name!r}", one, _PAIRS[type(shared.model.head)])
+            if choices_of(one) != choices_of(each[0]):
+                raise ValueError(
+                    f"{self._who}: distribution of {name!r}: expected the choices of {shared.names[0]!r}, "
+                    f"{choices_of(each[0])}, got {choices_of(one)}; {self._instead}"
+                )
+        self.modules(shared, "agent.model")
+        return KnownGroup(shared.names, shared.model, each[0], shared)
+
+    def methods(self, agent: Any, name: str = "agent") -> None:
+        """Reject an agent with methods of its own."""
+        for method in ("step", "evaluate", "_forward", "_choose", "_to_device"):
+            if method in vars(agent):
+                raise ValueError(
+                    f"{self._who}: {name}.{method}: expected the method of its class; {self._instead}"
+                )
+
+    def _model(self, name: str, model: Any) -> None:
+        self._class(name, model, (PgModel,))
+        self._class(f"{name}.head", model.head, tuple(_PAIRS))
+        if model.encoder is not None:
+            self._class(f"{name}.encoder", model.encoder, (MlpEncoder, *_WITHOUT_PARAMETERS))
+
+    def modules(self, model: nn.Module, prefix: str) -> None:
         """Reject modules that do not compute what their classes define."""
-        for name, module in model.named_modules(prefix="agent.model"):
+        for name, module in model.named_modules(prefix=prefix):
             hooks = (
                 module._forward_hooks,
                 module._forward_pre_hooks,
@@ -96,7 +168,7 @@ class _Check:
                 )
             # Every module, because one that wraps a layer (dropout, say) would not be computed either.
             self._class(name, module, _MODULES)
-        for name, parameter in model.named_parameters(prefix="agent.model"):
+        for name, parameter in model.named_parameters(prefix=prefix):
             if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
                 raise ValueError(
                     f"{self._who}: {name}: expected float32 on the CPU, got {parameter.dtype} on "

@@ -34,6 +34,7 @@ from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.algos.ppo_loss import compiled_loss
+from parllel.torch.known_models import known_groups
 
 
 def double(agent):
@@ -146,21 +147,22 @@ def test_gradients_are_autograds_in_float64(
     algorithm = PPO(agent, **{**SETTINGS, **options}, update="flat")
     adam = algorithm._adam.prepare()
     algorithm._adam.gather()
-    flat = FlatUpdate(agent, adam)
+    flat = FlatUpdate(known_groups(agent, "", ""), (), adam)
     flat.load(inputs)
     # Two minibatches of one epoch, in another order: the second must not read the first's buffers.
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    flat.shuffle(order)
+    flat.shuffle(order, [n])
     flat.loss(0, max(n // 2, 1), algorithm._coefficients())
     flat.backward()
-    terms = flat.loss(0, n, algorithm._coefficients())
+    found_loss, sums = flat.loss(0, n, algorithm._coefficients())
     flat.backward()
     # Where terms cancel, float32 itself is further off: in autograd as well.
     usual = abs(gradients_in_float32(agent, inputs, **options) - expected).max()
     np.testing.assert_allclose(
         adam.gradients, expected, rtol=0, atol=max(1e-6 * abs(expected).max(), 3 * usual)
     )
-    assert terms["loss"] == pytest.approx(loss, rel=1e-5, abs=1e-5)
+    assert found_loss == pytest.approx(loss, rel=1e-5, abs=1e-5)
+    terms = algorithm._diagnostics_of(sums)
     for name, value in diagnostics.items():
         assert terms[name] == pytest.approx(value.item(), rel=1e-4, abs=1e-5)
 
@@ -243,15 +245,25 @@ def test_masked_logits_have_no_gradient_and_no_entropy():
     logits[:, 3:][rng.random((20, 2)) < 0.7] = -np.inf
     fields = [rng.normal(size=20).astype(np.float32) for _ in range(4)]
     value = np.zeros(20, np.float32)
-    gradient, grad_value, sums = np.empty_like(logits), np.empty_like(value), np.zeros(6)
+    gradient, grad_value, sums = np.empty_like(logits), np.empty_like(value), np.zeros((1, 6))
+    none = np.empty(0, bool)
     # The likelihood ratio must be a number: the old policy is another one, but not far.
     wide = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
     log_prob, entropy = Categorical(5).log_prob_and_entropy(wide, torch.from_numpy(action[:, 0]))
     fields[0] = log_prob.detach().float().numpy() + 0.1
     choices, coefficients = np.array([[5], [0]]), np.array([10.0, np.inf, 0.5, 0.7])
     bad = compiled.ppo_categorical(
-        *(logits, value, choices, action, *fields, np.empty(0, np.float32), coefficients),
-        *(gradient, grad_value, sums, np.zeros((2, 5))),
+        *(
+            logits,
+            none.reshape(0, 0),
+            value,
+            choices,
+            action,
+            *fields,
+            np.empty(0, np.float32),
+            none,
+        ),
+        *(coefficients, 1 / 20, gradient, grad_value, sums, np.zeros((2, 5))),
     )
     ratio = torch.exp(log_prob - torch.from_numpy(fields[0]).double())
     loss = -(ratio * torch.from_numpy(fields[2])).mean() - 0.7 * entropy.mean()
@@ -279,16 +291,16 @@ def test_observations_that_are_encoded_once_are_learned_as_with_autograd():
     algorithm = PPO(agent, **SETTINGS, update="flat")
     adam = algorithm._adam.prepare()
     algorithm._adam.gather()
-    flat = FlatUpdate(agent, adam)
+    flat = FlatUpdate(known_groups(agent, "", ""), (), adam)
     flat.check(inputs)
     flat.load(inputs)
-    flat.shuffle(torch.arange(30))
-    terms = flat.loss(0, 30, algorithm._coefficients())
+    flat.shuffle(torch.arange(30), [30])
+    found, _ = flat.loss(0, 30, algorithm._coefficients())
     flat.backward()
     loss, _ = PPO(agent, **SETTINGS, update="autograd").loss(inputs)
     loss.backward()
     expected = torch.cat([p.grad.reshape(-1) for p in agent.model.parameters()]).numpy()
-    assert terms["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert found == pytest.approx(loss.item(), rel=1e-5)
     assert_close_to_largest(adam.gradients, expected, 2e-6)
 
 
@@ -579,7 +591,7 @@ def test_several_agents_learn_as_with_autograd(make):
             diagnostics = [dict(algorithm.optimize_agent(32, batches[0])) for _ in range(4)]
         results.append((agent, diagnostics, algorithm.update_method))
     (mine, found, method), (theirs, wanted, other) = results
-    assert (method, other) == ("flat parameters", "autograd")
+    assert (method, other) == ("flat", "autograd")
     pairs = zip(mine.model.parameters(), theirs.model.parameters(), strict=True)
     for one, two in pairs:
         np.testing.assert_allclose(one.detach(), two.detach(), rtol=0, atol=2e-6)

@@ -11,8 +11,8 @@ PyTorch's, loops over steps are compiled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,105 +21,183 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parllel.algos.flat_adam import FlatAdam
+from parllel.buffers.paths import field_at
+from parllel.torch.algos.flat_network import FlatNetwork, FlatPass
 from parllel.torch.algos.ppo_inputs import PpoInputs
-from parllel.torch.known_models import choices_of, features_of, sizes_of
+from parllel.torch.known_models import KnownGroup, choices_of, features_of, sizes_of
+from parllel.types import Tree
 
+_WHO = "PPO: update='flat'"
 # Minibatches whose views are kept. With invalid steps, their sizes differ from batch to batch.
 _KEPT = 64
 _STEPS = ("log_prob", "value", "advantage", "return_")
 
 
 class FlatUpdate:
-    """Losses and gradients of an agent that `known_agent` accepts.
+    """Losses and gradients of the models that `known_groups` returns.
 
     Args:
-        agent: its model's parameters are those of `adam`, in the same order.
+        groups: the models. Their parameters are those of `adam`, in the same order.
+        names: of all agents, in the order of the columns of a batch; empty for a single agent.
         adam: holds parameters and gradients.
 
     Raises:
         ValueError: if layers share parameters or have no bias.
     """
 
-    def __init__(self, agent: Any, adam: FlatAdam) -> None:
+    def __init__(self, groups: Sequence[KnownGroup], names: Sequence[str], adam: FlatAdam) -> None:
+        self.adam = adam
+        parameters = [p for group in groups for p in group.model.parameters()]
+        views = zip(adam.parameter_views, adam.split(adam.gradients), strict=True)
+        # By identity: a parameter that two layers share has only one view.
+        places = {
+            id(parameter): tuple(map(torch.from_numpy, pair))
+            for parameter, pair in zip(parameters, views, strict=True)
+        }
+        places_of = {name: place for place, name in enumerate(names)}
+        self._n_agents = max(len(names), 1)
+        self._groups = [
+            _Group(group, [places_of[name] for name in group.names], places) for group in groups
+        ]
+
+    def check(self, inputs: PpoInputs) -> None:
+        """Raise TypeError if this class cannot learn from a batch."""
+        if list(inputs.agent) != ["observation"]:
+            raise TypeError(
+                f"{_WHO}: expected observations as the model's only input, got {list(inputs.agent)}"
+            )
+        for name in ("weight", *_STEPS):
+            field = getattr(inputs, name)
+            if field is not None and field.dtype != torch.float32:
+                raise TypeError(f"{_WHO}: {name}: expected float32, got {field.dtype}")
+        for group in self._groups:
+            group.check(inputs)
+
+    def load(self, inputs: PpoInputs, alive: Tensor | None = None) -> None:
+        """Set the batch. Nothing of a single agent is copied unless a dtype has to be converted.
+
+        alive: bool [N, K], steps that count for each of several agents; None for all.
+        """
+        for group in self._groups:
+            group.load(inputs, alive)
+
+    def shuffle(self, order: Tensor, ends: Sequence[int]) -> None:
+        """Copy the steps at `order`, int64 [n], to the buffers of an epoch.
+
+        ends: where in this order each minibatch ends.
+        """
+        bounds = list(pairwise((0, *ends)))
+        for group in self._groups:
+            group.shuffle(order, bounds)
+
+    def loss(
+        self, start: int, stop: int, coefficients: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Compute the loss of a minibatch, steps [start, stop) of the epoch.
+
+        `backward` needs what this leaves in the buffers.
+
+        coefficients: ratio_clip, value_clip (inf for none), value_loss_coeff, entropy_loss_coeff.
+
+        Returns the loss and the sums of its terms by agent, [K, N_SUMS], as `compiled_loss`.
+
+        Raises:
+            ValueError: for an action that is not one of the distribution's.
+        """
+        sums = np.empty((self._n_agents, 6))  # compiled_updates.N_SUMS
+        losses = [group.loss(start, stop, coefficients, sums) for group in self._groups]
+        return sum(losses), sums
+
+    def backward(self) -> None:
+        """Write the gradients of the last loss to `adam.gradients`."""
+        for group in self._groups:
+            group.backward()
+
+
+class _Group:
+    """The networks of one model, and the steps of all agents that act with it.
+
+    Rows of buffers are ordered by minibatch, then by agent, then by step: an agent's part of a minibatch is
+    contiguous, and so is the whole minibatch.
+    """
+
+    def __init__(
+        self,
+        group: KnownGroup,
+        columns: Sequence[int],
+        places: Mapping[int, tuple[Tensor, ...]],
+    ) -> None:
         # numba takes a third of a second to import.
         from parllel.algos import compiled_updates
 
         self._compiled: Any = compiled_updates
-        self.adam = adam
-        names = [name for name, _ in agent.model.named_parameters()]
-        # A parameter that two layers share has only one name, and a layer without a bias one less.
-        for path, module in agent.model.named_modules(remove_duplicate=False):
-            for kind in ("weight", "bias") if isinstance(module, nn.Linear) else ():
-                if f"{path}.{kind}" not in names:
-                    raise ValueError(
-                        f"PPO: update='flat': {path}: expected a {kind} of this layer only"
-                    )
-        tensors = [
-            dict(zip(names, map(torch.from_numpy, views), strict=True))
-            for views in (adam.parameter_views, adam.split(adam.gradients))
-        ]
-        self._encode, trunk = features_of(agent.model)
-        model = agent.model
-        shared = [] if trunk is None else [("encoder", trunk.activation, True)]
+        self._known, self._columns = group, columns
+        self._n_agents = max(len(columns), 1)
+        model = group.model
+        self._encode, trunk = features_of(model)
         # In the order of the forward pass. Each but the first has the trunk's features as its input, if there
         # is a trunk.
+        modules: list[Any] = [*([] if trunk is None else [trunk]), model.policy, model.critic]
+        used: set[int] = set()
         self._networks = [
-            _Network([_layers(some, f"{name}.layers") for some in tensors], compiled_updates, *kind)
-            for name, *kind in (
-                *shared,
-                ("policy", model.policy.activation, False),
-                ("critic", model.critic.activation, False),
+            FlatNetwork(
+                _layers(module, places, used), compiled_updates, module.activation, module is trunk
             )
+            for module in modules
         ]
-        choices, n_outputs = choices_of(agent.distribution), sizes_of(agent.model.policy)[-1]
+        choices, n_outputs = choices_of(group.distribution), sizes_of(model.policy)[-1]
         self._choices = None if choices is None else np.array(choices, np.int64)
         self._scratch = np.zeros(n_outputs if choices is None else (2, n_outputs))
         self._log_std: list[NDArray[np.float32]] = []
         if choices is None:
-            self._log_std = [some["head.log_std"].reshape(1, -1).numpy() for some in tensors]
-        self._sums = np.zeros(compiled_updates.N_SUMS)
+            log_std: Any = model.head.log_std
+            self._log_std = [view.reshape(1, -1).numpy() for view in places[id(log_std)]]
+        self._sums = np.zeros((self._n_agents, compiled_updates.N_SUMS))
+        self._n_steps = 0
         self._batch: dict[str, Tensor] = {}
         self._epoch: dict[str, Tensor] = {}
         self._minibatches: dict[tuple[int, int], _Minibatch] = {}
 
     def check(self, inputs: PpoInputs) -> None:
-        """Raise TypeError if this class cannot learn from a batch."""
-        who, observation = "PPO: update='flat'", inputs.agent.get("observation")
-        is_array = isinstance(observation, Tensor)
-        if list(inputs.agent) != ["observation"] or not (is_array or self._encode is not None):
-            raise TypeError(
-                f"{who}: expected one array of observations as the model's input, got {list(inputs.agent)}"
-            )
-        if (self._choices is None) != inputs.action.is_floating_point():
-            raise TypeError(f"{who}: agent.action: got {inputs.action.dtype}")
-        for name in ("weight", *_STEPS, *(["action"] if self._choices is None else [])):
-            field = getattr(inputs, name)
-            if field is not None and field.dtype != torch.float32:
-                raise TypeError(f"{who}: {name}: expected float32, got {field.dtype}")
+        for observation, action in self._observations_and_actions(inputs):
+            if not isinstance(observation, Tensor) and self._encode is None:
+                raise TypeError(
+                    f"{_WHO}: agent.observation: expected one array, got a {type(observation).__name__}"
+                )
+            floats = action.is_floating_point()
+            if (self._choices is None) != floats or (floats and action.dtype != torch.float32):
+                raise TypeError(f"{_WHO}: agent.action: got {action.dtype}")
 
-    def load(self, inputs: PpoInputs) -> None:
-        """Set the batch. Nothing is copied unless a dtype has to be converted."""
-        n = len(inputs.return_)
-        observation: Any = inputs.agent["observation"]
-        if self._encode is not None:
-            # Once for all epochs, as nothing in it is learned.
-            with torch.no_grad():
+    def load(self, inputs: PpoInputs, alive: Tensor | None) -> None:
+        self._n_steps = len(inputs.return_)
+        observations, actions = zip(*self._observations_and_actions(inputs), strict=True)
+        shared = self._known.shared
+        # Once for all epochs, as nothing in it is learned.
+        with torch.no_grad():
+            # One agent after the other.
+            observation = observations[0] if shared is None else shared.with_ids(observations)
+            if self._encode is not None:
                 observation = self._encode(observation)
-        action = inputs.action if self._choices is None else inputs.action.long()
+        action = actions[0] if shared is None else torch.cat(actions)
+        n = len(action)
         batch = {
             # As the model casts integers and float64.
             "observation": observation.reshape(n, -1).to(torch.float32),
-            "action": action.reshape(n, -1),
-            **{name: getattr(inputs, name) for name in _STEPS},
+            "action": (action if self._choices is None else action.long()).reshape(n, -1),
+            **{name: self._column(getattr(inputs, name)) for name in _STEPS},
         }
         if inputs.weight is not None:
-            batch["weight"] = inputs.weight
+            batch["weight"] = self._column(inputs.weight)
+        if alive is not None:
+            batch["valid"] = self._column(alive)
         if batch.keys() != self._batch.keys():
             self._minibatches.clear()
         self._batch = batch
 
-    def shuffle(self, order: Tensor) -> None:
-        """Copy the steps at `order`, int64 [n], to the buffers of an epoch."""
+    def shuffle(self, order: Tensor, bounds: Sequence[tuple[int, int]]) -> None:
+        if self._n_agents > 1:
+            of_agents = [order + k * self._n_steps for k in range(self._n_agents)]
+            order = torch.cat([part[start:stop] for start, stop in bounds for part in of_agents])
         for name, field in self._batch.items():
             buffer = self._epoch.get(name)
             if buffer is None or len(buffer) < len(field) or buffer.shape[1:] != field.shape[1:]:
@@ -128,16 +206,14 @@ class FlatUpdate:
                 self._minibatches.clear()
             torch.index_select(field, 0, order, out=self._epoch[name][: len(order)])
 
-    def loss(self, start: int, stop: int, coefficients: NDArray[np.float64]) -> dict[str, float]:
-        """Compute the loss of steps [start, stop) of the epoch, and return its terms.
-
-        `backward` needs what this leaves in the buffers.
-
-        coefficients: ratio_clip, value_clip (inf for none), value_loss_coeff, entropy_loss_coeff.
-
-        Raises:
-            ValueError: for an action that is not one of the distribution's.
-        """
+    def loss(
+        self,
+        start: int,
+        stop: int,
+        coefficients: NDArray[np.float64],
+        sums: NDArray[np.float64],
+    ) -> float:
+        """Return the loss of steps [start, stop), and write the sums of its terms to the agents' rows."""
         at = self._minibatches.get((start, stop))
         if at is None:
             at = self._minibatches[start, stop] = self._minibatch(start, stop)
@@ -147,36 +223,16 @@ class FlatUpdate:
             x = one.forward(x)
         for one in at.heads:
             one.forward(x)
-        (outputs, grad_outputs), (values, grad_values) = at.outputs
-        settings = (*at.steps, coefficients, grad_outputs)
-        if self._choices is None:
-            log_std, grad_log_std = self._log_std
-            self._compiled.ppo_gaussian(
-                *(outputs, log_std, values, at.action, *settings, grad_log_std, grad_values),
-                *(self._sums, self._scratch),
-            )
-        else:
-            bad = self._compiled.ppo_categorical(
-                *(outputs, values, self._choices, at.action, *settings, grad_values),
-                *(self._sums, self._scratch),
-            )
-            if bad >= 0:
-                raise ValueError(
-                    f"PPO: agent.action: expected actions below {self._choices.sum(axis=0).tolist()} and at "
-                    f"least {self._choices[1].tolist()}, got {at.action[bad].tolist()}"
-                )
-        c, (policy, value, entropy, kl, clipped, n) = coefficients, self._sums.tolist()
-        return {
-            "loss": (-policy + c[2] * value - c[3] * entropy) / n,
-            "policy_loss": -policy / n,
-            "value_loss": value / n,
-            "entropy": entropy / n,
-            "approx_kl": kl / n,
-            "clip_fraction": clipped / n,
-        }
+        n = int(at.valid.sum()) if at.valid.size else len(at.action)
+        # The mean of a minibatch without valid entries is 0 instead of 0 / 0.
+        scale = 1 / max(n, 1)
+        self._heads(at, coefficients, scale)
+        sums[self._columns or slice(None)] = self._sums
+        policy, value, entropy, *_ = self._sums.sum(axis=0).tolist()
+        loss: float = -policy + coefficients[2] * value - coefficients[3] * entropy
+        return loss * scale
 
     def backward(self) -> None:
-        """Write the gradients of the last loss to `adam.gradients`."""
         at = self._current
         if not at.trunk:
             for one in at.heads:
@@ -188,25 +244,61 @@ class FlatUpdate:
             one.backward(trunk.outputs[-1], trunk.gradients[-1], add=number > 0)
         trunk.backward(at.observation, None)
 
+    def _heads(self, at: _Minibatch, coefficients: NDArray[np.float64], scale: float) -> None:
+        """Write sums, and gradients with respect to the outputs of the networks."""
+        (outputs, grad_outputs), (values, grad_values) = at.outputs
+        settings = (*at.steps, at.valid, coefficients, scale, grad_outputs)
+        if self._choices is None:
+            log_std, grad_log_std = self._log_std
+            self._compiled.ppo_gaussian(
+                *(outputs, log_std, values, at.action, *settings, grad_log_std, grad_values),
+                *(self._sums, self._scratch),
+            )
+            return
+        bad = self._compiled.ppo_categorical(
+            *(outputs, at.allowed, values, self._choices, at.action, *settings, grad_values),
+            *(self._sums, self._scratch),
+        )
+        if bad >= 0:
+            raise ValueError(
+                f"PPO: agent.action: expected actions below {self._choices.sum(axis=0).tolist()} and at "
+                f"least {self._choices[1].tolist()}, got {at.action[bad].tolist()}"
+            )
+
+    def _observations_and_actions(self, inputs: PpoInputs) -> list[tuple[Tree, Any]]:
+        pair = (inputs.agent["observation"], inputs.action)
+        if not self._known.names:
+            return [pair]
+        return [(field_at(pair[0], name), field_at(pair[1], name)) for name in self._known.names]
+
+    def _column(self, field: Tensor) -> Tensor:
+        """Return the steps [K * N] of the agents of this group, from [N, agents] or [N]."""
+        return field[:, self._columns].t().reshape(-1) if self._columns else field
+
     def _minibatch(self, start: int, stop: int) -> _Minibatch:
         if len(self._minibatches) >= _KEPT:
             self._minibatches.clear()
-        cut = {name: field[start:stop] for name, field in self._epoch.items()}
+        rows = slice(start * self._n_agents, stop * self._n_agents)
+        cut = {name: field[rows] for name, field in self._epoch.items() if name in self._batch}
+        n = rows.stop - rows.start
         for network in self._networks:
             # Views of smaller buffers would be left behind.
-            if network.reserve(stop - start):
+            if network.reserve(n):
                 self._minibatches.clear()
-        return _Minibatch(cut, [network.views(stop - start) for network in self._networks])
+        return _Minibatch(cut, [network.views(n) for network in self._networks])
 
 
 class _Minibatch:
     """Views of the buffers for one slice of an epoch, made once since they take as long as a product."""
 
-    def __init__(self, cut: dict[str, Tensor], passes: Sequence[_Pass]) -> None:
+    def __init__(self, cut: dict[str, Tensor], passes: Sequence[FlatPass]) -> None:
         self.observation = cut["observation"]
         self.action = cut["action"].numpy()
         weight = cut.get("weight", torch.empty(0))
         self.steps = (*(cut[name].numpy() for name in _STEPS), weight.numpy())
+        nothing = torch.empty((0, 0), dtype=torch.bool)
+        self.valid = cut.get("valid", nothing[0:0].reshape(-1)).numpy()
+        self.allowed = cut.get("allowed", nothing).numpy()
         *self.trunk, policy_pass, critic_pass = passes
         self.heads = (policy_pass, critic_pass)
         policy, critic = [
@@ -215,107 +307,20 @@ class _Minibatch:
         self.outputs = (policy, (critic[0].reshape(-1), critic[1].reshape(-1)))
 
 
-class _Network:
-    """Fully connected layers: views of the flat arrays, and buffers that grow with the minibatches.
-
-    Args:
-        layers: (weight, bias) of each layer, and the same of their gradients.
-        compiled: the module of compiled functions.
-        activation: after each hidden layer.
-        is_trunk: whether the last layer is a hidden one, too.
-    """
-
-    def __init__(
-        self,
-        layers: Sequence[list[tuple[Tensor, Tensor]]],
-        compiled: Any,
-        activation: str,
-        is_trunk: bool,
-    ) -> None:
-        self.layers, self.gradients = layers
-        self.n_hidden = len(self.layers) - (not is_trunk)
-        tanh = activation == "tanh"
-        # As the models do; numpy takes a seventh of PyTorch's time.
-        self.activate: Any = np.tanh if tanh else partial(np.maximum, 0)
-        self.slope: Any = compiled.scale_by_tanh_slope if tanh else compiled.scale_by_relu_slope
-        self._buffers: list[tuple[Tensor, Tensor]] = []
-
-    def reserve(self, n: int) -> bool:
-        """Make buffers for n steps. Returns whether they are new."""
-        if self._buffers and len(self._buffers[0][0]) >= n:
-            return False
-        sizes = [len(bias) for _, bias in self.layers]
-        self._buffers = [(torch.empty(n, size), torch.empty(n, size)) for size in sizes]
-        return True
-
-    def views(self, n: int) -> _Pass:
-        """Return views of the buffers for n steps."""
-        return _Pass(self, [(output[:n], gradient[:n]) for output, gradient in self._buffers])
-
-
-class _Pass:
-    """A network at work on n steps.
-
-    Attributes:
-        outputs, gradients: of each layer, after its activation. The gradient of the last output is for others
-            to write.
-    """
-
-    def __init__(self, network: _Network, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self.outputs = [output for output, _ in buffers]
-        self.gradients = [gradient for _, gradient in buffers]
-        self._activate, self._slope = network.activate, network.slope
-        # Views of hidden layers as arrays of one dimension; None for an output.
-        flat: list[Any] = [
-            [tensor.reshape(-1).numpy() for tensor in pair] if i < network.n_hidden else None
-            for i, pair in enumerate(buffers)
-        ]
-        weights = [weight for weight, _ in network.layers]
-        biases = [bias for _, bias in network.layers]
-        self._forward = [
-            (bias, weight.t(), output, pair and pair[0])
-            for bias, weight, output, pair in zip(biases, weights, self.outputs, flat, strict=True)
-        ]
-        below = [None, *self.gradients[:-1]]
-        parts = zip(self.gradients, flat, network.gradients, weights, below, strict=True)
-        # From the last layer to the first.
-        self._backward = [
-            (gradient, gradient.t(), pair, *into, weight, under)
-            for gradient, pair, into, weight, under in reversed(list(parts))
-        ]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Compute the outputs of all layers, and return the last."""
-        for bias, weight, output, hidden in self._forward:
-            torch.addmm(bias, x, weight, out=output)
-            if hidden is not None:
-                self._activate(hidden, out=hidden)
-            x = output
-        return x
-
-    def backward(self, x: Tensor, below: Tensor | None, *, add: bool = False) -> None:
-        """Compute the gradients of all layers, from the gradient of the last output.
-
-        x: the input of `forward`.  below: where to write the gradient of that input, or with `add`, where to
-        add it; None if nobody needs it.
-        """
-        inputs = [*reversed(self.outputs[:-1]), x]
-        for source, one in zip(inputs, self._backward, strict=True):
-            gradient, transposed, hidden, grad_weight, grad_bias, weight, under = one
-            if hidden is not None:
-                output, slope = hidden
-                self._slope(slope, output)
-            torch.mm(transposed, source, out=grad_weight)
-            torch.sum(gradient, 0, out=grad_bias)
-            if under is not None:
-                torch.mm(gradient, weight, out=under)
-        if below is not None:
-            if add:
-                below.addmm_(gradient, weight)
-            else:
-                torch.mm(gradient, weight, out=below)
-
-
-def _layers(tensors: dict[str, Tensor], prefix: str) -> list[tuple[Tensor, Tensor]]:
-    n = sum(name.startswith(prefix) for name in tensors) // 2
-    return [(tensors[f"{prefix}.{i}.weight"], tensors[f"{prefix}.{i}.bias"]) for i in range(n)]
+def _layers(
+    network: Any, places: Mapping[int, tuple[Tensor, ...]], used: set[int]
+) -> list[list[tuple[Tensor, Tensor]]]:
+    """Return (weight, bias) of each layer in the flat parameters, and the same in the flat gradients."""
+    found = []
+    for number, layer in enumerate(network.layers):
+        views = []
+        for kind in ("weight", "bias") if isinstance(layer, nn.Linear) else ():
+            parameter = getattr(layer, kind)
+            if id(parameter) not in places or id(parameter) in used:
+                raise ValueError(
+                    f"{_WHO}: {type(network).__name__}, layer {number}: expected a {kind} of this layer only"
+                )
+            used.add(id(parameter))
+            views.append(places[id(parameter)])
+        found.append(list(zip(*views, strict=True)))
+    return [[(weight, bias) for weight, bias in part] for part in zip(*found, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
 from parllel.torch.agents.learning_group import MultiAgent
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.algos.ppo import PPO, TERMS, mean
+from parllel.torch.algos.ppo import PPO, mean, means_of, tensors_of
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
 from parllel.torch.algos.ppo_loss import compiled_loss
 from parllel.types import Tree
@@ -78,7 +78,7 @@ class MultiAgentPPO(PPO):
                 f"{type(agent).__name__}. Use PPO for a single agent"
             )
         # First, because the optimiser needs the groups.
-        self._groups = agent.learning_groups()
+        self._groups, self._names = agent.learning_groups(), tuple(agent.names)
         super().__init__(cast(PgAgent, agent), **settings)
         self._multi_agent = agent
         places = {name: place for place, name in enumerate(agent.names)}
@@ -92,15 +92,6 @@ class MultiAgentPPO(PPO):
         valid = ["env.valid"] if getattr(samples.env, "valid", None) is not None else []
         own = [f"agent.{name}" for name in names]
         return ["agent.observation", *own, *valid, *([ALIVE] if alive else [])]
-
-    def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
-        """As `PPO.optimize_agent`, plus the explained variance of each agent and the mean of these."""
-        diagnostics = dict(super().optimize_agent(elapsed_steps, samples))
-        # Not over all agents together, where differences between the agents' returns would count as
-        # explained.
-        explained = self._explained_variances(self.construct_agent_inputs(samples))
-        diagnostics["explained_variance"] = float(np.mean(list(explained.values())))
-        return {**diagnostics, **{f"explained_variance/{k}": v for k, v in explained.items()}}
 
     def construct_agent_inputs(self, samples: Samples) -> MultiAgentPpoInputs:
         """Return the batch as tensors [T * B, ...] and [T * B, K]."""
@@ -142,7 +133,7 @@ class MultiAgentPPO(PPO):
                 groups=self._columns,
             )
             if found is not None:
-                return found[0], self._diagnostics_of(found[1])
+                return found[0], tensors_of(self._diagnostics_of(found[1]))
         log_ratio = log_prob - inputs.log_prob
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - self.ratio_clip, 1 + self.ratio_clip)
@@ -198,30 +189,37 @@ class MultiAgentPPO(PPO):
                 found[f"{term}/{name}"] = mean(x[:, k], None if mask is None else mask[:, k])
         return found
 
-    def _diagnostics_of(self, sums: NDArray[np.float64]) -> dict[str, Tensor]:
+    def _diagnostics_of(self, sums: NDArray[np.float64]) -> dict[str, float]:
         """As `_diagnostics`, from the sums of a compiled loss, [K, N_SUMS]."""
-        found: dict[str, Tensor] = {}
         # All agents together first.
-        for suffix, row in zip(
-            ("", *(f"/{name}" for name in self._multi_agent.names)),
-            (sums.sum(axis=0), *sums),
-            strict=True,
-        ):
-            means = torch.from_numpy(row / max(row[-1], 1)).unbind()
-            found.update(
-                (f"{term}{suffix}", mean)
-                for term, mean in zip(TERMS, (-means[0], *means[1:]), strict=False)
-            )
+        found = means_of(sums.sum(axis=0))
+        for name, row in zip(self._names, sums, strict=True):
+            found.update((f"{term}/{name}", mean) for term, mean in means_of(row).items())
         return found
 
-    def _explained_variances(self, inputs: MultiAgentPpoInputs) -> dict[str, float]:
+    def _explained_variances(self, inputs: PpoInputs) -> dict[str, float]:
+        """Return the explained variance of each agent, and the mean of these."""
+        assert isinstance(inputs, MultiAgentPpoInputs)
         return_, value = inputs.return_.double(), inputs.value.double()
         mask, found = inputs.mask(), {}
-        for k, name in enumerate(self._multi_agent.names):
+        for k, name in enumerate(self._names):
             # Agents have different numbers of valid steps, so they are handled one by one.
             chosen = slice(None) if mask is None else mask[:, k]
             own, error = return_[chosen, k], (return_ - value)[chosen, k]
             variance = float(own.var(correction=0)) if len(own) else 0.0
             residual = float(error.var(correction=0)) if len(own) else 0.0
-            found[name] = 1 - residual / variance if variance > 0 else math.nan
-        return found
+            found[f"explained_variance/{name}"] = (
+                1 - residual / variance if variance > 0 else math.nan
+            )
+        # Not over all agents together, where differences between the agents' returns would count as
+        # explained.
+        return {"explained_variance": float(np.mean(list(found.values()))), **found}
+
+    def _alive(self, inputs: PpoInputs) -> Tensor | None:
+        """Return which agents took part in each step, bool [N, K]; None if all did."""
+        assert isinstance(inputs, MultiAgentPpoInputs)
+        return inputs.alive
+
+    def _known_class(self) -> type[PPO]:
+        """Return the class whose methods a flat update replaces."""
+        return MultiAgentPPO

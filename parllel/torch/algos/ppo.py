@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,13 +24,13 @@ from parllel.torch.algos.arguments import check_counts, check_positive, check_se
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
 from parllel.torch.algos.ppo_loss import compiled_loss
-from parllel.torch.known_models import known_agent
+from parllel.torch.known_models import KnownGroup, known_groups
 from parllel.types import BatchSpec, State
 
 # Methods that a flat update replaces.
 _OVERRIDES = ("loss", "update", "apply_gradients", "minibatches", "construct_agent_inputs")
 # Diagnostics in the order of the sums of a compiled loss.
-TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+_TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 _Loss: TypeAlias = tuple[float, dict[str, float], Callable[[], float]]
 
 
@@ -73,6 +74,9 @@ class PPO(Algorithm):
             networks of this library; "flat parameters" with gradients by autograd, but loss and optimiser
             compiled; "autograd" with PyTorch only.
     """
+
+    # Names of the agents, for subclasses that train several; set before `__init__`.
+    _names: Sequence[str] = ()
 
     @suggest_names()
     def __init__(
@@ -216,7 +220,7 @@ class PPO(Algorithm):
                 self._adam.scatter()
         return {
             **{name: math.fsum(values) / len(values) for name, values in history.items()},
-            "explained_variance": explained_variance(inputs),
+            **self._explained_variances(inputs),
             "learning_rate": learning_rate,
             "epochs": epochs,
             "early_stop": int(stopped),
@@ -274,9 +278,7 @@ class PPO(Algorithm):
                 groups=[[0]],
             )
             if found is not None:
-                loss, sums = found
-                terms = torch.from_numpy(sums[0] / max(sums[0, -1], 1)).unbind()
-                return loss, dict(zip(TERMS, (-terms[0], *terms[1:]), strict=False))
+                return found[0], tensors_of(self._diagnostics_of(found[1]))
         log_ratio = log_prob - inputs.log_prob
         # A log ratio above 88 overflows float32. The loss or its gradient is then infinite or NaN, and the
         # update is refused.
@@ -354,40 +356,63 @@ class PPO(Algorithm):
         adam = self._adam.prepare()
         self.update_method = "autograd" if adam is None else "flat parameters"
         try:
-            self._check_flat()
+            groups = self._check_flat()
             assert adam is not None
             if self._flat is None or self._flat.adam is not adam:
-                self._flat = FlatUpdate(self.agent, adam)
+                self._flat = FlatUpdate(groups, self._names, adam)
             self._flat.check(inputs)
         except (TypeError, ValueError) as error:
             if self._update_option == "flat":
                 raise TypeError(str(error)) from None
             return None
         self.update_method = "flat"
-        self._flat.load(inputs)
+        self._flat.load(inputs, self._alive(inputs))
         self._adam.gather()
         return self._flat
 
-    def _check_flat(self) -> None:
-        """Raise TypeError or ValueError unless updates of this agent by this class can be flat."""
+    def _check_flat(self) -> list[KnownGroup]:
+        """Return the models, after checking that updates of this agent by this class can be flat.
+
+        Raises:
+            TypeError, ValueError: if not.
+        """
         who, instead = f"{type(self).__name__}: update='flat'", "give update='auto'"
         for name in _OVERRIDES:
             if self._overrides(name):
                 raise TypeError(f"{who}: {name} is overridden, but would not be called; {instead}")
-        known_agent(self.agent, who, instead)
-        if [id(p) for p in self.agent.model.parameters()] != [id(p) for p in self._parameters]:
+        groups = known_groups(self.agent, who, instead)
+        found = [id(p) for group in groups for p in group.model.parameters()]
+        if found != [id(p) for p in self._parameters]:
             raise ValueError(f"{who}: the agent's model has been replaced; {instead}")
         why = self._adam.why_not_flat()
         if why is not None:
             raise TypeError(f"{who}: {why}; {instead}")
+        return groups
+
+    def _known_class(self) -> type[PPO]:
+        """Return the class whose methods a flat update replaces."""
+        return PPO
 
     def _overrides(self, name: str) -> bool:
         # Also `algorithm.loss = ...`, which replaces the method of this object only.
-        return name in vars(self) or getattr(type(self), name) is not getattr(PPO, name)
+        return name in vars(self) or getattr(type(self), name) is not getattr(
+            self._known_class(), name
+        )
 
     def _parameter_groups(self) -> list[list[Any]]:
         """Return the parameters by group; the gradients of a group are clipped together."""
         return [self._parameters]
+
+    def _alive(self, inputs: PpoInputs) -> Tensor | None:
+        """Return which agents took part in each step, bool [N, K]; None if all did."""
+        return None
+
+    def _diagnostics_of(self, sums: NDArray[np.float64]) -> dict[str, float]:
+        """Return the diagnostics of `loss`, from the sums of a compiled loss, [K, N_SUMS]."""
+        return means_of(sums[0])
+
+    def _explained_variances(self, inputs: PpoInputs) -> dict[str, float]:
+        return {"explained_variance": explained_variance(inputs)}
 
     def _coefficients(self) -> NDArray[np.float64]:
         """Return the settings of the compiled loss, in its order."""
@@ -430,15 +455,15 @@ class PPO(Algorithm):
 
     def _flat_losses(self, inputs: PpoInputs, flat: FlatUpdate) -> Iterator[_Loss]:
         """As `_autograd_losses`, with the same minibatches."""
-        steps = self._shuffled(inputs)
-        flat.shuffle(steps)
-        coefficients, stop = self._coefficients(), 0
+        steps, coefficients = self._shuffled(inputs), self._coefficients()
         # As `tensor_split` cuts: the first parts have one step more.
         size, n_larger = divmod(len(steps), self.n_minibatches)
-        for number in range(self.n_minibatches):
-            start, stop = stop, stop + size + (number < n_larger)
-            terms = flat.loss(start, stop, coefficients)
-            yield terms.pop("loss"), terms, self._flat_step
+        sizes = [size + (number < n_larger) for number in range(self.n_minibatches)]
+        ends = list(accumulate(sizes))
+        flat.shuffle(steps, ends)
+        for start, stop in pairwise((0, *ends)):
+            loss, sums = flat.loss(start, stop, coefficients)
+            yield loss, self._diagnostics_of(sums), self._flat_step
 
     def _flat_step(self) -> float:
         assert self._flat is not None
@@ -456,6 +481,19 @@ class PPO(Algorithm):
         moved = (value - inputs.value).clamp(-self.value_clip, self.value_clip)
         # The worse of the two, as for the policy.
         return torch.max(error, (inputs.value + moved - inputs.return_).square())
+
+
+def means_of(sums: NDArray[np.float64]) -> dict[str, float]:
+    """Return diagnostics from the sums of a compiled loss, [N_SUMS]."""
+    surrogate, *others, n = sums.tolist()
+    # The mean of no steps is 0 instead of 0 / 0.
+    return {name: x / max(n, 1) for name, x in zip(_TERMS, (-surrogate, *others), strict=True)}
+
+
+def tensors_of(numbers: Mapping[str, float]) -> dict[str, Tensor]:
+    """Return numbers as tensors, which `loss` returns."""
+    found = torch.tensor(list(numbers.values()), dtype=torch.float64).unbind()
+    return dict(zip(numbers, found, strict=True))
 
 
 def mean(x: Tensor, valid: Tensor | None) -> Tensor:

@@ -49,11 +49,11 @@ class SharedModel(nn.Module):
         """Return dicts of the parameters and of the values [N], keyed by agent."""
         n_agents = len(self.names)
         parts = [field_at(observation, name) for name in self.names]
-        stacked = buffer_map(lambda *leaves: torch.cat(leaves), *parts)
         inputs = buffer_map(lambda leaf: torch.cat([leaf] * n_agents), inputs)
         if self.one_hot:
-            stacked = self._with_id(stacked)
+            stacked = self.with_ids(parts)
         else:
+            stacked = buffer_map(lambda *leaves: torch.cat(leaves), *parts)
             inputs["agent_id"] = self._ids(stacked)
         # One call instead of K: with small networks, most of the cost is call overhead.
         params, value = self.model(stacked, **inputs)
@@ -65,12 +65,18 @@ class SharedModel(nn.Module):
         ]
         return PgOutput(NamedTuple(**by_agent[0]), NamedTuple(**by_agent[1]))  # type: ignore[arg-type]
 
-    def _with_id(self, stacked: Tree) -> Tensor:
-        if not isinstance(stacked, Tensor):
+    def with_ids(self, observations: Sequence[Tree]) -> Tensor:
+        """Return the agents' flattened observations one below the other, with their ids, [K * N, size + K].
+
+        Raises:
+            TypeError: for observations that are trees.
+        """
+        if not all(isinstance(part, Tensor) for part in observations):
             raise TypeError(
                 "SharedModel: one_hot: expected observations that are one tensor for each agent, got trees. "
                 "Use one_hot=False and a model with the keyword agent_id"
             )
+        stacked = torch.cat(list(observations))
         flat = stacked.reshape(len(stacked), -1)
         if not flat.is_floating_point():
             flat = flat.float()
