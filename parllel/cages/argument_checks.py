@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parllel.errors import WrongStateError
 from parllel.types import State
 
@@ -113,3 +116,70 @@ def check_counts(counts: Sequence[int], n: int, name: str) -> None:
             f"{name}: counts: expected {n} nonnegative integers, one per environment, got "
             f"{list(counts)}"
         )
+
+
+def check_which(which: Any, n: int, name: str) -> NDArray[np.bool_]:
+    """Return `which` as an array of a flag per environment. Raises TypeError or ValueError."""
+    mask = np.asarray(which)
+    if mask.dtype != np.bool_:
+        raise TypeError(f"{name}: reset: which: expected an array of bool, got {which!r}")
+    if mask.shape != (n,):
+        raise ValueError(f"{name}: reset: which: expected shape ({n},), got {mask.shape}")
+    return mask
+
+
+def check_reset_arguments(seeds: Sequence[Any] | None, options: Any, n: int, name: str) -> None:
+    """Check seeds and options of a reset. Raises TypeError or ValueError."""
+    if seeds is not None and len(seeds) != n:
+        raise ValueError(
+            f"{name}: reset: seeds: expected {n}, one per environment or None, got {len(seeds)}"
+        )
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"{name}: reset: options: expected a dict or None, got {options!r}")
+
+
+def check_values(values: Sequence[Any], n: int, name: str, attribute: str) -> list[Any]:
+    """Return the values of an attribute, one per environment. Raises TypeError or ValueError."""
+    # A string or a dict would be taken apart.
+    if not isinstance(values, (list, tuple, np.ndarray)):
+        raise TypeError(
+            f"{name}: set_attr: {attribute}: expected a list of {n} values, got {values!r}"
+        )
+    if len(values) != n:
+        raise ValueError(
+            f"{name}: set_attr: {attribute}: expected {n} values, one per environment, got {len(values)}"
+        )
+    return list(values)
+
+
+def no_infos(name: str) -> WrongStateError:
+    """Build the error for infos of a cage that keeps none."""
+    return WrongStateError(
+        f"{name}: collect_infos: no infos are kept; make the cage with infos=True"
+    )
+
+
+def check_calls(
+    which: Sequence[int] | None, arguments: Sequence[Sequence[Any]] | None, n: int, name: str
+) -> tuple[list[int], list[tuple[Any, ...] | None]]:
+    """Return the selected environments, and by column their arguments; None for all others.
+
+    Raises:
+        IndexError: for a number that no environment has.
+        ValueError: if a number is repeated, or there are not as many arguments as environments.
+    """
+    numbers = list(range(n)) if which is None else [int(i) for i in which]
+    calls: list[tuple[Any, ...] | None] = [None] * n
+    given = [()] * len(numbers) if arguments is None else arguments
+    if len(given) != len(numbers):
+        raise ValueError(
+            f"{name}: env_apply: arguments: expected {len(numbers)}, one per selected environment, got "
+            f"{len(given)}"
+        )
+    for i, values in zip(numbers, given, strict=True):
+        if not 0 <= i < n:
+            raise IndexError(f"{name}: env_apply: environment {i}: expected 0 to {n - 1}")
+        if calls[i] is not None:
+            raise ValueError(f"{name}: env_apply: environment {i} was selected twice")
+        calls[i] = tuple(values)
+    return numbers, calls

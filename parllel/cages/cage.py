@@ -27,7 +27,9 @@ class Cage(VectorizedCage, StepMethods):
         seed: an int that seeds the environment's first reset, or a SeedSequence from which that seed is
             drawn. It also seeds random actions. None draws a seed.
         index: number of the environment, for error messages.
-        check: when to check the values that the environment returns, "first_episode" or "always".
+        check: when to check the values that the environment returns, "first_step", "first_episode" or
+            "always".
+        infos: keep the info of each row, as for `VectorizedCage`.
 
     Attributes and methods of the environment are available on the cage: `cage.gravity`, `cage.gravity = 3`,
     `cage.env_method("get_state")`.
@@ -42,6 +44,7 @@ class Cage(VectorizedCage, StepMethods):
         seed: Any = None,
         index: int = 0,
         check: str = "first_episode",
+        infos: bool = False,
     ) -> None:
         self._result: StepResult | None = None
         super().__init__(
@@ -51,6 +54,7 @@ class Cage(VectorizedCage, StepMethods):
             seeds=[seed],
             index=index,
             check=check,
+            infos=infos,
         )
         # A list of factories always gives Environments, which are stepped one by one.
         assert isinstance(self._envs, Environments)

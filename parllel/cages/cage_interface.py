@@ -20,7 +20,7 @@ always belong to other cages, so a cage never writes a whole row.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from parllel.buffers.samples import Samples
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.make_envs import EnvFactory
-from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.step_result import FinalObservation, RowInfos
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
 from parllel.system.processes.several import Handle
@@ -113,6 +113,36 @@ class HeldEnvironments(Closeable, ABC):
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the environments or of their wrappers, and return the result."""
 
+    # Not abstract, like the next one: users' cages without them still serve all samplers.
+    def env_apply(
+        self,
+        function: Callable[..., Any],
+        *,
+        which: Sequence[int] | None = None,
+        arguments: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Any]:
+        """Call `function(env, *arguments)` in the process of each environment; return the results.
+
+        Args:
+            function: called with the environment and its wrappers; pickled for other processes.
+            which: numbers of the environments, from 0 to `n` - 1, in any order; None for all.
+            arguments: for each of these environments, the further arguments; None for none.
+
+        Raises:
+            IndexError, ValueError: if a number or the number of arguments is wrong.
+            TypeError: for native vector environments other than a SyncVectorEnv.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement env_apply")
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute to a separate value in each environment.
+
+        Raises:
+            AttributeError: if there is no such attribute.
+            ValueError: if there is not one value per environment.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement set_attr")
+
     def render(self) -> Any:
         """Call `render` of each environment."""
         return self.env_method("render")
@@ -180,8 +210,28 @@ class CageInterface(HeldEnvironments):
         )
 
     @abstractmethod
-    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
-        """Start resetting a group's environments, all or those that need it, into observation row `t`."""
+    def start_reset(
+        self,
+        t: int = 0,
+        *,
+        all_envs: bool = True,
+        which: NDArray[np.bool_] | None = None,
+        seeds: Sequence[Any] | None = None,
+        options: dict[str, Any] | None = None,
+        group: int = 0,
+    ) -> None:
+        """Start resetting a group's environments, all or those that need it, into observation row `t`.
+
+        Args:
+            which: [n] bool, the environments of the cage to reset, whether they need it or not. Those of
+                other groups are ignored. Overrides `all_envs`.
+            seeds: for each of the cage's environments an int or SeedSequence, or None where the
+                generator continues. Those of environments that are not reset are ignored.
+            options: passed to `reset` of each environment.
+
+        Raises:
+            ValueError: if `which` or `seeds` has the wrong length.
+        """
 
     @abstractmethod
     def start_row(self, t: int, group: int = 0) -> None:
@@ -190,6 +240,14 @@ class CageInterface(HeldEnvironments):
         The environments write reward, flags and info to row `t`, and the observation to row `t +
         1`.
         """
+
+    # Not abstract: users' cages without it still serve all samplers.
+    def start_row_or_reset(self, t: int, group: int = 0) -> None:
+        """Like `start_row`, but environments that wait are reset, their observation written to row `t + 1`.
+
+        Their actions are ignored, and their reward and flags are zero, as in gymnasium's next-step autoreset.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement start_row_or_reset")
 
     @abstractmethod
     def start_random_row(self, t: int, group: int = 0) -> None:
@@ -264,6 +322,14 @@ class CageInterface(HeldEnvironments):
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, ordered by column, then by time."""
+
+    def collect_infos(self) -> RowInfos:
+        """Return the infos of the last row or reset, of a cage that was made with `infos=True`.
+
+        Raises:
+            WrongStateError: if the cage does not keep infos.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement collect_infos")
 
     @abstractmethod
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:

@@ -18,6 +18,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parllel.arrays.array import Array
 from parllel.buffers.batches import batch_number, count_batches
 from parllel.buffers.conversation import Conversation
@@ -29,8 +32,11 @@ from parllel.cages.argument_checks import (
     check_counts,
     check_factory,
     check_group,
+    check_reset_arguments,
     check_row,
     check_states,
+    check_which,
+    no_infos,
 )
 from parllel.cages.cage_interface import PendingRow
 from parllel.cages.env_registry import RegistryTarget
@@ -38,11 +44,19 @@ from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.step_methods import StepMethods, check_outs
-from parllel.cages.stepping.step_result import STEP_OUTS, StepResult
+from parllel.cages.stepping.step_result import STEP_OUTS, RowInfos, StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.workers.bound_places import check_places
-from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, STEP
+from parllel.cages.workers.control import (
+    RANDOM,
+    RESET_ALL,
+    RESET_ENDED,
+    RESET_SOME,
+    STEP,
+    STEP_OR_RESET,
+)
+from parllel.cages.workers.info_messages import InfoUnpacker
 from parllel.cages.workers.pending_request import MADE, PendingRequest
 from parllel.cages.workers.remote_cage import RemoteCage, by_column
 from parllel.cages.workers.worker import ROW, ROW_REPLY, ROW_REQUEST, serve
@@ -64,8 +78,8 @@ class ProcessCage(RemoteCage, StepMethods):
     is raised by the first call that needs the environment.
 
     Args:
-        env_factory, traj_info, reset_automatically, seed, index, check: as for `Cage`; the first two are
-            pickled by cloudpickle.
+        env_factory, traj_info, reset_automatically, seed, index, check, infos: as for `Cage`; the first two
+            are pickled by cloudpickle.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
         timeout_s: time limit for one answer of the environment, including its construction. After that the
             process is killed and WorkerTimeoutError raised.
@@ -86,6 +100,7 @@ class ProcessCage(RemoteCage, StepMethods):
         seed: Any = None,
         index: int = 0,
         check: str = "first_episode",
+        infos: bool = False,
         start_method: str | None = None,
         timeout_s: float = 60.0,
         buffers: Any = None,
@@ -108,14 +123,17 @@ class ProcessCage(RemoteCage, StepMethods):
             reset_automatically=reset_automatically,
             index=index,
             check=check,
+            infos=infos,
         )
         self._name = f"cage {index}"
         # Of the bound buffer: rows, number of the current batch, number of batches.
         self._rows = self._batch = self._n_batches = 0
         self._to_collect = False
+        self._infos: bytes | None = b"" if infos else None
+        self._unpacker = InfoUnpacker()
         self._child = Child(
             RegistryTarget(serve),  # workers do not run the script that registers environments
-            (make,),
+            (make, infos),
             inherited=buffers,
             name=self._name,
             start_method=start_method,
@@ -163,13 +181,37 @@ class ProcessCage(RemoteCage, StepMethods):
         check_batch(number, self._n_batches, self._name)
         self._batch = number
 
-    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
-        """Start a reset into row `t` in the worker."""
-        self._start_row_op(RESET_ALL if all_envs else RESET_ENDED, t, "reset", group)
+    def start_reset(
+        self,
+        t: int = 0,
+        *,
+        all_envs: bool = True,
+        which: NDArray[np.bool_] | None = None,
+        seeds: Sequence[Any] | None = None,
+        options: dict[str, Any] | None = None,
+        group: int = 0,
+    ) -> None:
+        """Start a reset into row `t` in the worker. Seeds and options are sent in a call ahead of it."""
+        operation = RESET_ALL if all_envs else RESET_ENDED
+        if which is not None:
+            # The worker's own flags of RESET_SOME, in private memory, are never set.
+            operation = RESET_ALL if check_which(which, 1, self._name)[0] else RESET_SOME
+        if seeds is not None or options is not None:
+            check_reset_arguments(seeds, options, 1, self._name)
+            self._check_row_op("reset", t, group)
+            due = operation == RESET_ENDED and bool(self._needs_reset[0])
+            given = None if seeds is None else list(seeds)
+            chosen = [operation == RESET_ALL or due]
+            self._conversation.call("set_reset", 0, chosen, given, options)
+        self._start_row_op(operation, t, "reset", group)
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Start a step with the action of row `t` in the worker."""
         self._start_row_op(STEP, t, "step", group)
+
+    def start_row_or_reset(self, t: int, group: int = 0) -> None:
+        """Start a step in the worker, or a reset if the environment waits for one."""
+        self._start_row_op(STEP_OR_RESET, t, "step", group)
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Start a step with a random action in the worker."""
@@ -185,12 +227,15 @@ class ProcessCage(RemoteCage, StepMethods):
         number = self._conversation.ask("decorrelate", whole, t, self._batch)
         self._pending.begin("decorrelation", "decorrelation", number)
 
-    def _start_row_op(self, operation: int, t: int, what: str, group: int) -> None:
+    def _check_row_op(self, what: str, t: int, group: int) -> None:
         self._check_idle(what, bound=True)
         if group:
             check_group(group, 1, self._name)
         # A reset may also write row T, which follows the batch.
         check_row(t, self._rows + (what == "reset"), self._name)
+
+    def _start_row_op(self, operation: int, t: int, what: str, group: int) -> None:
+        self._check_row_op(what, t, group)
         # A few bytes without pickling, as this is sent for every step.
         number = self._conversation.next_number()
         request = ROW_REQUEST.pack(ROW, number, operation, t, self._batch)
@@ -213,7 +258,17 @@ class ProcessCage(RemoteCage, StepMethods):
         kind, reply = pending.kind, pending.take()
         # Decorrelation reports no episodes, and never leaves an environment that needs a reset.
         if kind == "row":
-            _, _, self._needs_reset[0], self._to_collect = ROW_REPLY.unpack(reply)
+            _, _, self._needs_reset[0], self._to_collect = ROW_REPLY.unpack_from(reply)
+            if self._infos is not None:
+                self._infos = reply[ROW_REPLY.size :]
+
+    def collect_infos(self) -> RowInfos:
+        """Return the infos of the last row or reset."""
+        self._check_idle("collect_infos")
+        if self._infos is None:
+            raise no_infos(self._name)
+        packed, self._infos = self._infos, b""
+        return self._unpacker.unpack(packed, 1)
 
     def _fetch(self, method: str, truncated_only: bool) -> list[Any]:
         conversation = self._conversation

@@ -13,10 +13,11 @@ From `start_row` to the end of `finish_row`, a group's rows belong to the proces
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.buffers.batches import batch_number, count_batches
 from parllel.buffers.samples import Samples
@@ -26,23 +27,36 @@ from parllel.cages.argument_checks import (
     check_counts,
     check_group,
     check_pool_options,
+    check_reset_arguments,
     check_row,
     check_states,
+    check_which,
+    no_infos,
 )
 from parllel.cages.cage_interface import PendingRow
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import factories_by_column
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
+from parllel.cages.stepping.step_result import RowInfos
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.workers.bound_places import check_places
-from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.workers.control import (
+    RANDOM,
+    RESET_ALL,
+    RESET_ENDED,
+    RESET_SOME,
+    ROLLOUT,
+    STEP,
+    STEP_OR_RESET,
+)
 from parllel.cages.workers.group_rows import RESETS, GroupRows, operation_name
+from parllel.cages.workers.info_messages import InfoUnpacker
 from parllel.cages.workers.remote_cage import RemoteCage, by_column
 from parllel.cages.workers.start_workers import PoolSettings, divide, environments_of, start_pool
 from parllel.cages.workers.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
-from parllel.types import State
+from parllel.types import State, Tree
 
 
 class SynchronizedProcessCage(RemoteCage):
@@ -53,10 +67,11 @@ class SynchronizedProcessCage(RemoteCage):
     waiting. This is faster on machines with few cores.
 
     Args:
-        env_factories, n, traj_info, reset_automatically, seeds, index, check: as for `VectorizedCage`;
-            factories are pickled by cloudpickle. Each environment behaves the same for any number of workers.
-            A VectorEnvFactory makes one native vector environment for each group of each process; their
-            samples may depend on the number of workers, see `VectorEnvFactory`.
+        env_factories, n, traj_info, reset_automatically, seeds, index, check, infos: as for
+            `VectorizedCage`; factories are pickled by cloudpickle. Each environment behaves the same
+            for any number of workers. A VectorEnvFactory makes one native vector environment for each
+            group of each process; their samples may depend on the number of workers, see
+            `VectorEnvFactory`.
         n_workers: number of processes besides this one.
         n_groups: number of groups of columns that are stepped separately, 1 to 5. An
             AlternatingSampler needs two.
@@ -98,6 +113,7 @@ class SynchronizedProcessCage(RemoteCage):
         seeds: Sequence[Any] | None = None,
         index: int = 0,
         check: str = "first_episode",
+        infos: bool = False,
         start_method: str | None = None,
         timeout_s: float = 60.0,
         buffers: Any = None,
@@ -120,7 +136,9 @@ class SynchronizedProcessCage(RemoteCage):
             # Rounded down, as this process also runs the agent.
             n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
         self._groups, shares = divide(n, n_workers, n_groups, n_main)
-        make = environments_of(env_factories, seeds, traj_info, reset_automatically, index, check)
+        make = environments_of(
+            env_factories, seeds, traj_info, reset_automatically, index, check, infos
+        )
         settings = PoolSettings(
             n_workers=n_workers,
             shares=shares,
@@ -132,8 +150,11 @@ class SynchronizedProcessCage(RemoteCage):
             start_method=start_method,
             cores=cores,
             buffers=buffers,
+            infos=infos,
         )
-        self._pool, self._needs_reset = start_pool(make, settings)
+        self._pool, self._needs_reset, self._which = start_pool(make, settings)
+        self._unpackers = [[InfoUnpacker() for _ in range(n_workers)] for _ in range(n_groups)]
+        self._keeps_infos = infos
         self._policy: MakePolicy | None = None
         self._rows = GroupRows(self._pool, n_groups)
 
@@ -217,10 +238,30 @@ class SynchronizedProcessCage(RemoteCage):
             check_batch(number, rows.n_batches, self._name)
         rows.use_batch(number)
 
-    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
-        """Start resetting a group into row `t`."""
+    def start_reset(
+        self,
+        t: int = 0,
+        *,
+        all_envs: bool = True,
+        which: NDArray[np.bool_] | None = None,
+        seeds: Sequence[Any] | None = None,
+        options: dict[str, Any] | None = None,
+        group: int = 0,
+    ) -> None:
+        """Start resetting a group into row `t`. Seeds and options are sent in a call ahead of it."""
         operation = RESET_ALL if all_envs else RESET_ENDED
+        if which is not None:
+            which, operation = check_which(which, self.n, self._name), RESET_SOME
         self._refuse(operation, t, group)
+        if seeds is not None or options is not None:
+            check_reset_arguments(seeds, options, self.n, self._name)
+            chosen = self._needs_reset | all_envs if which is None else which
+            given = None if seeds is None else list(seeds)
+            self._pool.call("set_reset", group, chosen.tolist(), given, options)
+        if which is not None:
+            # Only the group's own columns: the workers may be reading those of another group.
+            columns = self._groups[group]
+            self._which[columns] = which[columns]
         self._rows.start(operation, t, group)
 
     def start_row(self, t: int, group: int = 0) -> None:
@@ -230,6 +271,13 @@ class SynchronizedProcessCage(RemoteCage):
         if not 0 <= t < rows.ready.get(group, 0) or self._pool.broken is not None:
             self._refuse(STEP, t, group)
         rows.start(STEP, t, group)
+
+    def start_row_or_reset(self, t: int, group: int = 0) -> None:
+        """Start stepping a group's environments, and resetting those that wait."""
+        rows = self._rows
+        if not 0 <= t < rows.ready.get(group, 0) or self._pool.broken is not None:
+            self._refuse(STEP_OR_RESET, t, group)
+        rows.start(STEP_OR_RESET, t, group)
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Start stepping a group with random actions."""
@@ -298,6 +346,36 @@ class SynchronizedProcessCage(RemoteCage):
             check_group(group, len(self._groups), self._name)
             if not self._rows.decorrelates:
                 raise WrongStateError(f"{self._name}: {method}() was called without a start")
+
+    def collect_infos(self) -> RowInfos:
+        """Return the infos of the last row or reset of each group."""
+        self._check_idle("collect_infos")
+        if not self._keeps_infos:
+            raise no_infos(self._name)
+        infos: list[dict[str, Any]] = []
+        finals: dict[int, tuple[Tree, dict[str, Any]]] = {}
+        for group in range(len(self._groups)):
+            for share, row in self._infos_of(group):
+                infos += row.infos
+                for i, final in row.finals.items():
+                    finals[share.start + i] = final
+        return RowInfos(infos, finals)
+
+    def _infos_of(self, group: int) -> Iterator[tuple[slice, RowInfos]]:
+        """Yield the columns and infos of each process, in the order of the columns."""
+        pool, control = self._pool, self._pool.control
+        by_pipe: list[bytes] | None = None
+        shares = [of_process[group] for of_process in pool.shares]
+        for w, (share, unpacker) in enumerate(zip(shares, self._unpackers[group], strict=False)):
+            packed = control.take_message(group, w)
+            if packed is None:  # too long for the mail box
+                by_pipe = pool.call("infos", group) if by_pipe is None else by_pipe
+                packed = by_pipe[w]
+            # Reported once, like those of the main process.
+            control.clear_message(group, w)
+            yield share, unpacker.unpack(packed, share.stop - share.start)
+        if pool.main is not None:
+            yield shares[-1], pool.main.take_infos(group)
 
     def _fetch(self, method: str, truncated_only: bool) -> Sequence[Any]:
         pool = self._pool

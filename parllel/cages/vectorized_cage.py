@@ -10,7 +10,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,13 @@ from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.samples import Samples
 from parllel.cages.argument_checks import (
     check_batch,
+    check_calls,
     check_group,
+    check_reset_arguments,
     check_states,
+    check_values,
+    check_which,
+    no_infos,
 )
 from parllel.cages.cage_interface import NOTHING, CageInterface, PendingRow
 from parllel.cages.spaces import Spaces
@@ -29,7 +34,7 @@ from parllel.cages.stepping.batched_trajectories import sees_agent_info
 from parllel.cages.stepping.environments_for import environments_for, factories_by_column
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.rows import Rows, cage_part
-from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.step_result import FinalObservation, RowInfos
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import ClosedError, WrongStateError
@@ -51,8 +56,10 @@ class VectorizedCage(CageInterface):
         seeds: for each environment, an int that seeds its first reset, or a SeedSequence from which
             that seed is drawn. It also seeds the environment's random actions. None draws seeds.
         index: number of the first environment, for error messages.
-        check: when to check the values that environments return: in the "first_episode" of each, or
-            "always".
+        check: when to check the values that environments return: in the "first_step" or the
+            "first_episode" of each, or "always".
+        infos: keep the infos and last observations of each row for `collect_infos`. The caller then
+            follows the episodes: none are collected.
 
     Attributes and methods of the environments are available on the cage, as lists with one entry each:
     `cage.gravity`, `cage.env_method("get_state")`; `cage.gravity = 3` sets all.
@@ -71,6 +78,7 @@ class VectorizedCage(CageInterface):
         seeds: Sequence[Any] | None = None,
         index: int = 0,
         check: str = "first_episode",
+        infos: bool = False,
     ) -> None:
         # Checked before the first environment is made, when there is nothing to close yet.
         self._env_factories, seeds = factories_by_column(env_factories, n, seeds, "VectorizedCage")
@@ -82,6 +90,7 @@ class VectorizedCage(CageInterface):
             reset_automatically=reset_automatically,
             index=index,
             check=check,
+            infos=infos,
         )
         self._name = self._envs.name
         self._n = len(seeds)
@@ -140,11 +149,26 @@ class VectorizedCage(CageInterface):
         assert self._rows is not None
         self._rows.use_batch(number)
 
-    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
+    def start_reset(
+        self,
+        t: int = 0,
+        *,
+        all_envs: bool = True,
+        which: NDArray[np.bool_] | None = None,
+        seeds: Sequence[Any] | None = None,
+        options: dict[str, Any] | None = None,
+        group: int = 0,
+    ) -> None:
         """Reset immediately; `finish_row` completes the call."""
         self._begin("start_reset", group)
+        if which is not None:
+            which = check_which(which, self._n, self._name)
+        if seeds is not None or options is not None:
+            check_reset_arguments(seeds, options, self._n, self._name)
+            chosen = self.needs_reset | all_envs if which is None else which
+            self._envs.set_reset(chosen, seeds, options)
         # No resets are prepared ahead in this process: it is never idle.
-        self._envs.reset_rows(t, all_envs=all_envs)
+        self._envs.reset_rows(t, all_envs=all_envs, which=which)
         # Set after the work: a start that raised leaves nothing in progress, so another start may follow.
         self._order.in_progress = "reset", t
 
@@ -153,6 +177,12 @@ class VectorizedCage(CageInterface):
         self._begin("start_row", group)
         # An error of an environment is raised here; cages with workers raise it in `finish_row`.
         self._envs.step_row(t)
+        self._order.in_progress = "step", t
+
+    def start_row_or_reset(self, t: int, group: int = 0) -> None:
+        """Step or reset immediately; `finish_row` completes the call."""
+        self._begin("start_row_or_reset", group)
+        self._envs.step_or_reset_row(t)
         self._order.in_progress = "step", t
 
     def start_random_row(self, t: int, group: int = 0) -> None:
@@ -190,6 +220,14 @@ class VectorizedCage(CageInterface):
         self._order.check_idle("collect_final_observations")
         return self._envs.take_final(truncated_only=truncated_only)
 
+    def collect_infos(self) -> RowInfos:
+        """Return the infos of the last row or reset."""
+        self._order.check_idle("collect_infos")
+        infos = self._envs.take_infos()
+        if infos is None:
+            raise no_infos(self._name)
+        return infos
+
     def environment_states(self) -> list[State]:
         """Return the state of each environment for a checkpoint."""
         self._order.check_idle("environment_states")
@@ -213,6 +251,24 @@ class VectorizedCage(CageInterface):
         """Call a method of each environment, found through its wrappers."""
         self._order.check_idle(name)
         return self._of_each(self._envs.method(name, args, kwargs))
+
+    def env_apply(
+        self,
+        function: Callable[..., Any],
+        *,
+        which: Sequence[int] | None = None,
+        arguments: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Any]:
+        """Call a function with each environment or some of them; return the results."""
+        self._order.check_idle("env_apply")
+        numbers, calls = check_calls(which, arguments, self._n, self._name)
+        results = self._envs.apply(function, calls)
+        return [results[i] for i in numbers]
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute to a separate value in each environment."""
+        self._order.check_idle("set_attr")
+        self._envs.set_each(name, check_values(values, self._n, self._name, name))
 
     def __getattr__(self, name: str) -> Any:
         # Called only when ordinary lookup has failed. A private name never belongs to the environment. It may

@@ -63,6 +63,7 @@ class NativeEnv:
         env, core: the environment with and without its wrappers.
         can_rest: whether single environments can be left out while the others are stepped.
         n: number of environments.
+        reset_info: the stacked info of the last partial reset; {} where there is none.
         mode: one of SAME_STEP, NEXT_STEP, DISABLED.
         spaces: the spaces of each environment.
 
@@ -74,6 +75,7 @@ class NativeEnv:
     def __init__(self, factory: VectorEnvFactory, seeds: Sequence[int | None], name: str) -> None:
         self.n = len(seeds)
         self._factory = factory
+        self.reset_info: dict[str, Any] = {}
         self.env: Any = None
         self.core: Any = None
         self._make(seeds, name)
@@ -138,25 +140,27 @@ class NativeEnv:
         self._pool = envpool_steps(env)
         self.step = env.step if self._pool is None else self._pool.step
 
-    def reset_all(self, seeds: Sequence[int | None]) -> Any:
+    def reset_all(self, seeds: Sequence[int | None], options: dict[str, Any] | None = None) -> Any:
         """Reset all environments; returns the result of `reset`.
 
         seeds: one seed per environment; None where the environment's generator continues.
+        options: passed to the environment's own `reset`.
         """
+        reset = self.env.reset if options is None else partial(self.env.reset, options=options)
         # After a row that failed, a reset may still be under way; its answer must not be
         # taken for this one's.
         if self._pool is not None:
             self._pool.forget_reset()
         if not self._seeds_on_reset or all(seed is None for seed in seeds):
-            return self.env.reset()
+            return reset()
         forms = _forms_of(seeds)
         # Tried in turn: environments do not declare which form they accept.
         # An environment's own error, not about the form, recurs with the last form
         # and is raised there.
         for seed in forms[:-1]:
             with suppress(*_REFUSALS):
-                return self.env.reset(seed=seed)
-        return self.env.reset(seed=forms[-1])
+                return reset(seed=seed)
+        return reset(seed=forms[-1])
 
     def start_reset(self, which: NDArray[np.intp]) -> None:
         """Start `reset_some` asynchronously with the same arguments, if the environment uses threads."""
@@ -164,7 +168,11 @@ class NativeEnv:
             self._pool.start_reset(which)
 
     def reset_some(
-        self, which: NDArray[np.intp], observation: Tree, seeds: Sequence[int | None] | None = None
+        self,
+        which: NDArray[np.intp],
+        observation: Tree,
+        seeds: Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> Tree:
         """Reset some environments; return their observations, [len(which), ...].
 
@@ -172,18 +180,19 @@ class NativeEnv:
         observation: the latest observations of all environments, [n, ...], if any.
         seeds: seeds of all environments for the reset. Ignored by environments that share a single
             seed.
+        options: passed to the environment's own `reset`, with the mask.
 
         Raises:
             ValueError: if the other environments were reset too, or the number of observations is wrong.
         """
         if self._pool is not None:
-            return self._pool.reset(which)
+            return self._pool.reset(which)  # without an info
         mask = np.zeros(self.n, bool)
         mask[which] = True
         # Copied before the reset: many environments return the same array each time.
         known = self._trusted or observation is None
         others = None if known else pick(observation, ~mask)
-        fresh = self._masked_reset(mask, which, seeds)
+        fresh = self._masked_reset(mask, which, seeds, options or {})
         # Environments return all observations, or only those of the environments that were reset.
         rows = len(_first_leaf(fresh))
         if rows == len(which):
@@ -203,7 +212,11 @@ class NativeEnv:
         return pick(fresh, which)
 
     def _masked_reset(
-        self, mask: NDArray[np.bool_], which: NDArray[np.intp], seeds: Sequence[int | None] | None
+        self,
+        mask: NDArray[np.bool_],
+        which: NDArray[np.intp],
+        seeds: Sequence[int | None] | None,
+        options: dict[str, Any],
     ) -> Tree:
         # A new mask for each call: environments pop it from the options, or keep it.
         if self._seeds_on_reset and seeds is not None:
@@ -214,8 +227,12 @@ class NativeEnv:
             # that the others share.
             for seed in forms:
                 with suppress(*_REFUSALS):
-                    return self.env.reset(seed=seed, options={"reset_mask": mask.copy()})[0]
-        return self.env.reset(options={"reset_mask": mask})[0]
+                    observation, self.reset_info = self.env.reset(
+                        seed=seed, options={**options, "reset_mask": mask.copy()}
+                    )
+                    return observation
+        observation, self.reset_info = self.env.reset(options={**options, "reset_mask": mask})
+        return observation
 
     def remake(self, seeds: Sequence[int | None], name: str) -> None:
         """Make a new environment if it can be seeded only when made. The next reset must reset all."""
@@ -276,6 +293,37 @@ class NativeEnv:
             core.set_attr(name, [value] * self.n)
         else:
             set_env_attribute(self.env, name, value)
+
+    def set_each(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute to a separate value in each environment.
+
+        Raises:
+            AttributeError: if there is none.
+            TypeError: if the environments share the attribute, and the values differ.
+        """
+        core = self.env.unwrapped
+        if hasattr(core, "envs"):
+            for one, value in zip(core.envs, values, strict=True):
+                set_env_attribute(one, name, value)
+        elif hasattr(core, "set_attr"):
+            core.set_attr(name, list(values))
+        elif all(value is values[0] or value == values[0] for value in values):
+            set_env_attribute(self.env, name, values[0])
+        else:
+            raise TypeError(
+                f"set_attr: {name}: expected equal values, because all environments of {core!r} share "
+                "it; use single environments"
+            )
+
+    def envs_to_call(self) -> list[Any]:
+        """Return the environments of a SyncVectorEnv. Raises TypeError for other vector environments."""
+        core = self.env.unwrapped
+        if not hasattr(core, "envs"):
+            raise TypeError(
+                f"env_apply: expected single environments or a SyncVectorEnv, got {core!r}, whose "
+                "environments cannot be reached one by one; use env_method"
+            )
+        return self._awake()
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call a method of each environment; return the results."""

@@ -21,7 +21,7 @@ from parllel.cages.native.native_trees import stacked
 from parllel.cages.native.vector_stepper import StackedStep, VectorStepper
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.rows import Rows
-from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.step_result import FinalObservation, RowInfos
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
@@ -32,16 +32,47 @@ class VectorEnvironments(RowEnvironments):
     stepper: VectorStepper
     _stacked = True
 
-    def reset_rows(self, t: int, *, all_envs: bool) -> None:
-        """Reset all environments, or those that need it, and write their observations into row `t`."""
+    def __init__(self, stepper: VectorStepper, *, infos: bool = False) -> None:
+        super().__init__(stepper)
+        self._keeps_infos = infos
+        self._forget()
+
+    def _forget(self) -> None:
+        self._infos: list[dict[str, Any]] = [{} for _ in self._indices]
+        self._finals: dict[int, tuple[Tree, dict[str, Any]]] = {}
+
+    def take_infos(self) -> RowInfos | None:
+        """Return the infos of the last row or reset; None if they are not kept."""
+        taken = RowInfos(self._infos, self._finals)
+        self._forget()
+        return taken if self._keeps_infos else None
+
+    def reset_rows(
+        self, t: int, *, all_envs: bool = True, which: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Reset all environments, those of `which`, or those that need it, into row `t`."""
+        self._forget()
+        self._reset_into(t, self.needs_reset | all_envs if which is None else which)
+
+    def _reset_waiting(self, t: int, waiting: NDArray[np.bool_]) -> None:
+        # Keeps the infos of the steps in the same row.
+        self._reset_into(t, waiting)
+
+    def _reset_into(self, t: int, mask: NDArray[np.bool_]) -> None:
         rows = self._bound()
         # Row T is allowed too: it follows the batch, and the next batch begins with it.
         check_row(t, rows.T + 1, self.name)
-        which, observation = self.stepper.reset(all_envs=all_envs)
-        if len(which) == len(self._indices):
+        try:
+            numbers, observation = self.stepper.reset(mask)
+        finally:
+            self.stepper.options = None
+        if len(numbers) == len(self._indices):
             rows.write_observations(t, observation)
-        elif len(which):
-            rows.write_some(t, which, observation)
+        elif len(numbers):
+            rows.write_some(t, numbers, observation)
+        if self._keeps_infos:
+            for i in numbers.tolist():
+                self._infos[i] = self.stepper.reset_info_of(i)
         # Only after the writes: if a reset failed, no row may be stepped.
         self._started = True
 
@@ -81,15 +112,24 @@ class VectorEnvironments(RowEnvironments):
         if stepper.n_waiting:
             for i in np.flatnonzero(self.needs_reset).tolist():
                 rows.clear_observation(t + 1, i)
-        if self._trajs.per_step:
-            stepper.record(step, actions, ~self.needs_reset)
-        self._trajs.add_stack(step.reward, which.tolist())
+        if self._keeps_infos:
+            self._keep(step, which)
+        else:
+            if self._trajs.per_step:
+                stepper.record(step, actions, ~self.needs_reset)
+            self._trajs.add_stack(step.reward, which.tolist())
         # Waiting environments count too: in some modes they must be reset as well.
         if len(which) or (stepper.n_waiting and whole.ended.any()):
             self._end_episodes(t, rows, step, which, whole.ended)
         # Last: an info that does not fit raises, and must not hide the end of an episode.
         if rows.env_info is not None:
             self._write_infos(t, rows, step)
+
+    def _keep(self, step: StackedStep, which: NDArray[np.intp]) -> None:
+        self._forget()
+        if step.info:
+            for i in np.flatnonzero(~self.needs_reset).tolist():
+                self._infos[i] = step.info_of(i)
 
     def _end_episodes(
         self,
@@ -103,10 +143,15 @@ class VectorEnvironments(RowEnvironments):
         # Before the resets, which may overwrite them.
         final = stepper.finals(step, which)
         columns, truncated = (which + rows.lo).tolist(), step.truncated[which].tolist()
-        self._final += [
-            FinalObservation(t, *one) for one in zip(columns, final, truncated, strict=True)
-        ]
+        if not self._keeps_infos:
+            self._final += [
+                FinalObservation(t, *one) for one in zip(columns, final, truncated, strict=True)
+            ]
         fresh = stepper.end_episodes(which, step, ended)
+        if self._keeps_infos and stepper.reset_automatically:
+            for i, one in zip(which.tolist(), final, strict=True):
+                self._finals[i] = one, self._infos[i]
+                self._infos[i] = stepper.reset_info(step, i)
         if fresh is not None:
             rows.write_some(t + 1, which, fresh)
         elif stepper.same_step and not stepper.reset_automatically:

@@ -12,7 +12,7 @@ Nothing is written to batches. Returned values belong to the environment, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -127,6 +127,7 @@ class VectorStepper(Stepper):
         # Whether there was no step since a reset by the first seeds, which could be repeated with equal
         # results.
         self._just_seeded = False
+        self._prepared_infos: dict[int, dict[str, Any]] = {}  # of the resets in progress
         self._last: Tree = None  # the observation of the last step, unless some were reset since
         # The action for waiting environments, for which the buffer may hold anything.
         # Drawn once from a copy of the space, so that waiting takes no number from `action_spaces`.
@@ -137,20 +138,25 @@ class VectorStepper(Stepper):
         """Name of all environments together, for messages."""
         return f"{self._numbers} ({self.spaces.name})"
 
-    def reset(self, *, all_envs: bool) -> tuple[NDArray[np.intp], Tree]:
-        """Reset all environments, or those that need it; return their numbers and observations."""
-        which = np.flatnonzero(self.needs_reset | all_envs)
+    def reset(self, mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], Tree]:
+        """Reset the environments of a mask, [n]; return their numbers and observations."""
+        which = np.flatnonzero(mask)
         # A frozen environment passes on `reset`, but would return zeros from the next steps.
         if self.native.can_rest:
             self.native.wake_all()
+        self._prepared_infos.clear()
+        self.native.reset_info = {}
         observation = self._reset_which(which) if len(which) else None
         for i in which.tolist():
             self.seeds[i] = None  # not earlier: a failed reset may be repeated
             self.trajs.begin(i)
-        # Nothing is lost here: every prepared reset was for one of `which`, and has been used.
-        self.prepared.clear()
+            if i in self.prepared:  # it has been used
+                self._prepared_infos[i] = self.prepared.pop(i)[1]
         self.needs_reset[which] = False
-        self.n_waiting = 0
+        waiting = np.flatnonzero(self.needs_reset)
+        self.n_waiting = len(waiting)
+        if len(waiting) and self.native.can_rest:
+            self.native.freeze(waiting)
         self._last = None
         return which, observation
 
@@ -164,7 +170,7 @@ class VectorStepper(Stepper):
             whole = len(which) == self.n
             return self._reset_all() if whole else self._reset_some(which, self._last, seeds)
         # A reset that was prepared ahead counts as the next one: another would draw a different episode.
-        parts = {i: observation for i, (observation, _) in self.prepared.items()}
+        parts = {i: observation for i, (observation, _) in self.prepared.items() if i in which}
         others = np.array([i for i in which.tolist() if i not in parts], np.intp)
         if len(others):
             fresh = self._reset_some(others, self._last, seeds)
@@ -173,7 +179,7 @@ class VectorStepper(Stepper):
 
     def _reset_all(self) -> Tree:
         try:
-            result = self.native.reset_all(self.seeds)
+            result = self.native.reset_all(self.seeds, self.options)
             if self._check is not None:
                 self._check.reset(result)
         except Exception as error:
@@ -184,13 +190,14 @@ class VectorStepper(Stepper):
         # Compared, as `load_states` may have put salted seeds in place of the first ones, which
         # `random_steps` would use to repeat this reset.
         self._just_seeded = None not in self.seeds and self.seeds == self.first_seeds
+        self.native.reset_info = result[1]
         return result[0]
 
     def _reset_some(
         self, which: NDArray[np.intp], last: Tree, seeds: Sequence[int | None] | None = None
     ) -> Tree:
         try:
-            return self.native.reset_some(which, last, seeds)
+            return self.native.reset_some(which, last, seeds, self.options)
         except Exception as error:
             numbers = ", ".join(str(self.index + i) for i in which.tolist())
             self._note(error, f"environment {numbers} ({self.spaces.name})", "reset")
@@ -317,7 +324,7 @@ class VectorStepper(Stepper):
                 # The next episode has begun in this step. `reset` hands out its first observation,
                 # which this copy preserves from the steps in between.
                 for i in which.tolist():
-                    self.prepared[i] = copied(pick(step.observation, i)), {}
+                    self.prepared[i] = copied(pick(step.observation, i)), self.reset_info(step, i)
         elif self.native.mode == DISABLED:
             # They are stepped with the others, which this mode allows only after a reset.
             self._reset_some(np.flatnonzero(ended), step.observation)
@@ -450,6 +457,32 @@ class VectorStepper(Stepper):
         self._load_single(i, envs[i], state)
         if state["needs_reset"]:
             self.native.freeze(np.array([i]))
+
+    def reset_info_of(self, i: int) -> dict[str, Any]:
+        """Return the info of environment i's last reset outside of its own steps."""
+        if i in self._prepared_infos:
+            return self._prepared_infos.pop(i)
+        return info_of(self.native.reset_info, i, self.n)
+
+    def reset_info(self, step: StackedStep, i: int) -> dict[str, Any]:
+        """Return the info of environment i's automatic reset in this step."""
+        if not self.same_step:
+            return self.reset_info_of(i)
+        info = info_of(step.info, i, self.n)
+        return {key: value for key, value in info.items() if key not in ("final_obs", "final_info")}
+
+    def set_each(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment, see `NativeEnv`."""
+        self.native.set_each(name, values)
+
+    def apply(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...] | None]
+    ) -> list[Any]:
+        """Call a function with each selected environment of a SyncVectorEnv. Raises TypeError for others."""
+        return [
+            None if call is None else function(env, *call)
+            for env, call in zip(self.native.envs_to_call(), calls, strict=True)
+        ]
 
     def get(self, name: str) -> list[Any]:
         """Return an attribute of each environment, see `NativeEnv`."""

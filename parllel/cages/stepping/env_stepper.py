@@ -120,7 +120,10 @@ class EnvStepper(Stepper):
 
     def _reset(self, i: int) -> tuple[Tree, dict[str, Any]]:
         try:  # not `named`, which takes a quarter of a short step
-            result = self.envs[i].reset(seed=self.seeds[i])
+            if self.options is None:
+                result = self.envs[i].reset(seed=self.seeds[i])
+            else:
+                result = self.envs[i].reset(seed=self.seeds[i], options=self.options)
             self.seeds[i] = None  # not earlier: a failed reset may be repeated
             if self._checking[i]:
                 check_reset(result, self.name_of(i))
@@ -168,6 +171,8 @@ class EnvStepper(Stepper):
         check_step(result, self.name_of(i))
         what = f"{self.name_of(i)}: observation of step"
         self._check_observation(result[0], what)
+        if self._check_once:
+            self._stop_checking(i)
         return result
 
     def random_one(self, i: int) -> tuple[Any, Step]:
@@ -187,12 +192,15 @@ class EnvStepper(Stepper):
         """
         # The first episode passed all checks: from here on steps run without them.
         if self._checking[i] and not self._always_check:
-            self._checking[i] = False
-            self.steps[i] = self.envs[i].step
+            self._stop_checking(i)
         # Before the reset, which clears it: if that raises, the environment still needs a reset.
         self.needs_reset[i] = True
         self.n_waiting += 1
         return self._copied(observation)  # environments reuse their arrays
+
+    def _stop_checking(self, i: int) -> None:
+        self._checking[i] = False
+        self.steps[i] = self.envs[i].step
 
     def follow_episode(self, i: int, final: Tree) -> Tree:
         """Return the observation to act on: the next episode's if resets are automatic, else `final`.
@@ -210,6 +218,20 @@ class EnvStepper(Stepper):
         """Set an attribute of each environment, on the wrapper that has it."""
         for env in self.envs:
             set_env_attribute(env, name, value)
+
+    def set_each(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment to its value, on the wrapper that has it."""
+        for env, value in zip(self.envs, values, strict=True):
+            set_env_attribute(env, name, value)
+
+    def apply(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...] | None]
+    ) -> list[Any]:
+        """Call a function with each selected environment."""
+        return [
+            None if call is None else function(env, *call)
+            for env, call in zip(self.envs, calls, strict=True)
+        ]
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call a method of each environment, found through its wrappers."""

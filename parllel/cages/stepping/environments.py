@@ -21,6 +21,7 @@ from parllel.cages.stepping.rows import Rows
 from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.stepping.trajectories import End, is_number
 from parllel.errors import add_note
+from parllel.types import Tree
 
 
 class Environments(RowEnvironments):
@@ -33,17 +34,25 @@ class Environments(RowEnvironments):
         # The stepper's own list, in which it may replace a checked step by a plain one during a row.
         self._steps = stepper.steps
 
-    def reset_rows(self, t: int, *, all_envs: bool) -> None:
-        """Reset all environments, or those that need it, and write their observations into row `t`."""
+    def reset_rows(
+        self, t: int, *, all_envs: bool = True, which: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Reset all environments, those of `which`, or those that need it, into row `t`."""
         rows = self._bound()
         # Row T is allowed too: it follows the batch, and the next batch begins with it.
         check_row(t, rows.T + 1, self.name)
-        for i in self._indices:
-            if all_envs or self.needs_reset[i]:
-                observation, _ = self.stepper.reset_one(i)
-                rows.write_observation(t, i, observation)
+        if which is None:
+            which = self.needs_reset | all_envs
+        try:
+            for i in np.flatnonzero(which).tolist():
+                rows.write_observation(t, i, self._reset_one(i))
+        finally:
+            self.stepper.options = None
         # Only after all of them: if one reset failed, no row may be stepped.
         self._started = True
+
+    def _reset_one(self, i: int) -> Tree:
+        return self.stepper.reset_one(i)[0]
 
     def step_row(self, t: int) -> None:
         """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""

@@ -10,6 +10,7 @@ from parllel.cages.native.vector_environments import VectorEnvironments
 from parllel.cages.native.vector_stepper import VectorStepper
 from parllel.cages.stepping.env_stepper import EnvStepper
 from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.info_environments import InfoEnvironments
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.trajectories import TrajInfoFactory
@@ -42,12 +43,19 @@ def environments_for(
     reset_automatically: bool,
     index: int = 0,
     check: str = "first_episode",
+    infos: bool = False,
 ) -> RowEnvironments:
-    """Make the environments of a process, one per seed, from factories or a VectorEnvFactory."""
+    """Make the environments of a process, one per seed, from factories or a VectorEnvFactory.
+
+    infos: whether to keep the infos of each row, for `take_infos`, instead of recording episodes.
+    """
     # Runs in the process that steps the environments, often a worker. A stepper that raises
     # has closed what it had made; otherwise the result owns it, and its `close` must be
     # called in this process.
     settings: Any = {"reset_automatically": reset_automatically, "index": index, "check": check}
     if isinstance(factories, VectorEnvFactory):
-        return VectorEnvironments(VectorStepper(factories, seeds, traj_info, **settings))
-    return Environments(EnvStepper(factories, seeds, traj_info, **settings))
+        return VectorEnvironments(
+            VectorStepper(factories, seeds, traj_info, **settings), infos=infos
+        )
+    made = InfoEnvironments if infos else Environments
+    return made(EnvStepper(factories, seeds, traj_info, **settings))

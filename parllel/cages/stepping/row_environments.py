@@ -16,15 +16,16 @@ steps environments one by one, `VectorEnvironments` all by one call. Everything 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.cages.argument_checks import check_counts, check_row
 from parllel.cages.stepping.rows import Rows
-from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.step_result import FinalObservation, RowInfos
 from parllel.cages.stepping.stepper import Stepper
 from parllel.cages.stepping.trajectories import Packed
 from parllel.cages.traj_info import TrajInfo
@@ -73,12 +74,41 @@ class RowEnvironments(ABC):
         return self._rows
 
     @abstractmethod
-    def reset_rows(self, t: int, *, all_envs: bool) -> None:
-        """Reset all environments, or those that need it, and write their observations into row `t`."""
+    def reset_rows(
+        self, t: int, *, all_envs: bool = True, which: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Reset environments, and write their observations into row `t`.
+
+        which: [n], the environments to reset; None for all, or without `all_envs` for those that need it.
+        """
+
+    def set_reset(
+        self,
+        which: NDArray[np.bool_],
+        seeds: Sequence[Any] | None,
+        options: dict[str, Any] | None,
+    ) -> None:
+        """Set seeds and options of the next reset of the environments of `which`, [n]."""
+        self.stepper.set_reset(which, seeds, options)
 
     @abstractmethod
     def step_row(self, t: int) -> None:
         """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
+
+    def step_or_reset_row(self, t: int) -> None:
+        """Step the environments that do not wait with the actions of row `t`, and reset the others."""
+        waiting = self.needs_reset.copy()
+        self.step_row(t)
+        if waiting.any():
+            # Into the row of the other observations; reward and flags are zero there already.
+            self._reset_waiting(t + 1, waiting)
+
+    def _reset_waiting(self, t: int, waiting: NDArray[np.bool_]) -> None:
+        self.reset_rows(t, which=waiting)
+
+    def take_infos(self) -> RowInfos | None:
+        """Return the infos of the last row; None if they are not kept."""
+        return None
 
     def random_row(self, t: int) -> None:
         """Sample the actions of row `t` from the action spaces, write them, and step."""
@@ -170,6 +200,16 @@ class RowEnvironments(ABC):
     def set(self, name: str, value: Any) -> None:
         """Set an attribute of each environment. Raises AttributeError if there is none."""
         self.stepper.set(name, value)
+
+    def set_each(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute to a separate value in each environment, or raise AttributeError."""
+        self.stepper.set_each(name, values)
+
+    def apply(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...] | None]
+    ) -> list[Any]:
+        """Call a function with each environment whose entry in `calls` is not None."""
+        return self.stepper.apply(function, calls)
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call a method of each environment; return the results."""

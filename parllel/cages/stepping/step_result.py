@@ -47,6 +47,20 @@ class FinalObservation(typing.NamedTuple):
     truncated: bool
 
 
+class RowInfos(typing.NamedTuple):
+    """Infos of one row of a cage, or of a reset.
+
+    Attributes:
+        infos: for each environment, the info of its step; of its reset, if it was reset in this row; {} if
+            it did neither.
+        finals: by the environment's number, the last observation and the info of an episode that ended in
+            this row and was followed by an automatic reset.
+    """
+
+    infos: list[dict[str, Any]]
+    finals: dict[int, tuple[Tree, dict[str, Any]]]
+
+
 class StepResult:
     """Result of a step, with its parts as attributes.
 

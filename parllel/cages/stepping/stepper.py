@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,8 @@ from parllel.envs.states.random_state import load_space_state, space_state
 from parllel.errors import add_note
 from parllel.types import State, Tree
 
+CHECKS = ("first_episode", "first_step", "always")
+
 
 class Stepper(ABC):
     """Base class that manages the seeds, episodes and states of environments. Subclasses step them.
@@ -41,7 +43,8 @@ class Stepper(ABC):
         reset_automatically: reset at the end of an episode within the same step; otherwise an ended
             environment is not stepped until the next reset.
         index: number of the first environment, for messages.
-        check: when to check returned values: "first_episode" of each environment, or "always".
+        check: when to check returned values: in the "first_step" or the "first_episode" of each
+            environment, or "always".
 
     Attributes:
         index, reset_automatically: the arguments of these names.
@@ -52,6 +55,7 @@ class Stepper(ABC):
         n_waiting: number of environments that need a reset.
         first_seeds: seed of each environment, or None.
         seeds: seed of each environment's next reset; None to continue its generator.
+        options: options of the reset in progress; None for none.
         prepared: observation and info of each environment that was reset ahead of time.
 
     Raises:
@@ -65,9 +69,10 @@ class Stepper(ABC):
         self, seeds: Sequence[Any], *, reset_automatically: bool, index: int, check: str
     ) -> None:
         # Checked before any environment is made, which may be slow or start programs.
-        if check not in ("first_episode", "always"):
-            raise ValueError(f"check: expected 'first_episode' or 'always', got {check!r}")
+        if check not in CHECKS:
+            raise ValueError(f"check: expected one of {CHECKS}, got {check!r}")
         self._always_check = check == "always"
+        self._check_once = check == "first_step"
         self.index = index
         self.reset_automatically = reset_automatically
         self.action_spaces: list[gym.Space[Any]] = []
@@ -85,6 +90,7 @@ class Stepper(ABC):
         self.seeds = list(self.first_seeds)
         self.needs_reset: NDArray[np.bool_] = np.ones(len(seeds), bool)
         self.n_waiting = len(seeds)  # kept as a count, as every row reads it
+        self.options: dict[str, Any] | None = None
         # In private memory, as the row of the next reset is not known yet.
         self.prepared: dict[int, tuple[Tree, dict[str, Any]]] = {}
 
@@ -102,6 +108,22 @@ class Stepper(ABC):
 
         Does nothing where environments cannot be reset one by one.
         """
+
+    def set_reset(
+        self,
+        which: NDArray[np.bool_],
+        seeds: Sequence[Any] | None,
+        options: dict[str, Any] | None,
+    ) -> None:
+        """Set the seeds and options of the next reset, for the environments of `which`, [n]."""
+        self.options = options
+        for i in np.flatnonzero(which).tolist():
+            seed = None if seeds is None else words_of(seeds[i])[0]
+            if seed is not None:
+                self.seeds[i] = seed
+            # A reset that was prepared ahead knew neither.
+            if seed is not None or options is not None:
+                self.prepared.pop(i, None)
 
     @contextmanager
     def named(self, i: int, doing: str) -> Iterator[None]:
@@ -218,6 +240,20 @@ class Stepper(ABC):
     @abstractmethod
     def set(self, name: str, value: Any) -> None:
         """Set an attribute of each environment. Raises AttributeError if there is none."""
+
+    @abstractmethod
+    def set_each(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute to a separate value in each environment, or raise AttributeError."""
+
+    @abstractmethod
+    def apply(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...] | None]
+    ) -> list[Any]:
+        """Call `function(env, *calls[i])` for each environment whose entry is not None.
+
+        Raises:
+            TypeError: if the environments cannot be reached one by one.
+        """
 
     @abstractmethod
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

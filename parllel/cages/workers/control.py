@@ -9,9 +9,10 @@
                                    each done word, see wakeup_pipe.py
     (g = n_groups = G for calls, which concern the whole cage; their arguments go over pipes)
 
-The payload of a done line for calls is the length of the answer in the worker's mail box, which follows the
-lines; 0 for an answer that is too long and goes over the pipe. In a rollout the payload of a done line is the
-number of rows that worker w has finished, which main reads after a long wait.
+The payload of a done line begins with the length of a message in one of the worker's mail boxes, which follow
+the lines, one for each group and one for calls: the infos of the group's last row, or the answer to a call.
+TOO_LONG means that the message does not fit, and goes over the pipe. The next word is the number of rows of a
+rollout that worker w has finished, which main reads after a long wait.
 
     main:    record of command n; go = n                     worker: go > handled; record of handled + 1;
              waits for W words of a group to be n                    does it; done = handled + 1
@@ -43,7 +44,9 @@ from parllel.system.waits.wait import LINE_BYTES, LINE_WORDS, Wait
 
 GO = 0
 FAILED = -1
-STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT = range(6)
+TOO_LONG = -1
+# RESET_SOME resets the environments marked in a row of flags that main has written before.
+STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT, RESET_SOME, STEP_OR_RESET = range(8)
 # The row in the record of a call. Collecting, which happens in every batch, needs no message over the pipe.
 BY_PIPE, COLLECT_ALL, COLLECT_TRUNCATED, COLLECT_AT_ONCE = range(4)
 _PAYLOAD = 2  # words of a line before its payload
@@ -85,7 +88,7 @@ class ControlSize:
         """Allocate the lines and, for semaphores, the sleep slots; pass both to the workers."""
         # One slot more than workers, as main sleeps too.
         sleep_slots = SleepSlots(self.n_lines, self.n_workers + 1) if kind == "semaphore" else None
-        n_lines = self.n_lines + self.n_workers * MAIL_LINES
+        n_lines = self.n_lines + self.n_workers * (self.n_groups + 1) * MAIL_LINES
         return SharedMemoryArray((n_lines, LINE_WORDS), np.int32), sleep_slots
 
 
@@ -115,8 +118,8 @@ class Control:
         # A memoryview loads and stores an aligned int in one instruction, so no process sees half a word; and
         # it is faster than numpy.
         self._words: Any = memory.data.cast("B").cast("i")
-        mail = memory[size.n_lines :].reshape(size.n_workers, -1)
-        self._mail: list[Any] = [box.data.cast("B") for box in mail]
+        mail = memory[size.n_lines :].reshape(size.n_groups + 1, size.n_workers, -1)
+        self._mail: list[list[Any]] = [[box.data.cast("B") for box in boxes] for boxes in mail]
         self._records: Any = self._words[_PAYLOAD:LINE_WORDS]
         self.number = 0
         self._batch = 0  # already shifted to its bits in a record
@@ -187,33 +190,37 @@ class Control:
         load, first = self.wait.load, self.size.done_line(group)
         return [load(line) for line in range(first, first + self.size.n_workers)]
 
-    def put_answer(self, worker: int, message: bytes) -> bool:
-        """Write the answer to a call into the mail box if it fits. Call this before posting."""
+    def put_message(self, group: int, worker: int, message: bytes) -> bool:
+        """Write a message into a worker's mail box for a group or for calls, if it fits.
+
+        Call this before posting the group's done word.
+        """
         # Plain stores: the post of the done word that follows makes them visible.
         fits = len(message) <= MAIL_LINES * LINE_BYTES
         if fits:
-            self._mail[worker][: len(message)] = message
-        self._words[self._mail_word(worker)] = len(message) if fits else 0
+            self._mail[group][worker][: len(message)] = message
+        self._words[self._mail_word(group, worker)] = len(message) if fits else TOO_LONG
         return fits
 
-    def take_answer(self, worker: int) -> bytes:
-        """Return a worker's answer from the mail box; empty if the answer is sent over the pipe."""
-        size = self._words[self._mail_word(worker)]
-        # Two processes write this word, but never at the same time: the worker until it posts, main
-        # afterwards.
-        self._words[self._mail_word(worker)] = 0
-        return bytes(self._mail[worker][:size])
+    def take_message(self, group: int, worker: int) -> bytes | None:
+        """Return the message in a worker's mail box; None if it did not fit."""
+        size: int = self._words[self._mail_word(group, worker)]
+        return None if size == TOO_LONG else bytes(self._mail[group][worker][:size])
 
-    def _mail_word(self, worker: int) -> int:
-        return self.size.done_line(self.size.n_groups, worker) * LINE_WORDS + _PAYLOAD
+    def clear_message(self, group: int, worker: int) -> None:
+        """Empty a worker's mail box of a group that has no row in progress."""
+        self._words[self._mail_word(group, worker)] = 0
+
+    def _mail_word(self, group: int, worker: int) -> int:
+        return self.size.done_line(group, worker) * LINE_WORDS + _PAYLOAD
 
     def report_rows(self, group: int, worker: int, rows: int) -> None:
         """Report how many rows of a rollout a worker has finished."""
         # A plain store: nothing waits for it, and a post would wake main for each row.
-        self._words[self.size.done_line(group, worker) * LINE_WORDS + _PAYLOAD] = rows
+        self._words[self._mail_word(group, worker) + 1] = rows
 
     def rows_reported(self, group: int) -> list[int]:
         """Return the number of rollout rows that each worker has reported for a group."""
-        first = self.size.done_line(group) * LINE_WORDS + _PAYLOAD
+        first = self._mail_word(group, 0) + 1
         rows: list[int] = self._words[first::LINE_WORDS][: self.size.n_workers].tolist()
         return rows

@@ -25,9 +25,19 @@ from parllel.buffers.samples import Samples
 from parllel.cages.spaces import Spaces, check_alike
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.rows import Rows
+from parllel.cages.stepping.step_result import RowInfos
 from parllel.cages.stepping.trajectories import Packed
 from parllel.cages.workers.bound_places import Bound, places_of
-from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.workers.control import (
+    RANDOM,
+    RESET_ALL,
+    RESET_ENDED,
+    RESET_SOME,
+    ROLLOUT,
+    STEP,
+    STEP_OR_RESET,
+)
+from parllel.cages.workers.info_messages import InfoPacker
 from parllel.cages.workers.remote_cage import METHOD
 from parllel.cages.workers.worker_policy import (
     MakePolicy,
@@ -46,7 +56,8 @@ class EnvironmentShare:
         makes: for each group, a function that makes its environments; None for a group without
             environments.
         shares: the columns of each group in this process, relative to the cage's first.
-        needs_reset: [n] flags of the whole cage, in shared memory.
+        needs_reset, which: [n] flags of the whole cage, in shared memory. Main writes `which` before the
+            command RESET_SOME.
         reset_automatically: the setting of the environments.
         after_row: function called after each row of a rollout, with the group and the number of
             finished rows.
@@ -60,12 +71,16 @@ class EnvironmentShare:
         makes: Sequence[Callable[[], RowEnvironments] | None],
         shares: Sequence[slice],
         needs_reset: NDArray[np.bool_],
+        which: NDArray[np.bool_],
         *,
         reset_automatically: bool,
         after_row: Callable[[int, int], None],
     ) -> None:
         self._shares = shares
-        self._needs_reset = needs_reset
+        self._needs_reset, self._which = needs_reset, which
+        # One for each group, as the infos of their rows have different layouts.
+        self._packers = [InfoPacker() for _ in makes]
+        self._packed = [b""] * len(makes)
         self._automatic = reset_automatically
         self._after_row = after_row
         self._rows: list[Rows] = []
@@ -90,8 +105,12 @@ class EnvironmentShare:
             "decorrelate": self.decorrelate,
             "states": self.states,
             "load_states": self.load_states,
+            "set_reset": self.set_reset,
+            "infos": self.infos_again,
             "get": self.get,
             "set": self.set,
+            "set_each": self.set_each,
+            "apply": self.apply,
             "method": self.method,
             "close": self.close,
             "nothing": lambda: None,  # replaces a request that could not be pickled
@@ -125,11 +144,15 @@ class EnvironmentShare:
             self._roll_out(group, envs, row)
         elif operation == RANDOM:
             envs.random_row(row)
+        elif operation == STEP_OR_RESET:
+            envs.step_or_reset_row(row)
+        elif operation == RESET_SOME:
+            envs.reset_rows(row, which=self._which[self._shares[group]])
         else:
             assert operation in (RESET_ALL, RESET_ENDED)
             envs.reset_rows(row, all_envs=operation == RESET_ALL)
         # Before the caller posts the done word, after which main reads the flags.
-        if not self._automatic or operation in (RESET_ALL, RESET_ENDED):
+        if not self._automatic or operation in (RESET_ALL, RESET_ENDED, RESET_SOME):
             self._needs_reset[self._shares[group]] = envs.needs_reset
 
     def _roll_out(self, group: int, envs: RowEnvironments, T: int) -> None:
@@ -152,6 +175,31 @@ class EnvironmentShare:
                 doing = "start_batch" if t < 0 else f"row {t}"
                 add_note(error, f"in the policy, during {doing}")
             raise
+
+    def take_infos(self, group: int) -> RowInfos:
+        """Return the infos of a group's last row."""
+        envs = self.groups[group]
+        infos = None if envs is None else envs.take_infos()
+        return RowInfos([], {}) if infos is None else infos
+
+    def packed_infos(self, group: int) -> bytes:
+        """Return the infos of a group's last row as bytes, and keep them for `infos_again`."""
+        self._packed[group] = packed = self._packers[group].pack(self.take_infos(group))
+        return packed
+
+    def infos_again(self, group: int) -> bytes:
+        """Return what `packed_infos` returned, for a message that fits no mail box."""
+        return self._packed[group]
+
+    def set_reset(
+        self, group: int, which: Sequence[bool], seeds: Sequence[Any] | None, options: Any
+    ) -> None:
+        """Set seeds and options of a group's next reset; both sequences are of the whole cage."""
+        envs, share = self.groups[group], self._shares[group]
+        if envs is not None:
+            envs.set_reset(
+                np.array(which[share], bool), None if seeds is None else seeds[share], options
+            )
 
     def prepare(self, group: int, row: int) -> None:
         """Do work ahead of time after a row, while no process waits for this one."""
@@ -252,6 +300,22 @@ class EnvironmentShare:
                 envs.set(name, value)
         # In the form of all answers, which main sorts by column whatever the call.
         return [[None] * (share.stop - share.start) for share in self._shares]
+
+    def set_each(self, name: str, values: Sequence[Any]) -> list[list[None]]:
+        """Set an attribute to a separate value in each environment of the cage."""
+        for envs, share in zip(self.groups, self._shares, strict=True):
+            if envs is not None:
+                envs.set_each(name, values[share])
+        return [[None] * (share.stop - share.start) for share in self._shares]
+
+    def apply(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...] | None]
+    ) -> list[list[Any]]:
+        """Call a function with each selected environment of the cage; return the results by group."""
+        return [
+            [] if envs is None else envs.apply(function, calls[share])
+            for envs, share in zip(self.groups, self._shares, strict=True)
+        ]
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
         """Call a method of each environment; return the results by group."""

@@ -17,12 +17,20 @@ from typing import Any
 from parllel.arrays.array import Array
 from parllel.cages.cage_interface import PendingRow
 from parllel.cages.stepping.rows import disown
-from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.workers.control import (
+    RANDOM,
+    RESET_ALL,
+    RESET_ENDED,
+    RESET_SOME,
+    ROLLOUT,
+    STEP,
+    STEP_OR_RESET,
+)
 from parllel.cages.workers.worker_pool import POLL_S, WorkerPool
 from parllel.system.processes.several import Handle
 
-RESETS = (RESET_ALL, RESET_ENDED)
-_WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
+RESETS = (RESET_ALL, RESET_ENDED, RESET_SOME)
+_WORDS = ("step", "random step", "reset", "reset", "call", "rollout", "reset", "step")
 
 
 class PendingCommand(PendingRow):
@@ -191,7 +199,7 @@ class GroupRows:
     def _disown(self, group: int) -> None:
         """Write NaN where workers ended without writing rewards: the old values are another row's."""
         operation, t = self._doing[group]
-        if operation in (STEP, RANDOM) and self._reward is not None:
+        if operation in (STEP, RANDOM, STEP_OR_RESET) and self._reward is not None:
             # Set for this row by `await_done`, `take_part` or `_fail`, immediately before they raised.
             for w in self._pool.unfinished:
                 share, first = self._pool.shares[w][group], self._column

@@ -15,7 +15,7 @@ The cage holds no environment, so attributes that it lacks are requested from th
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers.samples import Samples
+from parllel.cages.argument_checks import check_calls, check_values
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.batched_trajectories import sees_agent_info
@@ -160,6 +161,22 @@ class RemoteCage(CageInterface):
         """Call a method of each environment, found through its wrappers. Arguments are pickled."""
         values = self._ask("method", name, args, kwargs)
         return values[0] if self._asks_one else values
+
+    def env_apply(
+        self,
+        function: Callable[..., Any],
+        *,
+        which: Sequence[int] | None = None,
+        arguments: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Any]:
+        """Call a function with each environment or some of them; it and the results are pickled."""
+        numbers, calls = check_calls(which, arguments, self.n, self._name)
+        results = self._ask("apply", function, calls)
+        return [results[i] for i in numbers]
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute to a separate value in each environment."""
+        self._ask("set_each", name, check_values(values, self.n, self._name, name))
 
     def __getattr__(self, name: str) -> Any:
         # Called only when ordinary lookup has failed. A private name never belongs to the environment.

@@ -67,6 +67,7 @@ class PoolSettings:
     start_method: str | None
     cores: Sequence[int] | None
     buffers: Any
+    infos: bool = False
 
 
 def divide(
@@ -121,6 +122,7 @@ def environments_of(
     reset_automatically: bool,
     index: int,
     check: str,
+    infos: bool = False,
 ) -> Callable[[slice], Callable[[], RowEnvironments]]:
     """Return a function that, given columns of a cage, returns a function that makes their environments."""
 
@@ -137,6 +139,7 @@ def environments_of(
             reset_automatically=reset_automatically,
             index=index + share.start,
             check=check,
+            infos=infos,
         )
 
     return make
@@ -144,13 +147,13 @@ def environments_of(
 
 def start_pool(
     make: Callable[[slice], Callable[[], RowEnvironments]], settings: PoolSettings
-) -> tuple[WorkerPool, NDArray[np.bool_]]:
+) -> tuple[WorkerPool, NDArray[np.bool_], NDArray[np.bool_]]:
     """Start all workers, and make the environments of the main process.
 
     make: function returned by `environments_of`.
 
-    Returns the pool, and `needs_reset`, [n], in shared memory. A worker's error is raised by the first call
-    that needs its environments.
+    Returns the pool, and the flags `needs_reset` and `which`, [n] each, in shared memory. A worker's error is
+    raised by the first call that needs its environments.
     """
     shares, n_workers = settings.shares, settings.n_workers
     size = ControlSize(n_workers, len(shares[0]))
@@ -159,8 +162,10 @@ def start_pool(
     lines, sleep_slots = size.allocate(kind)
     wakeup = WakeupPipe() if WakeupPipe.available else None
     # Shares cover all columns, so the largest end is the number of environments.
-    flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
-    needs_reset: NDArray[np.bool_] = np.asarray(flags)
+    flags = SharedMemoryArray((2, max(share.stop for of_one in shares for share in of_one)), bool)
+    needs_reset: NDArray[np.bool_]
+    which: NDArray[np.bool_]
+    needs_reset, which = np.asarray(flags)
     needs_reset[:] = True  # before any worker starts, as workers write it from then on
     # Made before any worker, so that it can end the started ones if anything fails below.
     # It owns lines and flags, and frees them after the last process has ended.
@@ -187,7 +192,15 @@ def start_pool(
             # Of two processes on one core only one should move, so each avoids those started before it.
             others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers)]
             of_worker = WorkerSettings(
-                w, size, kind, spin_us, shares[w], settings.reset_automatically, core, others
+                w,
+                size,
+                kind,
+                spin_us,
+                shares[w],
+                settings.reset_automatically,
+                core,
+                others,
+                settings.infos,
             )
             # Unpacked by SynchronizedWorker. The buffers come last, where `_start`
             # reads them for its end.
@@ -200,13 +213,14 @@ def start_pool(
                 makes(n_workers),
                 shares[n_workers],
                 needs_reset,
+                which,
                 reset_automatically=settings.reset_automatically,
                 after_row=pool.after_row,
             )
     except BaseException:
         pool.end(None)  # the caller gets no pool, and some workers may have started
         raise
-    return pool, needs_reset
+    return pool, needs_reset, which
 
 
 def _choose_wait(settings: PoolSettings) -> tuple[str, float]:

@@ -53,7 +53,7 @@ class WorkerSettings:
         size: layout of the control lines.
         kind, spin_us: the kind of wait, and its longest spin in microseconds.
         shares: the worker's columns in each group, relative to the cage's first.
-        reset_automatically: the setting of its environments.
+        reset_automatically, infos: the settings of its environments.
         core: core to pin it to; None leaves the choice to the system.
         others: ids of the main process's thread and of the workers before this one. The worker
             avoids their cores.
@@ -67,6 +67,7 @@ class WorkerSettings:
     reset_automatically: bool
     core: int | None
     others: Sequence[int]
+    infos: bool = False
 
 
 class SynchronizedWorker:
@@ -80,8 +81,9 @@ class SynchronizedWorker:
         inherited: Any,
     ) -> None:
         # Shared memory, semaphores and pipes can only be passed when a process starts.
-        lines, needs_reset, sleep_slots, wakeup, buffers = inherited
-        self._worker = settings.worker
+        lines, flags, sleep_slots, wakeup, buffers = inherited
+        needs_reset, which = np.asarray(flags)
+        self._worker, self._infos = settings.worker, settings.infos
         self._conversation = ChildConversation(connection, buffers)
         self._control = Control(
             settings.size, lines, settings.kind, settings.spin_us, sleep_slots, wakeup
@@ -89,7 +91,8 @@ class SynchronizedWorker:
         self._share = EnvironmentShare(
             makes,
             settings.shares,
-            np.asarray(needs_reset),
+            needs_reset,
+            which,
             reset_automatically=settings.reset_automatically,
             after_row=self._report_rows,
         )
@@ -120,6 +123,9 @@ class SynchronizedWorker:
                         more = self._call(handled, row)
                     else:
                         self._share.run(operation, group, row)
+                        if self._infos:
+                            packed = self._share.packed_infos(group)
+                            self._control.put_message(group, self._worker, packed)
                         # After the last write to the row, as main reads the row as soon as it sees the
                         # number.
                         self._post_done[group](handled)
@@ -169,7 +175,8 @@ class SynchronizedWorker:
         function = self._share.calls[op]
         reply = self._conversation.reply_to(number, survived, function, *args, plain=plain)
         # Main awaits the answer to "close" over the pipe, as with every child.
-        mailed = op != "close" and self._control.put_answer(self._worker, reply)
+        calls = self._control.size.n_groups
+        mailed = op != "close" and self._control.put_message(calls, self._worker, reply)
         # After the mail, which it makes visible; before the pipe, as a long reply blocks until main reads it,
         # which it does only after it has seen the word.
         self._post_done[-1](number)

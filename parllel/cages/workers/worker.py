@@ -2,7 +2,7 @@
 
     parent -> worker   ROW, number, operation, row, batch      steps and resets of bound rows: no pickling
                        CALL, number, (op, arguments)           everything else, buffers by name
-    worker -> parent   ROW, number, flags                      needs_reset; is there anything to collect
+    worker -> parent   ROW, number, flags, infos               needs_reset; is there anything to collect
                        ANSWER, ERROR, EXCEPTION                as in every conversation
     batch, in shared memory   read: actions of row t.  written: rows t and t + 1, from a request to its reply
 
@@ -43,8 +43,13 @@ class Worker:
     """Serves one environment over a connection until it is asked to close or the pipe is closed."""
 
     def __init__(
-        self, connection: Connection, make: Callable[[], RowEnvironments], inherited: Any
+        self,
+        connection: Connection,
+        make: Callable[[], RowEnvironments],
+        infos: bool,
+        inherited: Any,
     ) -> None:
+        self._infos = infos
         self._conversation = ChildConversation(connection, inherited)
         self._envs = envs = make()
         # A list of factories always gives Environments, which are stepped one by one.
@@ -54,6 +59,7 @@ class Worker:
             [lambda: envs],
             [slice(0, 1)],
             np.ones(1, bool),
+            np.zeros(1, bool),
             reset_automatically=True,  # the share's flags are unused: replies carry the environment's own
             after_row=lambda group, rows: None,
         )
@@ -97,6 +103,7 @@ class Worker:
             ROW_REPLY.pack(
                 ROW, number, bool(envs.needs_reset[0]), envs.has_completed or envs.has_final
             )
+            + (self._share.packed_infos(0) if self._infos else b"")
         )
         # After the reply, so that the parent does not wait while an ended environment is reset.
         envs.prepare(t)
@@ -143,7 +150,10 @@ class Worker:
 
 
 def serve(
-    connection: Connection, make: Callable[[], RowEnvironments], inherited: Any = None
+    connection: Connection,
+    make: Callable[[], RowEnvironments],
+    infos: bool,
+    inherited: Any = None,
 ) -> None:
     """Run a worker; the target of the child process."""
-    Worker(connection, make, inherited).run()
+    Worker(connection, make, infos, inherited).run()

@@ -297,7 +297,8 @@ class WorkerPool:
         worker = self.workers[w]
         try:
             # Over the pipe only if the mail box is empty.
-            return worker.answer(number, doing, mail=self.control.take_answer(w))
+            mail = self.control.take_message(self._calls, w) or b""
+            return worker.answer(number, doing, mail=mail)
         except BaseException as error:
             if worker.broken is not None or not isinstance(error, Exception):
                 self.end(error)
@@ -361,7 +362,7 @@ class WorkerPool:
             with contextlib.suppress(Exception):
                 left_s = deadline - time.monotonic()
                 if w not in silent and self.control.wait.wait_each(line + w, 1, number, left_s):
-                    mail = self.control.take_answer(w)
+                    mail = self.control.take_message(self._calls, w) or b""
                     found = worker.answer(number, "during collect", RESCUE_S, mail=mail)
             rescued.append(nothing if found is None else found)
         if self.main is not None:
