@@ -49,6 +49,7 @@ def agent_for(
     initial_log_std: float = 0.0,
     policy_gain: float = 0.01,
     activation: Activation = "tanh",
+    action_mask: str | None = None,
     convolutions: Convolutions | None = None,
     compute_dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
@@ -72,6 +73,9 @@ def agent_for(
         policy_gain: scale of the initial weights of the policy's last layer. With 0, the untrained policy is
             the same in all states, so an evaluation before training does not depend on lucky weights.
         activation: "tanh" or "relu", applied after each hidden layer of policy and value.
+        action_mask: name of the part of a Dict observation that is 0 for each forbidden action, with one
+            number for each action; for MultiDiscrete, sum(nvec) numbers. The policy never chooses these
+            actions. The mask is also an input of policy and value.
         convolutions: convolutions for images. Defaults to `CONVOLUTIONS_2015` for at least 36 x 36
             pixels, else to `CONVOLUTIONS_SMALL`.
         compute_dtype: dtype of the arithmetic in the convolutions, see `CnnEncoder`.
@@ -94,6 +98,7 @@ def agent_for(
         initial_log_std=initial_log_std,
         policy_gain=policy_gain,
         activation=activation,
+        action_mask=action_mask,
         convolutions=convolutions,
         compute_dtype=compute_dtype,
     )
@@ -242,6 +247,7 @@ def _model(
     initial_log_std: float = 0.0,
     policy_gain: float = 0.01,
     activation: Activation = "tanh",
+    action_mask: str | None = None,
     **images: Any,
 ) -> nn.Module:
     """Return a model for observations of `space` and parameters of `distribution`."""
@@ -262,7 +268,13 @@ def _model(
         head = CategoricalHead(n)
     # One generator for encoder and networks, in this order.
     return PgModel(
-        trunk, head, sizes, seed=generator, policy_gain=policy_gain, activation=activation
+        trunk,
+        head,
+        sizes,
+        seed=generator,
+        policy_gain=policy_gain,
+        activation=activation,
+        action_mask=action_mask,
     )
 
 

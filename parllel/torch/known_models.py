@@ -201,7 +201,7 @@ def act_of(agent: PgAgent) -> Act:
     shared = [] if trunk is None else layers_of(trunk)
     (*hidden, last), (*critic, value_layer) = layers_of(model.policy), layers_of(model.critic)
     activate_ = _IN_PLACE[model.policy.activation]
-    dtype = last[0].dtype
+    dtype, masked = last[0].dtype, model.action_mask is not None
     linear = functional.linear
     params, sample = model.head.params, agent.distribution.sample_and_log_prob
 
@@ -218,6 +218,8 @@ def act_of(agent: PgAgent) -> Act:
         for layer in hidden:
             x = activate_(linear(x, *layer))
         outputs = linear(x, *last)
+        if masked:
+            outputs = outputs.masked_fill(~model.allowed(observation), -torch.inf)
         x = features
         for layer in critic:
             x = activate_(linear(x, *layer))

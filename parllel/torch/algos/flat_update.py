@@ -171,7 +171,7 @@ class _Group:
     def load(self, inputs: PpoInputs, alive: Tensor | None) -> None:
         self._n_steps = len(inputs.return_)
         observations, actions = zip(*self._observations_and_actions(inputs), strict=True)
-        shared = self._known.shared
+        shared, model = self._known.shared, self._known.model
         # Once for all epochs, as nothing in it is learned.
         with torch.no_grad():
             # One agent after the other.
@@ -186,6 +186,8 @@ class _Group:
             "action": (action if self._choices is None else action.long()).reshape(n, -1),
             **{name: self._column(getattr(inputs, name)) for name in _STEPS},
         }
+        if model.action_mask is not None:
+            batch["allowed"] = model.allowed(observations[0])
         if inputs.weight is not None:
             batch["weight"] = self._column(inputs.weight)
         if alive is not None:

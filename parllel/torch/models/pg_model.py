@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from parllel.buffers.paths import field_at
 from parllel.torch.distributions.distribution import shape_of
-from parllel.torch.models.heads import Head
+from parllel.torch.models.heads import GaussianHead, Head
 from parllel.torch.models.mlp_model import Activation, MlpModel
 from parllel.types import Tree
 
@@ -38,6 +39,13 @@ class PgModel(nn.Module):
             drew the encoder's weights.
         policy_gain: with 0, the untrained policy is the same in all states.
         activation: "tanh" or "relu", applied after each hidden layer.
+        action_mask: path of the part of an observation that is 0 for each forbidden action, [N, n_outputs];
+            their logits are -inf. A mask that forbids all is ignored. `trunk` is then an encoder of the whole
+            observation, such as a `TreeEncoder`. None for no mask.
+
+    Raises:
+        ValueError: for a mask without an encoder.
+        TypeError: for a mask with a GaussianHead.
     """
 
     def __init__(
@@ -49,8 +57,12 @@ class PgModel(nn.Module):
         *,
         policy_gain: float = 0.01,
         activation: Activation = "tanh",
+        action_mask: str | None = None,
     ) -> None:
         super().__init__()
+        if action_mask is not None:
+            _check_mask(trunk, head)
+        self.action_mask = action_mask
         generator = (
             seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
         )
@@ -85,5 +97,38 @@ class PgModel(nn.Module):
         """Return parameters and values [N] of observations [N, ...]."""
         # Once for both networks: with images, the encoder takes nearly all of the time.
         features = observation if self.encoder is None else self.encoder(observation)
+        outputs = self.policy(features)
+        if self.action_mask is not None:
+            outputs = outputs.masked_fill(~self.allowed(observation), -torch.inf)
         # Values [N, 1] would broadcast against returns [N] to [N, N] in the loss.
-        return PgOutput(self.head.params(self.policy(features)), self.critic(features).squeeze(-1))
+        return PgOutput(self.head.params(outputs), self.critic(features).squeeze(-1))
+
+    def allowed(self, observation: Tree) -> Tensor:
+        """Return which actions the mask of observations allows, bool [N, n_outputs].
+
+        A mask that forbids everything is ignored.
+
+        Raises:
+            ValueError: if observations have no mask, or one of another size.
+        """
+        assert self.action_mask is not None
+        mask: Tensor = field_at(observation, self.action_mask)
+        if mask.shape[1:].numel() != self.head.n_outputs:
+            raise ValueError(
+                f"PgModel: action_mask {self.action_mask!r}: expected {self.head.n_outputs} numbers for each "
+                f"observation, got shape {tuple(mask.shape[1:])}"
+            )
+        allowed = mask.reshape(len(mask), -1) != 0
+        # Nobody acts on such observations: the last of an episode, and zeros of agents that have left. With
+        # logits of only -inf their NaN would reach the gradients of all steps.
+        return allowed | ~allowed.any(dim=1, keepdim=True)
+
+
+def _check_mask(trunk: object, head: Head) -> None:
+    if not isinstance(trunk, nn.Module):
+        raise ValueError(
+            "PgModel: action_mask: expected an encoder of observations with several parts as trunk, such as "
+            f"a TreeEncoder, got {trunk!r}"
+        )
+    if isinstance(head, GaussianHead):
+        raise TypeError("PgModel: action_mask: expected a head with logits, got a GaussianHead")
