@@ -13,7 +13,7 @@ from parllel import BatchSpec, Seeds
 from parllel.runners import AsynchronousRunner
 from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, BatchSampler, EvalSampler
-from parllel.torch import PPO, TorchHandler, agent_for
+from parllel.torch import PPO, SmallPolicyHandler, TorchHandler, agent_for
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import (
     PpoParameters,
@@ -54,7 +54,10 @@ def build_training_sampler(config: Config, seeds: Seeds) -> BatchSampler:
     agent = agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0)
     transforms = [EstimateAdvantage(config.discount, config.gae_lambda), NormalizeAdvantage()]
     batch_spec = BatchSpec(config.T, config.B)
-    return build_sampler(batch_spec, cages, TorchHandler(agent), [], transforms)
+    # Each batch is written where the learner reads it, instead of being copied there.
+    return build_sampler(
+        batch_spec, cages, SmallPolicyHandler(agent), [], transforms, switching=True
+    )
 
 
 def build(

@@ -24,7 +24,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Plan:
         spin_us: how long a wait spins before it sleeps, in microseconds.
         cores: core numbers to pin the workers to; None leaves the choice to the system.
         why: reason for the choice, in words.
+        saved_s: predicted seconds saved in each step of all environments, compared with one process.
     """
 
     n_workers: int
@@ -66,6 +67,7 @@ class Plan:
     spin_us: float = SPIN_US
     cores: tuple[int, ...] | None = None
     why: str = "fixed by hand"
+    saved_s: float = 0.0
 
     def __str__(self) -> str:
         if not self.n_workers:
@@ -125,7 +127,7 @@ def best_plan(
         f"{step} and {n_cores} available core{'s' if n_cores > 1 else ''}; predicted "
         f"{predicted * 1e6:.0f} us for a step of all {n_envs}, {here * 1e6:.0f} us in one process"
     )
-    return Plan(best.n_workers, best.n_main, best.n_groups, best.spin_us, None, why)
+    return replace(best, why=why, saved_s=here - predicted)
 
 
 def candidates(n_envs: int, n_cores: int, *, two_groups: bool) -> Iterator[Plan]:

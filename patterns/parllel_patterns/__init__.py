@@ -7,11 +7,13 @@ from parllel_patterns.main import main, main_for_each
 from parllel_patterns.parameters import PPO_DEFAULTS, PpoParameters
 from parllel_patterns.samplers import build_eval_sampler, build_rollout_sampler, build_sampler
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples, default_storage
+from parllel_patterns.training_plan import TrainingPlan, plan_training
 
 __all__ = [
     "PPO_DEFAULTS",
     "CurveFile",
     "PpoParameters",
+    "TrainingPlan",
     "allocate_eval_samples",
     "allocate_samples",
     "build_cages",
@@ -22,4 +24,5 @@ __all__ = [
     "default_storage",
     "main",
     "main_for_each",
+    "plan_training",
 ]

@@ -224,6 +224,7 @@ def test_cartpole_in_a_sampling_process_of_its_own(scripts, tmp_path):
     # Two batches: the first with the weights of the start, and so the second, which was begun meanwhile.
     assert float(rows[1]["asynchronous/staleness/mean"]) == 0.5
     assert set(state_of(made)["parts"]["sampler"]) == {"agent", "sampler"}
+    assert "updates are computed by the method 'flat'" in (made / "log.txt").read_text()
 
 
 def test_a_policy_with_a_memory_leaves_curves(scripts, tmp_path):
