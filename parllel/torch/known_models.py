@@ -151,34 +151,41 @@ class _Check:
         if model.encoder is not None:
             self._class(f"{name}.encoder", model.encoder, (MlpEncoder, *_WITHOUT_PARAMETERS))
 
-    def modules(self, model: nn.Module, prefix: str) -> None:
+    def modules(self, model: nn.Module, name: str) -> None:
         """Reject modules that do not compute what their classes define."""
-        for name, module in model.named_modules(prefix=prefix):
-            hooks = (
-                module._forward_hooks,
-                module._forward_pre_hooks,
-                module._backward_hooks,
-                module._backward_pre_hooks,
+        # `module.forward = ...` replaces the method of this object only, and its class still looks right.
+        if (
+            model._forward_hooks
+            or model._forward_pre_hooks
+            or model._backward_hooks
+            or model._backward_pre_hooks
+            or "forward" in vars(model)
+        ):
+            raise ValueError(
+                f"{self._who}: {name}: expected a module without hooks and with its class's forward; "
+                f"compiled steps would not call them; {self._instead}"
             )
-            # `module.forward = ...` replaces the method of this object only, and its class still looks right.
-            if any(hooks) or "forward" in vars(module):
-                raise ValueError(
-                    f"{self._who}: {name}: expected a module without hooks and with its class's forward; "
-                    f"compiled steps would not call them; {self._instead}"
-                )
-            # Every module, because one that wraps a layer (dropout, say) would not be computed either.
-            self._class(name, module, _MODULES)
-        for name, parameter in model.named_parameters(prefix=prefix):
-            if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
-                raise ValueError(
-                    f"{self._who}: {name}: expected float32 on the CPU, got {parameter.dtype} on "
-                    f"{parameter.device}; {self._instead}"
-                )
-            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-                raise ValueError(
-                    f"{self._who}: {name}: expected a parameter without hooks, which would not be called; "
-                    f"{self._instead}"
-                )
+        # Every module, because one that wraps a layer (dropout, say) would not be computed either.
+        self._class(name, model, _MODULES)
+        for key, parameter in model._parameters.items():
+            if parameter is not None:
+                self._parameter(f"{name}.{key}", parameter)
+        # Not `named_modules`, which takes three times as long; this is done for each batch.
+        for key, module in model._modules.items():
+            if module is not None:
+                self.modules(module, f"{name}.{key}")
+
+    def _parameter(self, name: str, parameter: nn.Parameter) -> None:
+        if not parameter.is_cpu or parameter.dtype != torch.float32:
+            raise ValueError(
+                f"{self._who}: {name}: expected float32 on the CPU, got {parameter.dtype} on "
+                f"{parameter.device}; {self._instead}"
+            )
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"{self._who}: {name}: expected a parameter without hooks, which would not be called; "
+                f"{self._instead}"
+            )
 
     def _class(self, name: str, value: object, classes: tuple[type[Any], ...]) -> None:
         # Not isinstance: overrides in a subclass would be silently ignored.

@@ -6,6 +6,7 @@ import copy
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,6 +30,7 @@ from parllel.torch import (
     Categorical,
     agent_for,
 )
+from parllel.torch.algos import flat_network, flat_update
 from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
@@ -304,14 +306,14 @@ def test_observations_that_are_encoded_once_are_learned_as_with_autograd():
     assert_close_to_largest(adam.gradients, expected, 2e-6)
 
 
-def after_updates(make_batch, refill, head, update, **options):
+def after_updates(make_batch, refill, head, update, *, kind=PPO, **options):
     agent = agent_of(head)
     some = {"dtype": np.float32, **options.pop("batch", {})}
     samples, handler = make_batch_of(make_batch, agent, some)
     if some.get("valid"):
         valid = np.random.default_rng(4).random((8, 6)) < 0.6
         np.asarray(samples.env.valid)[:] = valid
-    algorithm = PPO(
+    algorithm = kind(
         agent,
         **{**SETTINGS, "learning_rate": 3e-4, "epochs": 5, "minibatches": 4, **options},
         update=update,
@@ -439,6 +441,79 @@ def test_a_subclass_is_called(make_batch, kind, method, why):
     assert algorithm.update_method == method
     with pytest.raises(TypeError, match=f"{kind.__name__}: update='flat': {why}"):
         kind(agent, **SETTINGS, update="flat")
+
+
+class Calm(PPO):
+    """Keep the outputs of the policy small."""
+
+    def loss(self, inputs):
+        loss, diagnostics = super().loss(inputs)
+        # Another, which is never differentiated, has buffers that are not the first's.
+        super().loss(inputs.select(torch.arange(3)))
+        outputs = self.agent.model.policy(inputs.agent["observation"])
+        return 0.5 * loss + 0.1 * outputs.square().mean(), diagnostics
+
+
+class Weighted(PPO):
+    """Count every second step twice."""
+
+    def construct_agent_inputs(self, samples):
+        inputs = super().construct_agent_inputs(samples)
+        return replace(inputs, weight=1 + torch.arange(len(inputs.return_)) % 2 * 1.0)
+
+
+class Decaying(PPO):
+    """Shrink all weights after each update."""
+
+    def update(self, loss):
+        norm = super().update(loss)
+        for parameter in self.trained_parameters:
+            parameter.data.mul_(0.999)
+        return norm
+
+
+@pytest.mark.parametrize("kind", [Calm, Weighted, Decaying])
+@pytest.mark.parametrize("head", ["categorical", "gaussian"])
+@pytest.mark.parametrize("valid", [False, True])
+def test_subclasses_learn_as_with_autograd(make_batch, refill, kind, head, valid):
+    options = {"kind": kind, "batch": {"valid": valid}}
+    found, algorithm, diagnostics = after_updates(make_batch, refill, head, "auto", **options)
+    expected, other, wanted = after_updates(make_batch, refill, head, "autograd", **options)
+    assert (algorithm.update_method, other.update_method) == ("flat parameters", "autograd")
+    mine, theirs = parameters(found), parameters(expected)
+    for name, array in mine.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
+    for one, two in zip(diagnostics, wanted, strict=True):
+        assert one == pytest.approx(two, rel=1e-3, abs=1e-5, nan_ok=True)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("trunk", [(), (80,)])
+def test_wide_layers_are_learned_as_with_autograd(monkeypatch, head, trunk):
+    """Products by oneDNN, where PyTorch has them."""
+    linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    if linear is None:
+        pytest.skip("PyTorch without oneDNN")
+    calls = []
+
+    def wide(x, weight, bias):
+        calls.append(tuple(weight.shape))
+        return linear(x, weight, bias, "none", [], "")
+
+    monkeypatch.setattr(flat_update, "wide_linear", lambda: wide)
+    monkeypatch.setattr(flat_network, "_LEAST_AMOUNT", 1)
+    for activation in ("tanh", "relu"):
+        agent = agent_of(head, (70, 66), 0, activation=activation, trunk=trunk)
+        inputs = inputs_of(agent, 90, seed=1)
+        _, _, expected = reference(agent, inputs)
+        algorithm = PPO(agent, **SETTINGS, update="flat")
+        flat = algorithm._choose_way(inputs)
+        flat.shuffle(torch.arange(90), [90])
+        flat.loss(0, 90, algorithm._coefficients())
+        flat.backward()
+        assert_close_to_largest(flat.adam.gradients, expected, 2e-6)
+    # Forwards, backwards, and the weights' gradients.
+    assert {(70, N_INPUTS) if not trunk else (70, 80), (66, 70), (70, 66), (70, 90)} <= {*calls}
 
 
 def test_a_method_of_one_object_is_called(make_batch):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+# (x [n, inputs], weight [outputs, inputs], bias or None) -> x W^T + b
+Linear: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+# Multiplications in a product from which on `wide_linear` is faster; fixed, so that results do not depend on
+# the load of the machine.
+_LEAST_AMOUNT = 2**20
 # For fewer inputs than this, products of BLAS are several times as fast if the result is transposed: its
 # columns are then the units of the layer, which fill the registers.
 _FEW_INPUTS = 32
@@ -23,6 +30,7 @@ class FlatNetwork:
         compiled: the module of compiled functions.
         activation: after each hidden layer.
         is_trunk: whether the last layer is a hidden one, too.
+        linear: see `wide_linear`.
     """
 
     def __init__(
@@ -31,7 +39,9 @@ class FlatNetwork:
         compiled: Any,
         activation: str,
         is_trunk: bool,
+        linear: Linear | None,
     ) -> None:
+        self.linear: Any = linear
         self.layers, self.gradients = layers
         self.n_hidden = len(self.layers) - (not is_trunk)
         tanh = activation == "tanh"
@@ -65,31 +75,48 @@ class FlatPass:
         self.outputs = [output for output, _ in buffers]
         self.gradients = [gradient for _, gradient in buffers]
         self._activate, self._slope = network.activate, network.slope
-        # Views of hidden layers as arrays of one dimension; None for an output.
-        flat: list[Any] = [
-            [tensor.reshape(-1).numpy() for tensor in pair] if i < network.n_hidden else None
-            for i, pair in enumerate(buffers)
-        ]
+        self._linear = network.linear
+        is_hidden = [i < network.n_hidden for i in range(len(buffers))]
         weights = [weight for weight, _ in network.layers]
         biases = [bias for _, bias in network.layers]
+        # How much arithmetic a product of each layer is.
+        amounts = [len(self.outputs[0]) * weight.numel() for weight in weights]
+        wide = [self._linear is not None and amount >= _LEAST_AMOUNT for amount in amounts]
         self._forward = [
-            (bias, weight.t(), output, pair and pair[0])
-            for bias, weight, output, pair in zip(biases, weights, self.outputs, flat, strict=True)
+            (bias, weight, weight.t(), output, hidden and output.numpy(), hidden and fast)
+            for bias, weight, output, hidden, fast in zip(
+                biases, weights, self.outputs, is_hidden, wide, strict=True
+            )
         ]
-        below = [None, *self.gradients[:-1]]
-        parts = zip(self.gradients, flat, network.gradients, weights, below, strict=True)
         # From the last layer to the first.
         self._backward = [
-            (gradient, gradient.t(), pair, *into, _transposed(into[0]), weight, under)
-            for gradient, pair, into, weight, under in reversed(list(parts))
+            _BackwardLayer(
+                gradient=self.gradients[i],
+                output=self.outputs[i].reshape(-1).numpy() if is_hidden[i] else None,
+                grad_weight=network.gradients[i][0],
+                grad_bias=network.gradients[i][1],
+                transposed=_transposed(weights[i]),
+                weight=weights[i],
+                below=self.gradients[i - 1] if i else None,
+                wide=wide[i],
+                # Both factors are transposed, which costs a copy of each.
+                wide_weight=wide[i]
+                and amounts[i] >= 4 * _LEAST_AMOUNT
+                and min(weights[i].shape) >= 64,
+            )
+            for i in reversed(range(len(buffers)))
         ]
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the outputs of all layers, and return the last."""
-        for bias, weight, output, hidden in self._forward:
-            torch.addmm(bias, x, weight, out=output)
-            if hidden is not None:
-                self._activate(hidden, out=hidden)
+        for bias, weight, transposed, output, hidden, wide in self._forward:
+            if wide:
+                # The activation copies the result to its buffer.
+                self._activate(self._linear(x, weight, bias).numpy(), out=hidden)
+            else:
+                torch.addmm(bias, x, transposed, out=output)
+                if hidden is not False:
+                    self._activate(hidden, out=hidden)
             x = output
         return x
 
@@ -100,27 +127,71 @@ class FlatPass:
         add it; None if nobody needs it.
         """
         inputs = [*reversed(self.outputs[:-1]), x]
-        for source, one in zip(inputs, self._backward, strict=True):
-            gradient, transposed, hidden, grad_weight, grad_bias, buffer, weight, under = one
-            if hidden is not None:
-                output, slope = hidden
-                self._slope(slope, output)
-            if buffer is None:
-                torch.mm(transposed, source, out=grad_weight)
+        fresh: Tensor | None = None
+        for source, layer in zip(inputs, self._backward, strict=True):
+            gradient = layer.gradient if fresh is None else fresh
+            if layer.output is not None:
+                self._slope(gradient.view(-1).numpy(), layer.output)
+            if layer.wide_weight:
+                layer.grad_weight.copy_(self._linear(gradient.t(), source.t(), None))
+            elif layer.transposed is None:
+                torch.mm(gradient.t(), source, out=layer.grad_weight)
             else:
-                torch.mm(source.t(), gradient, out=buffer)
-                grad_weight.copy_(buffer.t())
-            torch.sum(gradient, 0, out=grad_bias)
-            if under is not None:
-                torch.mm(gradient, weight, out=under)
+                torch.mm(source.t(), gradient, out=layer.transposed)
+                layer.grad_weight.copy_(layer.transposed.t())
+            torch.sum(gradient, 0, out=layer.grad_bias)
+            if layer.below is None:
+                continue
+            fresh = None
+            if layer.wide:
+                fresh = self._linear(gradient, layer.weight.t(), None)
+            else:
+                torch.mm(gradient, layer.weight, out=layer.below)
         if below is not None:
             if add:
-                below.addmm_(gradient, weight)
+                below.addmm_(gradient, layer.weight)
             else:
-                torch.mm(gradient, weight, out=below)
+                torch.mm(gradient, layer.weight, out=below)
+
+
+class _BackwardLayer(NamedTuple):
+    gradient: Tensor
+    output: NDArray[np.float32] | None  # of a hidden layer
+    grad_weight: Tensor
+    grad_bias: Tensor
+    transposed: Tensor | None
+    weight: Tensor
+    below: Tensor | None
+    wide: bool
+    wide_weight: bool
 
 
 def _transposed(weight: Tensor) -> Tensor | None:
     """Return a buffer for the transposed gradient of a weight; None if it is computed as it is."""
     n_outputs, n_inputs = weight.shape
     return torch.empty(n_inputs, n_outputs) if 1 < n_inputs < _FEW_INPUTS else None
+
+
+def wide_linear() -> Linear | None:
+    """Return oneDNN's x W^T + b if it is faster than MKL's, which PyTorch calls; otherwise None.
+
+    MKL leaves half of the registers of AMD's processors with AVX-512 unused.
+    """
+    backends: Any = torch.backends
+    if backends.cpu.get_cpu_capability() != "AVX512" or not backends.mkl.is_available():
+        return None
+    if not _is_amd():
+        return None
+    try:
+        # What PyTorch's compiler calls for a layer.
+        linear = torch.ops.mkldnn._linear_pointwise.default
+    except AttributeError:
+        return None
+    return lambda x, weight, bias: linear(x, weight, bias, "none", [], "")
+
+
+def _is_amd() -> bool:
+    try:
+        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False

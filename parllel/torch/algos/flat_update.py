@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from parllel.algos.flat_adam import FlatAdam
 from parllel.buffers.paths import field_at
-from parllel.torch.algos.flat_network import FlatNetwork, FlatPass
+from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, wide_linear
 from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.known_models import KnownGroup, choices_of, features_of, sizes_of
 from parllel.types import Tree
@@ -55,7 +55,7 @@ class FlatUpdate:
             for parameter, pair in zip(parameters, views, strict=True)
         }
         places_of = {name: place for place, name in enumerate(names)}
-        self._n_agents = max(len(names), 1)
+        self._names = tuple(names)
         self._groups = [
             _Group(group, [places_of[name] for name in group.names], places) for group in groups
         ]
@@ -66,6 +66,8 @@ class FlatUpdate:
             raise TypeError(
                 f"{_WHO}: expected observations as the model's only input, got {list(inputs.agent)}"
             )
+        if inputs.return_.dim() != 1 + (self._names != ()):
+            raise TypeError(f"{_WHO}: expected steps, got sequences {list(inputs.return_.shape)}")
         for name in ("weight", *_STEPS):
             field = getattr(inputs, name)
             if field is not None and field.dtype != torch.float32:
@@ -73,10 +75,18 @@ class FlatUpdate:
         for group in self._groups:
             group.check(inputs)
 
+    def fits(self, inputs: PpoInputs) -> bool:
+        """Return whether `check` accepts a batch."""
+        try:
+            self.check(inputs)
+        except TypeError:
+            return False
+        return True
+
     def load(self, inputs: PpoInputs, alive: Tensor | None = None) -> None:
         """Set the batch. Nothing of a single agent is copied unless a dtype has to be converted.
 
-        alive: bool [N, K], steps that count for each of several agents; None for all.
+        alive: bool [N, K], or [N] for a single agent, steps that count; None for all.
         """
         for group in self._groups:
             group.load(inputs, alive)
@@ -104,7 +114,7 @@ class FlatUpdate:
         Raises:
             ValueError: for an action that is not one of the distribution's.
         """
-        sums = np.empty((self._n_agents, 6))  # compiled_updates.N_SUMS
+        sums = np.empty((max(len(self._names), 1), 6))  # compiled_updates.N_SUMS
         losses = [group.loss(start, stop, coefficients, sums) for group in self._groups]
         return sum(losses), sums
 
@@ -139,9 +149,14 @@ class _Group:
         # is a trunk.
         modules: list[Any] = [*([] if trunk is None else [trunk]), model.policy, model.critic]
         used: set[int] = set()
+        linear = wide_linear()
         self._networks = [
             FlatNetwork(
-                _layers(module, places, used), compiled_updates, module.activation, module is trunk
+                _layers(module, places, used),
+                compiled_updates,
+                module.activation,
+                module is trunk,
+                linear,
             )
             for module in modules
         ]

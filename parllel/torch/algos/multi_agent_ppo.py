@@ -120,10 +120,13 @@ class MultiAgentPPO(PPO):
     def loss(self, inputs: PpoInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the sum over learning groups of their losses, and diagnostics."""
         assert isinstance(inputs, MultiAgentPpoInputs)
+        mask = inputs.mask()
+        known = self._known_loss(inputs, mask)
+        if known is not None:
+            return known
         outputs = self._multi_agent.evaluate(action=inputs.action, **inputs.agent)
         names = ("log_prob", "entropy", "value")
         log_prob, entropy, value = map(self._stacked, outputs, names)
-        mask = inputs.mask()
         if self._adam.is_flat:
             found = compiled_loss(
                 (log_prob, entropy, value),

@@ -23,7 +23,7 @@ from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
-from parllel.torch.algos.ppo_loss import compiled_loss
+from parllel.torch.algos.ppo_loss import compiled_loss, known_loss
 from parllel.torch.known_models import KnownGroup, known_groups
 from parllel.types import BatchSpec, State
 
@@ -31,6 +31,7 @@ from parllel.types import BatchSpec, State
 _OVERRIDES = ("loss", "update", "apply_gradients", "minibatches", "construct_agent_inputs")
 # Diagnostics in the order of the sums of a compiled loss.
 _TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+_INSTEAD = "give update='auto'"
 _Loss: TypeAlias = tuple[float, dict[str, float], Callable[[], float]]
 
 
@@ -141,9 +142,12 @@ class PPO(Algorithm):
             flat=update != "autograd" and not self._overrides("apply_gradients"),
         )
         self._flat: FlatUpdate | None = None
+        # The same during a batch for whose agent it can compute `loss`.
+        self._known: FlatUpdate | None = None
         self.update_method = None
         if update == "flat":
-            self._check_flat()
+            self._check_overrides()
+            self._known_groups()
 
     def _check_kind(self, agent: Any) -> None:
         """Raise TypeError for an agent that needs another class of PPO."""
@@ -216,6 +220,7 @@ class PPO(Algorithm):
         # the last good update are kept.
         finally:
             self.agent.sample_mode()
+            self._known = None
             if flat is not None:
                 self._adam.scatter()
         return {
@@ -268,6 +273,9 @@ class PPO(Algorithm):
         `approx_kl` is the mean of (ratio - 1) - log ratio (Schulman 2020, "Approximating KL
         divergence", estimator k3), `clip_fraction` the share of ratios outside of the clip range.
         """
+        known = self._known_loss(inputs, inputs.valid)
+        if known is not None:
+            return known
         log_prob, entropy, value = self.agent.evaluate(action=inputs.action, **inputs.agent)
         if self._adam.is_flat:
             found = compiled_loss(
@@ -356,10 +364,12 @@ class PPO(Algorithm):
         adam = self._adam.prepare()
         self.update_method = "autograd" if adam is None else "flat parameters"
         try:
-            groups = self._check_flat()
+            groups = self._known_groups()
             assert adam is not None
             if self._flat is None or self._flat.adam is not adam:
                 self._flat = FlatUpdate(groups, self._names, adam)
+            self._known = self._flat
+            self._check_overrides()
             self._flat.check(inputs)
         except (TypeError, ValueError) as error:
             if self._update_option == "flat":
@@ -370,24 +380,33 @@ class PPO(Algorithm):
         self._adam.gather()
         return self._flat
 
-    def _check_flat(self) -> list[KnownGroup]:
-        """Return the models, after checking that updates of this agent by this class can be flat.
+    def _check_overrides(self) -> None:
+        """Raise TypeError if the class or this object overrides what a flat update replaces."""
+        for name in _OVERRIDES:
+            if self._overrides(name):
+                raise TypeError(
+                    f"{self._who}: {name} is overridden, but would not be called; {_INSTEAD}"
+                )
+
+    def _known_groups(self) -> list[KnownGroup]:
+        """Return the models, after checking that their gradients can be written out.
 
         Raises:
             TypeError, ValueError: if not.
         """
-        who, instead = f"{type(self).__name__}: update='flat'", "give update='auto'"
-        for name in _OVERRIDES:
-            if self._overrides(name):
-                raise TypeError(f"{who}: {name} is overridden, but would not be called; {instead}")
-        groups = known_groups(self.agent, who, instead)
+        groups = known_groups(self.agent, self._who, _INSTEAD)
         found = [id(p) for group in groups for p in group.model.parameters()]
         if found != [id(p) for p in self._parameters]:
-            raise ValueError(f"{who}: the agent's model has been replaced; {instead}")
-        why = self._adam.why_not_flat()
+            raise ValueError(f"{self._who}: the agent's model has been replaced; {_INSTEAD}")
+        # `prepare` has just checked a FlatAdam.
+        why = None if self._adam.is_flat else self._adam.why_not_flat()
         if why is not None:
-            raise TypeError(f"{who}: {why}; {instead}")
+            raise TypeError(f"{self._who}: {why}; {_INSTEAD}")
         return groups
+
+    @property
+    def _who(self) -> str:
+        return f"{type(self).__name__}: update='flat'"
 
     def _known_class(self) -> type[PPO]:
         """Return the class whose methods a flat update replaces."""
@@ -402,6 +421,17 @@ class PPO(Algorithm):
     def _parameter_groups(self) -> list[list[Any]]:
         """Return the parameters by group; the gradients of a group are clipped together."""
         return [self._parameters]
+
+    def _known_loss(
+        self, inputs: PpoInputs, mask: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """Return `loss` with written-out gradients, for subclasses that add to it; None if it has none."""
+        if self._known is None or not self._known.fits(inputs):
+            return None
+        # Each time, because a subclass may change parameters.
+        self._adam.gather()
+        loss, sums = known_loss(self._known, inputs, mask, self._parameters, self._coefficients())
+        return loss, tensors_of(self._diagnostics_of(sums))
 
     def _alive(self, inputs: PpoInputs) -> Tensor | None:
         """Return which agents took part in each step, bool [N, K]; None if all did."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs
 
 
@@ -51,6 +53,46 @@ def compiled_loss(
         *outputs, arrays, valid, coefficients, scale, sums
     )
     return loss, sums
+
+
+def known_loss(
+    flat: FlatUpdate,
+    inputs: PpoInputs,
+    mask: Tensor | None,
+    parameters: Sequence[nn.Parameter],
+    coefficients: NDArray[np.float64],
+) -> tuple[Tensor, NDArray[np.float64]]:
+    """As `compiled_loss`, of networks whose gradients are written out; computed together with its gradients.
+
+    Args:
+        flat: holds the parameters' values; its gradients are overwritten.
+        inputs: a minibatch.
+        parameters: those of the networks, in their order.
+    """
+    n = len(inputs.return_)
+    flat.load(inputs, mask)
+    flat.shuffle(torch.arange(n), [n])
+    value, sums = flat.loss(0, n, coefficients)
+    flat.backward()
+    # A copy, because another loss may be computed before this one is differentiated.
+    gradients = list(map(torch.from_numpy, flat.adam.split(flat.adam.gradients.copy())))
+    loss: Tensor = _KnownLoss.apply(value, gradients, *parameters)  # type: ignore[no-untyped-call]
+    return loss, sums
+
+
+class _KnownLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: float, gradients: list[Tensor], *parameters: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return parameters[0].new_tensor(value)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *slope: Any) -> Any:
+        gradients = ctx.gradients
+        if slope[0].item() != 1:
+            gradients = [slope[0] * part for part in gradients]
+        return None, None, *gradients
 
 
 def _is_plain(tensor: Tensor) -> bool:
