@@ -18,6 +18,8 @@ from pathlib import Path
 
 from parllel.system.limits import CGROUPS, OWN_CGROUP, cgroup_folders
 
+MOSTLY = 2 / 3  # share of a core below which a process holds up those that wait for it
+
 
 def usable_cores() -> int:
     """Return the number of processes that can be busy at once, by affinity mask and quota; at least 1.
@@ -56,30 +58,34 @@ def cgroup_quotas(root: Path = CGROUPS, process: Path = OWN_CGROUP) -> list[floa
 def available_cores(n: int) -> int:
     """Return how many of `n` processes could be busy all the time from now on; at least 1.
 
-    Measures for a moment what other programs leave of the usable cores.
+    Measures for a moment which of the usable cores other programs leave free, where that is possible.
     """
-    n = min(n, usable_cores())
-    # Rounded down from two thirds: a process that is stopped for longer holds up those that wait for it.
-    return n if n < 2 else max(1, int(free_cores(n) + 1 / 3))
+    usable = usable_cores()
+    if min(n, usable) < 2:
+        return 1
+    # A quota is not tied to cores, and measuring on all of them would use it up.
+    if usable == affinity_cores() and hasattr(os, "sched_setaffinity"):
+        usable = max(1, free_cores())
+    return min(n, usable)
 
 
-def free_cores(n: int, seconds: float = 0.03) -> float:
-    """Measure how many of `n` cores this process gets while other programs run, between 0 and n."""
-    # Hashing releases the interpreter's lock, so that n threads keep n cores busy without other processes.
-    shares = [0.0] * n
-    together = threading.Barrier(n)
+def free_cores(seconds: float = 0.03) -> int:
+    """Measure how many cores of the affinity mask other programs leave for two thirds of the time or more."""
+    cores = sorted(os.sched_getaffinity(0))
+    shares = [0.0] * len(cores)
 
     def compute(i: int) -> None:
-        block = bytes(1 << 20)
-        together.wait()
+        # Each thread on its own core, as the system may leave two on one core for a tenth of a second.
+        os.sched_setaffinity(0, [cores[i]])
+        block = bytes(1 << 18)
         began, cpu = time.perf_counter(), time.thread_time()
         while time.perf_counter() - began < seconds:
-            hashlib.sha256(block).digest()
+            hashlib.sha256(block).digest()  # without the interpreter's lock
         shares[i] = (time.thread_time() - cpu) / (time.perf_counter() - began)
 
-    threads = [threading.Thread(target=compute, args=(i,), daemon=True) for i in range(n)]
+    threads = [threading.Thread(target=compute, args=(i,), daemon=True) for i in range(len(cores))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(shares)
+    return sum(share >= MOSTLY for share in shares)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,44 +72,60 @@ def test_no_control_groups(tmp_path: Path) -> None:
     assert cgroup_quotas(tmp_path, tmp_path / "nothing") == []
 
 
-def test_threads_get_no_more_than_the_cores_that_are_there() -> None:
-    for n in (1, 2, 3):
-        assert 0 < free_cores(n, 0.02) <= min(n, affinity_cores()) + 0.1
+@pytest.fixture
+def busy_core() -> Iterator[int]:
+    """Keep one core busy by another process, and return it."""
+    core = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, [{core}]); print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield core
+        process.kill()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity masks")
-def test_threads_on_one_core_get_one_core() -> None:
+def test_a_core_that_another_program_keeps_busy_is_not_free(busy_core: int) -> None:
+    before = os.sched_getaffinity(0)
     code = (
         "import os; from parllel.system.processes.cores import free_cores;"
-        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); print(free_cores(3, 0.1))"
+        f"os.sched_setaffinity(0, [{busy_core}]); print(free_cores(0.2))"
     )
-    assert float(output_of(code)) <= 1.1
+    assert output_of(code).strip() == "0"
+    assert 0 <= free_cores() < len(before)
+    assert os.sched_getaffinity(0) == before
 
 
 @pytest.mark.parametrize(
     ("n", "usable", "free", "expected"),
     [
-        (16, 4, 4.0, 4),
-        (16, 4, 3.7, 4),  # little else runs
-        (16, 2, 1.6, 1),  # a worker would be stopped for a third of the time
-        (3, 8, 2.9, 3),  # no more than processes
-        (2, 2, 0.5, 1),
+        (16, 4, 4, 4),
+        (16, 4, 3, 3),
+        (3, 8, 7, 3),  # no more than processes
+        (2, 2, 0, 1),
     ],
 )
 def test_cores_that_others_keep_busy_do_not_count(
-    monkeypatch: pytest.MonkeyPatch, n: int, usable: int, free: float, expected: int
+    monkeypatch: pytest.MonkeyPatch, n: int, usable: int, free: int, expected: int
 ) -> None:
-    asked = []
     monkeypatch.setattr(cores, "usable_cores", lambda: usable)
-    monkeypatch.setattr(cores, "free_cores", lambda n: (asked.append(n), free)[1])
+    monkeypatch.setattr(cores, "affinity_cores", lambda: usable)
+    monkeypatch.setattr(cores, "free_cores", lambda: free)
     assert available_cores(n) == expected
-    assert asked == [min(n, usable)]
 
 
-@pytest.mark.parametrize(("n", "usable"), [(1, 8), (16, 1)])
-def test_nothing_is_measured_for_one_process(
-    monkeypatch: pytest.MonkeyPatch, n: int, usable: int
+@pytest.mark.parametrize(
+    ("n", "usable", "affinity", "expected"),
+    [
+        (1, 8, 8, 1),
+        (16, 1, 8, 1),
+        (16, 4, 8, 4),  # a quota
+    ],
+)
+def test_nothing_is_measured_for_one_process_or_under_a_quota(
+    monkeypatch: pytest.MonkeyPatch, n: int, usable: int, affinity: int, expected: int
 ) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: usable)
+    monkeypatch.setattr(cores, "affinity_cores", lambda: affinity)
     monkeypatch.delattr(cores, "free_cores")
-    assert available_cores(n) == 1
+    assert available_cores(n) == expected
