@@ -112,9 +112,16 @@ class TimeAccount:
     waiting for those that step in other processes), and transforms of finished batches. They are measured in
     one batch of each row and scaled up, because reading the clock for every row of every batch
     takes time too.
+
+    Attributes:
+        compiled_before_s: seconds of compilation while the run was built, in no stage. What another run of
+            this process compiled does not count.
     """
 
+    _seen_compiling_s = 0.0  # of this process, by all accounts
+
     def __init__(self) -> None:
+        self.compiled_before_s = self._newly_compiling()
         self._row = dict.fromkeys(STAGES, 0.0)
         self._total = dict.fromkeys((*STAGES, *PARTS), 0.0)
         self._shares: dict[str, float] = {}
@@ -127,8 +134,14 @@ class TimeAccount:
             yield
         finally:
             compiling = seconds_compiling() - compiled
+            self._newly_compiling()
             self._row["compiling"] += compiling
             self._row[name] += time.perf_counter() - begin - compiling
+
+    @classmethod
+    def _newly_compiling(cls) -> float:
+        seen, cls._seen_compiling_s = cls._seen_compiling_s, seconds_compiling()
+        return cls._seen_compiling_s - seen
 
     def see_parts(self, seconds: Mapping[str, float]) -> None:
         """Record how long the parts of one batch took."""

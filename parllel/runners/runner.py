@@ -40,6 +40,8 @@ from parllel.samplers.sampler import Sampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State
 
+WORTH_NAMING_S = 0.5  # of compilation before a run
+
 
 class LearningCycle:
     """One iteration of on-policy learning: each batch is used once.
@@ -243,6 +245,11 @@ class Runner:
         with mark_errors(within_training=False):
             # Samplers in other processes show their buffer only with the first batch.
             self._checkpoints.write_start(self.seeds, getattr(self.sampler, "samples", None))
+        compiled_s = self.account.compiled_before_s
+        if compiled_s >= WORTH_NAMING_S:
+            self.logger.notice(
+                f"functions were compiled for {compiled_s:.1f} s; later runs load them from a cache"
+            )
         self.cycle.begin()
         random = random_state()
         # Otherwise they would count as a part of the first checkpoint, or of the first update.

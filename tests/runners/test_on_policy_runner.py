@@ -170,6 +170,17 @@ def test_what_an_algorithm_imports_late_is_no_part_of_a_checkpoint(
     )
 
 
+@pytest.mark.parametrize(("compiled_s", "named"), [(7.6, True), (0.1, False)])
+def test_a_first_run_names_what_it_compiled_before(
+    make_runner, writer, monkeypatch, compiled_s, named
+):
+    monkeypatch.setattr(row_log, "seconds_compiling", lambda: compiled_s)
+    monkeypatch.setattr(row_log.TimeAccount, "_seen_compiling_s", 0.0)
+    make_runner(ListSampler([])).run()
+    said = ("notice", "functions were compiled for 7.6 s; later runs load them from a cache")
+    assert (said in writer.messages) == named
+
+
 def test_wrong_arguments(make_runner):
     with pytest.raises(ValueError, match="n_steps: expected at least 1, got 0"):
         make_runner(ListSampler([]), n_steps=0)

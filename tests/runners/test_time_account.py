@@ -44,7 +44,9 @@ def test_seconds_are_counted_by_stage_and_row(clock):
 def test_compilation_is_counted_apart_in_every_stage(clock, monkeypatch):
     compiled = [50.0]
     monkeypatch.setattr(row_log, "seconds_compiling", lambda: compiled[0])
+    monkeypatch.setattr(TimeAccount, "_seen_compiling_s", 0.0)
     account = TimeAccount()
+    assert account.compiled_before_s == 50
     for stage in ("imports", "sampling"):
         with account.stage(stage):
             clock[0] += 5.0
@@ -52,6 +54,9 @@ def test_compilation_is_counted_apart_in_every_stage(clock, monkeypatch):
     row = account.take_row()
     assert (row["imports"], row["sampling"], row["compiling"]) == (2, 2, 6)
     assert account.lines()[-1].split()[:4] == ["all", "10.0", "s,", "2.0"]
+    compiled[0] += 4.0  # while the next run of the process is built
+    assert TimeAccount().compiled_before_s == 4
+    assert TimeAccount().compiled_before_s == 0
 
 
 def test_an_exception_does_not_lose_time(clock):
