@@ -70,6 +70,30 @@ def test_the_first_update_is_adam_on_the_negative_log_likelihood(make_batch):
             np.testing.assert_allclose(moved, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_parameters_are_those_of_torchs_adam_after_80_updates(make, make_batch, clip):
+    found = []
+    for by_torch in (False, True):
+        agent = make(torch.float32)
+        samples, _ = make_batch(agent)
+        seen = np.asarray(samples.agent.observation)
+        like = samples.agent.action
+        wanted = seen[..., :2] if like.dtype.kind == "f" else (seen[..., 0] > 0).astype(like.dtype)
+        samples = insert_field(samples, "agent.expert_action", wanted)
+        settings = {"learning_rate": 1e-3, "epochs": 5, "minibatches": 4, "clip_grad_norm": clip}
+        algorithm = BehaviorCloning(agent, **settings, seed=0)
+        if by_torch:
+            assert algorithm.optimizer.defaults["lr"] == 1e-3
+        diagnostics = [algorithm.optimize_agent(48, samples) for _ in range(4)]
+        found.append((parameters(agent), diagnostics, algorithm.update_method))
+    (mine, some, method), (theirs, others, other) = found
+    assert (method, other) == ("flat parameters", "autograd")
+    for name, array in mine.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
+    for one, two in zip(some, others, strict=True):
+        assert one == pytest.approx(two, rel=1e-4)
+
+
 def test_steps_that_are_not_valid_do_not_count(make_batch):
     valid = np.random.default_rng(4).random((8, 6)) < 0.6
     results = []

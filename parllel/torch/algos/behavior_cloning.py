@@ -42,6 +42,10 @@ class BehaviorCloning(Algorithm):
         ValueError: if an argument is out of range.
         TypeError: for another kind of agent, if an argument is not a number, or `epochs` or `minibatches`
             is not an integer.
+
+    Attributes:
+        update_method: "flat parameters" if one compiled pass clips gradients and updates all parameters,
+            which need to be float32 on the CPU; otherwise "autograd".
     """
 
     def __init__(
@@ -118,7 +122,8 @@ class BehaviorCloning(Algorithm):
         observation = flat_tensors(samples, "agent.observation", device, who)
         labels = flat_tensors(samples, self.labels, device, who)
         steps = self._steps(samples)
-        self._adam.prepare()
+        flat = self._adam.prepare()
+        self.update_method = "autograd" if flat is None else "flat parameters"
         history: dict[str, list[float]] = defaultdict(list)
         self.agent.train_mode()
         try:
