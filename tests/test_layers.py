@@ -37,6 +37,7 @@ HOUSES = {package.partition(".")[0] for package in ROW_OF if "." in package}
 RESERVED = {
     "torch": {"torch"},
     "ray": {"distributed.rollouts"},
+    "stable_baselines3": {"vector"},
     "h11": {"distributed.web", "distributed.operators"},
     "websockets": {"distributed.web", "distributed.operators"},
     "httpx2": set(),

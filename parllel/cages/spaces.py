@@ -110,16 +110,17 @@ def integer_bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
     return space.low, space.high
 
 
-def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
+def action_reader(space: gym.Space[Any], rows: Tree, *, raw: bool = False) -> ActionReader:
     """Return a function that reads row t as a list of actions, one per environment.
 
-    Actions outside the bounds of a Box are clipped; the rows keep the agent's values.
+    Actions outside the bounds of a Box are clipped; the rows keep the agent's values. Discrete actions are
+    Python ints.
 
     rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested like the space.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}
-        readers = {name: action_reader(part, rows[name]) for name, part in inner.items()}
+        readers = {name: action_reader(part, rows[name], raw=raw) for name, part in inner.items()}
         if isinstance(space, spaces.Tuple):
             return lambda t: list(zip(*(reader(t) for reader in readers.values()), strict=True))
 
@@ -128,11 +129,14 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
             return [dict(zip(readers, parts, strict=True)) for parts in zip(*columns, strict=True)]
 
         return read_dict
+    if raw and isinstance(space, spaces.Discrete):
+        # Spaces check these faster than ints.
+        return lambda t: list(rows[t])
     if isinstance(space, spaces.Discrete):
         # `tolist` is faster on a memoryview than on an array. Environments get Python ints.
         memories = [row.data for row in rows]
         return lambda t: memories[t].tolist()  # type: ignore[no-any-return]
-    cast = caster(space, rows[0].shape)
+    cast = caster(space, rows[0].shape, raw=raw)
     # `list` of a one-dimensional array gives numpy scalars, but such a space samples 0-d arrays.
     if not space.shape:
         return lambda t: [cell.reshape(()) for cell in cast(rows[t]).reshape(-1, 1)]
@@ -140,15 +144,15 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
     return lambda t: list(cast(rows[t]))
 
 
-def stack_reader(space: gym.Space[Any], n: int) -> StackReader:
+def stack_reader(space: gym.Space[Any], n: int, *, raw: bool = False) -> StackReader:
     """Return a function that converts a buffer's actions, [n, ...], to a batch for a vector environment.
 
-    The values equal those of `action_reader`: they are clipped to a Box, cast to its dtype and
-    nested like the space. They are copies.
+    The values equal those of `action_reader`: they are clipped to a Box, unless `raw`, cast to its
+    dtype and nested like the space. They are copies.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}
-        readers = {name: stack_reader(part, n) for name, part in inner.items()}
+        readers = {name: stack_reader(part, n, raw=raw) for name, part in inner.items()}
 
         def read(actions: Tree) -> Tree:
             parts = {name: reader(part_at(actions, (name,))) for name, reader in readers.items()}
@@ -158,45 +162,50 @@ def stack_reader(space: gym.Space[Any], n: int) -> StackReader:
     if isinstance(space, spaces.Discrete):
         dtype = space.dtype
         return lambda actions: actions.astype(dtype)
-    return caster(space, (n, *(space.shape or ())))
+    return caster(space, (n, *(space.shape or ())), raw=raw)
 
 
-def stack_rows_reader(space: gym.Space[Any], rows: Tree) -> Callable[[int], Tree]:
+def stack_rows_reader(
+    space: gym.Space[Any], rows: Tree, *, raw: bool = False
+) -> Callable[[int], Tree]:
     """Return a function that reads row t as `stack_reader` does.
 
     rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested like the space.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}
-        readers = {name: stack_rows_reader(part, rows[name]) for name, part in inner.items()}
+        readers = {
+            name: stack_rows_reader(part, rows[name], raw=raw) for name, part in inner.items()
+        }
         if isinstance(space, spaces.Tuple):
             return lambda t: tuple(reader(t) for reader in readers.values())
         return lambda t: {name: reader(t) for name, reader in readers.items()}
-    read = stack_reader(space, len(rows[0]))
+    read = stack_reader(space, len(rows[0]), raw=raw)
     return lambda t: read(rows[t])
 
 
-def caster(space: gym.Space[Any], shape: tuple[int, ...]) -> Caster:
+def caster(space: gym.Space[Any], shape: tuple[int, ...], *, raw: bool = False) -> Caster:
     """Return a function that copies actions of this shape, clips them to the bounds of a Box and casts them.
 
     A normal distribution, for example, samples actions outside the bounds of most Boxes. NaN stays NaN.
+    With `raw` they are only copied and cast.
     """
     dtype = space.dtype
-    if not isinstance(space, spaces.Box):
+    if raw or not isinstance(space, spaces.Box):
         return lambda actions: actions.astype(dtype)
     # minimum and maximum with bounds of the actions' shape take a third of the time of np.clip.
     low, high = (np.broadcast_to(bound, shape).copy() for bound in (space.low, space.high))
     minimum, maximum = np.minimum, np.maximum
     below, above = bool(space.bounded_below.any()), bool(space.bounded_above.any())
 
-    def clip(actions: NDArray[Any]) -> NDArray[Any]:
+    def clip_both(actions: NDArray[Any]) -> NDArray[Any]:
         # Clipped before the cast, in which integers would wrap around.
         inside: NDArray[Any] = minimum(actions, high)
         maximum(inside, low, out=inside)
         return inside.astype(dtype, copy=False)
 
     if below and above:
-        return clip
+        return clip_both
     if above:
         return lambda actions: minimum(actions, high).astype(dtype, copy=False)
     if below:

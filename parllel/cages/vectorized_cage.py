@@ -59,7 +59,7 @@ class VectorizedCage(CageInterface):
         check: when to check the values that environments return: in the "first_step" or the
             "first_episode" of each, or "always".
         infos: keep the infos and last observations of each row for `collect_infos`. The caller then
-            follows the episodes: none are collected.
+            follows the episodes, as none are collected, and clips the actions.
 
     Attributes and methods of the environments are available on the cage, as lists with one entry each:
     `cage.gravity`, `cage.env_method("get_state")`; `cage.gravity = 3` sets all.

@@ -35,6 +35,7 @@ class VectorEnvironments(RowEnvironments):
     def __init__(self, stepper: VectorStepper, *, infos: bool = False) -> None:
         super().__init__(stepper)
         self._keeps_infos = infos
+        self._raw = infos
         self._forget()
 
     def _forget(self) -> None:

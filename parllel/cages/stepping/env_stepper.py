@@ -79,7 +79,7 @@ class EnvStepper(Stepper):
         # Extended in place, never reassigned: `Environments` iterates over this very list.
         self.steps += [partial(self._checked_step, i) for i in range(n)]
         nested = isinstance(self.spaces.observation, (gym.spaces.Dict, gym.spaces.Tuple))
-        self._copied: Callable[[Tree], Tree] = partial(buffer_map, np.array) if nested else np.array
+        self._copied: Callable[[Tree], Tree] = partial(buffer_map, _copied) if nested else _copied
 
     def _make(self, factories: Sequence[EnvFactory]) -> None:
         for i, (factory, seed) in enumerate(
@@ -191,12 +191,16 @@ class EnvStepper(Stepper):
         The caller updates the trajectories, possibly for a whole row at a time.
         """
         # The first episode passed all checks: from here on steps run without them.
+        self.wait_for_reset(i)
+        return self._copied(observation)  # environments reuse their arrays
+
+    def wait_for_reset(self, i: int) -> None:
+        """Mark an environment whose episode has ended."""
         if self._checking[i] and not self._always_check:
             self._stop_checking(i)
         # Before the reset, which clears it: if that raises, the environment still needs a reset.
         self.needs_reset[i] = True
         self.n_waiting += 1
-        return self._copied(observation)  # environments reuse their arrays
 
     def _stop_checking(self, i: int) -> None:
         self._checking[i] = False
@@ -260,3 +264,8 @@ class EnvStepper(Stepper):
         release_envs(self)
         if errors:
             raise first_of(errors)
+
+
+def _copied(leaf: Any) -> Any:
+    # A number cannot change.
+    return leaf if isinstance(leaf, (np.generic, int, float)) else np.array(leaf)

@@ -5,12 +5,13 @@
     take_infos   between rows                  -> the infos of the latest row, reported once
 
 Vector environments in the form of other libraries are built on these: they report infos in every row, and
-expect to find each environment as its last info left it. So resets are not prepared ahead of time, and no
-episodes are recorded, which nobody would collect.
+expect to find each environment as its last info left it. So resets are not prepared ahead of time, no
+episodes are recorded, which nobody would collect, and actions are passed on as they are, unclipped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,14 @@ from parllel.types import Tree
 class InfoEnvironments(Environments):
     """Steps a list of environments, writes their results to a row, and keeps the infos of that row."""
 
+    _raw = True
+
     def __init__(self, stepper: EnvStepper) -> None:
         super().__init__(stepper)
         self._infos: list[dict[str, Any]] = []
         self._finals: dict[int, tuple[Tree, dict[str, Any]]] = {}
+        self._none_waits = [False] * len(self._indices)
+        self._no_cells: list[None] = [None] * len(self._indices)
         self._forget()
 
     def _forget(self) -> None:
@@ -55,9 +60,13 @@ class InfoEnvironments(Environments):
         self._forget()
         super().reset_rows(t, all_envs=all_envs, which=which)
 
-    def _reset_waiting(self, t: int, waiting: NDArray[np.bool_]) -> None:
-        # Not `reset_rows`, which would drop the infos of the steps in the same row.
-        super().reset_rows(t, which=waiting)
+    def step_or_reset_row(self, t: int) -> None:
+        """Step the environments that do not wait with the actions of row `t`, and reset the others."""
+        rows = self._rows
+        if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
+            self._refuse_row(t)
+        else:
+            self._run_row(t, rows, rows.read_actions(t), resets=True)
 
     def _reset_one(self, i: int) -> Tree:
         observation, self._infos[i] = self.stepper.reset_one(i)
@@ -72,56 +81,82 @@ class InfoEnvironments(Environments):
         else:
             self._run_row(t, rows, rows.read_actions(t))
 
-    def _run_row(self, t: int, rows: Rows, actions: list[Any], *, by_agent: bool = False) -> None:
-        n, stepper, steps = len(self._indices), self.stepper, self._steps
-        rewards: list[Any] = [None] * n
-        ended: list[End] = []
-        finals: dict[int, tuple[Tree, dict[str, Any]]] = {}
+    def _run_row(
+        self,
+        t: int,
+        rows: Rows,
+        actions: list[Any],
+        *,
+        by_agent: bool = False,
+        resets: bool = False,
+    ) -> None:
+        stepper = self.stepper
+        rewards: list[Any] = []
         infos: list[dict[str, Any]] = []
-        add_info = infos.append
-        indices: Any = self._indices
-        waiting = stepper.n_waiting > 0
-        if waiting:
-            indices, steps, actions = self._leave_out_waiting(t, rows, actions, rewards)
-        cells: Any = None
-        if rows.cells is not None and not waiting:
-            cells = rows.cells[t + 1]
-        single: Any = None if rows.single is None else rows.single[t + 1]
-        automatic = stepper.reset_automatically
+        ended: list[End] = []
+        self._infos, self._finals = infos, {}
+        add_reward, add_info = rewards.append, infos.append
+        # Read once: an environment that ends in this row waits from the next one on.
+        waits = self.needs_reset.tolist() if stepper.n_waiting else self._none_waits
+        cells = self._cells_of(t + 1, rows)
         i = -1
         try:
-            for i, step, action in zip(indices, steps, actions, strict=True):
-                observation, reward, terminated, truncated, info = step(action)
-                rewards[i] = reward
-                if observation is None:  # numpy would write NaN
-                    raise none_observed(stepper.name_of(i))
-                if terminated or truncated:
-                    ended.append((i, bool(terminated), bool(truncated)))
-                    observation = stepper.end_episode(i, observation)
-                    if automatic:
-                        finals[i] = observation, info
-                        observation, info = stepper.reset_one(i)
-                # Immediately, as the environment may overwrite its array in the next step.
-                if cells is not None:
-                    cells[i][...] = observation
-                elif single is not None:
-                    single[i] = observation
+            for i, step, action, cell, waiting in zip(
+                self._indices, self._steps, actions, cells, waits, strict=True
+            ):
+                if waiting:
+                    add_reward(0.0)
+                    observation, info = stepper.reset_one(i) if resets else (0, {})
                 else:
-                    rows.write_observation(t + 1, i, observation)
+                    observation, reward, terminated, truncated, info = step(action)
+                    # Before anything that can raise: the step was made.
+                    add_reward(reward)
+                    if observation is None:  # numpy would write NaN
+                        raise none_observed(stepper.name_of(i))
+                    if terminated or truncated:
+                        ended.append((i, bool(terminated), bool(truncated)))
+                        observation, info = self._end(i, observation, info)
+                # Immediately, as the environment may overwrite its array in the next step.
+                if cell is None:
+                    if waiting and not resets:
+                        rows.clear_observation(t + 1, i)
+                    else:
+                        rows.write_observation(t + 1, i, observation)
+                else:
+                    cell[...] = observation
                 add_info(info)
             row = np.array(rewards, np.float64)
         except Exception as error:
-            wrong = [k for k, one in enumerate(rewards) if one is not None and not is_number(one)]
-            rows.write_part(t, rewards, ended, wrong[0] if wrong else i)
-            if wrong:
-                raise no_number(rewards[wrong[0]], stepper.name_of(wrong[0])) from error
-            add_note(error, f"in {stepper.name_of(i)}, during step")
+            self._abandon(t, rows, rewards, ended, i, error)
             raise
         rows.write_results(t, row, ended)
-        if waiting:
-            self._forget()
-            for i, info in zip(indices, infos, strict=True):
-                self._infos[i] = info
-        else:
-            self._infos = infos
-        self._finals = finals
+
+    def _end(self, i: int, observation: Tree, info: dict[str, Any]) -> tuple[Tree, dict[str, Any]]:
+        """End an episode; return the observation and info to report."""
+        if not self.stepper.reset_automatically:
+            self.stepper.wait_for_reset(i)
+            return observation, info
+        self._finals[i] = self.stepper.end_episode(i, observation), info
+        return self.stepper.reset_one(i)
+
+    def _cells_of(self, t: int, rows: Rows) -> Sequence[NDArray[Any] | None]:
+        # Views of the cells, for a single array of observations; otherwise each is written by its path.
+        return self._no_cells if rows.cells is None else rows.cells[t]
+
+    def _abandon(
+        self,
+        t: int,
+        rows: Rows,
+        rewards: list[Any],
+        ended: list[End],
+        failed: int,
+        error: Exception,
+    ) -> None:
+        """Keep the valid part of a failed row."""
+        wrong = [k for k, one in enumerate(rewards) if not is_number(one)]
+        left_out: list[Any] = [None] * (len(self._indices) - len(rewards))
+        rows.write_part(t, rewards + left_out, ended, wrong[0] if wrong else failed)
+        self._forget()
+        if wrong:
+            raise no_number(rewards[wrong[0]], self.stepper.name_of(wrong[0])) from error
+        add_note(error, f"in {self.stepper.name_of(failed)}, during step")

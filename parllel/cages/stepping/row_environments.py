@@ -49,6 +49,8 @@ class RowEnvironments(ABC):
 
     # Whether all are stepped by one call, with rows read and written as a whole.
     _stacked = False
+    # Whether actions reach the environments as gymnasium's vector environments pass them.
+    _raw = False
 
     def __init__(self, stepper: Stepper) -> None:
         self.index, self.name, self.spaces = stepper.index, stepper.name, stepper.spaces
@@ -70,7 +72,7 @@ class RowEnvironments(ABC):
                 f"{self.name}: columns: expected {n} of the {B} columns in the batch, got {columns}"
             )
         # If this raises, the earlier binding stays.
-        self._rows = Rows(action, env, columns, self.spaces, stacked=self._stacked)
+        self._rows = Rows(action, env, columns, self.spaces, stacked=self._stacked, raw=self._raw)
         return self._rows
 
     @abstractmethod

@@ -64,6 +64,7 @@ class Rows:
         environment: spaces to check the buffers against.
         stacked: whether to read the actions of a row as one tree of arrays [n, ...] instead of a
             list.
+        raw: whether to pass on actions as gymnasium's vector environments do, see `action_reader`.
 
     Attributes:
         T: number of rows in a batch.
@@ -97,7 +98,9 @@ class Rows:
         environment: Spaces,
         *,
         stacked: bool = False,
+        raw: bool = False,
     ) -> None:
+        self._raw = raw
         self._stacked = stacked
         self.lo, self.hi = columns.start, columns.stop
         name = environment.name
@@ -183,7 +186,7 @@ class Rows:
             _nested_of(self._agent_info, number),
             _cells_of(observation[0][1], self.hi - self.lo) if self._has_cells else None,
             [(path, leaf.of(number)) for path, leaf in self._action],
-            None if nested is None else make_reader(self._action_space, nested),
+            None if nested is None else make_reader(self._action_space, nested, raw=self._raw),
         )
 
     def _bind_one(self, array: Array, n_rows: int, name: str) -> LeafRows:
