@@ -13,6 +13,7 @@ from torch.nn import functional
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
 from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.distribution import Distribution
 from parllel.torch.distributions.ensemble import EnsembleDistribution
@@ -24,6 +25,7 @@ from parllel.torch.models.pg_model import PgModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
+_AGENTS: tuple[type[Any], ...] = (PgAgent, CategoricalPgAgent, GaussianPgAgent)
 # Encoders of observations that are not learned.
 _WITHOUT_PARAMETERS = (FlatEncoder, OneHotEncoder, TreeEncoder)
 # (observation [N, ...], noise [N, ...]) -> action, value [N], log probability [N].
@@ -101,13 +103,25 @@ def known_agent(agent: Any, who: str, instead: str) -> PgAgent:
     return known
 
 
+def known_distribution(agent: Any) -> Distribution | None:
+    """Return the distribution of a single agent, if `evaluate` does what this library's classes do.
+
+    The model may be any. None for other agents and distributions, and for subclasses.
+    """
+    own = vars(agent).keys() & {"evaluate", "outputs", "evaluate_outputs", "_forward"}
+    if own or type(agent) not in (*_AGENTS, RecurrentPgAgent):
+        return None
+    known = type(agent.distribution) in (Categorical, MultiDiscrete, Gaussian)
+    return agent.distribution if known else None
+
+
 class _Check:
     def __init__(self, who: str, instead: str) -> None:
         self._who, self._instead = who, instead
 
     def single(self, agent: Any, name: str = "agent") -> None:
         # First, because the checks below rely on attributes that other agents and models may lack.
-        self._class(name, agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
+        self._class(name, agent, _AGENTS)
         self.methods(agent, name)
         self._model(f"{name}.model", agent.model)
         known = _PAIRS[type(agent.model.head)]
@@ -139,7 +153,15 @@ class _Check:
 
     def methods(self, agent: Any, name: str = "agent") -> None:
         """Reject an agent with methods of its own."""
-        for method in ("step", "evaluate", "_forward", "_choose", "_to_device"):
+        for method in (
+            "step",
+            "evaluate",
+            "outputs",
+            "evaluate_outputs",
+            "_forward",
+            "_choose",
+            "_to_device",
+        ):
             if method in vars(agent):
                 raise ValueError(
                     f"{self._who}: {name}.{method}: expected the method of its class; {self._instead}"

@@ -35,7 +35,8 @@ from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 from parllel.torch.algos.ppo_inputs import PpoInputs
-from parllel.torch.algos.ppo_loss import compiled_loss
+from parllel.torch.algos.ppo_loss import compiled_loss, loss_of_outputs
+from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.known_models import known_groups
 
 
@@ -238,6 +239,82 @@ def test_the_compiled_loss_is_autograds(n, k, masked, weighted, split, options, 
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@given(
+    head=st.sampled_from(("categorical", "multi_discrete", "gaussian", "deviating")),
+    sequences=st.booleans(),
+    n=st.integers(1, 30),
+    masked=st.booleans(),
+    absent=st.booleans(),
+    weighted=st.booleans(),
+    options=OPTIONS,
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None, max_examples=200)
+def test_the_loss_of_outputs_is_autograds(
+    head, sequences, n, masked, absent, weighted, options, seed
+):
+    rng = np.random.default_rng(seed)
+    steps = (n, 2) if sequences else (n,)
+
+    def normal(*shape):
+        return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
+
+    agent = agent_of("gaussian" if head == "deviating" else head)
+    distribution = agent.distribution
+    # For the action of the first of each choice, which no mask forbids.
+    starts = {"categorical": 2, "multi_discrete": torch.tensor([0, -1, 5])}
+    if head in starts:
+        params = [normal(*steps, 4 if head == "categorical" else 6)]
+        action = torch.zeros(steps if head == "categorical" else (*steps, 3), dtype=torch.int64)
+        action += starts[head]
+        if masked:
+            forbidden = torch.from_numpy(rng.random(params[0].shape) < 0.4)
+            forbidden[..., [0] if head == "categorical" else [0, 3, 4]] = False
+            params[0][forbidden] = -math.inf
+    else:
+        deviation = normal(*steps, 2) if head == "deviating" else normal(2)
+        params = [normal(*steps, 2), 0.3 * deviation]
+        action = normal(*steps, 2)
+    fields = {name: normal(*steps) for name in ("log_prob", "value", "advantage", "return_")}
+    if weighted:
+        fields["weight"] = normal(*steps).exp()
+    valid = torch.from_numpy(rng.random(steps) < 0.7) if absent else None
+    tensors = [*params, normal(*steps)]
+    wide = [tensor.double().requires_grad_() for tensor in tensors]
+
+    def outputs_of(leaves):
+        *found, value = leaves
+        return (GaussianParams(*found) if len(found) > 1 else found[0]), value
+
+    # Old policies that are not far from the new one.
+    with torch.no_grad():
+        start, _ = distribution.log_prob_and_entropy(outputs_of(tensors)[0], action)
+    fields["log_prob"] = start + 0.3 * fields["log_prob"]
+    algorithm = PPO(agent, **{**SETTINGS, **options}, update="autograd")
+    params, value = outputs_of(wide)
+    agent.evaluate = lambda **_: (*distribution.log_prob_and_entropy(params, action), value)
+    inputs = PpoInputs(
+        agent={}, action=action, **{k: v.double() for k, v in fields.items()}, valid=valid
+    )
+    loss, _ = algorithm.loss(inputs)
+    loss.backward()
+    narrow = [tensor.clone().requires_grad_() for tensor in tensors]
+    params, value = outputs_of(narrow)
+    inputs = PpoInputs(agent={}, action=action, **fields, valid=valid)
+    if valid is not None:
+        inputs.advantage[~valid] = math.nan
+    found, _ = loss_of_outputs(
+        params, value, distribution, inputs, coefficients=algorithm._coefficients()
+    )
+    (2 * found).backward()
+    assert found.item() == pytest.approx(loss.item(), rel=1e-4, abs=1e-5)
+    for one, two in zip(narrow, wide, strict=True):
+        expected = np.nan_to_num(two.grad.numpy())
+        np.testing.assert_allclose(
+            one.grad / 2, expected, rtol=0, atol=1e-5 * max(1e-3, abs(expected).max())
+        )
+
+
 def test_masked_logits_have_no_gradient_and_no_entropy():
     from parllel.algos import compiled_updates as compiled
 
@@ -306,8 +383,10 @@ def test_observations_that_are_encoded_once_are_learned_as_with_autograd():
     assert_close_to_largest(adam.gradients, expected, 2e-6)
 
 
-def after_updates(make_batch, refill, head, update, *, kind=PPO, **options):
+def after_updates(make_batch, refill, head, update, *, kind=PPO, change=None, **options):
     agent = agent_of(head)
+    if change is not None:
+        change(agent)
     some = {"dtype": np.float32, **options.pop("batch", {})}
     samples, handler = make_batch_of(make_batch, agent, some)
     if some.get("valid"):
@@ -482,6 +561,46 @@ def test_subclasses_learn_as_with_autograd(make_batch, refill, kind, head, valid
     assert (algorithm.update_method, other.update_method) == ("flat parameters", "autograd")
     mine, theirs = parameters(found), parameters(expected)
     for name, array in mine.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
+    for one, two in zip(diagnostics, wanted, strict=True):
+        assert one == pytest.approx(two, rel=1e-3, abs=1e-5, nan_ok=True)
+
+
+class Deviating(nn.Module):
+    """A deviation for each state."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(N_INPUTS, 5)
+
+    def forward(self, observation):
+        mean, log_std, value = self.layer(observation).split([2, 2, 1], dim=-1)
+        return GaussianParams(mean, 0.3 * log_std), value.squeeze(-1)
+
+
+@pytest.mark.parametrize("head", [*HEADS, "deviating"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"value_clip": 0.1, "entropy_loss_coeff": 0.0}, {"batch": {"valid": True}}],
+    ids=["default", "value_clip", "valid"],
+)
+def test_other_models_learn_as_with_autograd(make_batch, refill, head, options):
+    def unknown(agent):
+        if head == "deviating":
+            torch.manual_seed(0)
+            agent.model = Deviating()
+        else:
+            wrapped(agent)
+
+    results = []
+    for update in ("auto", "autograd"):
+        kind = "gaussian" if head == "deviating" else head
+        some = {**options, "change": unknown}
+        results.append(after_updates(make_batch, refill, kind, update, **some))
+    (found, algorithm, diagnostics), (expected, other, wanted) = results
+    assert (algorithm.update_method, other.update_method) == ("flat parameters", "autograd")
+    theirs = parameters(expected)
+    for name, array in parameters(found).items():
         np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
     for one, two in zip(diagnostics, wanted, strict=True):
         assert one == pytest.approx(two, rel=1e-3, abs=1e-5, nan_ok=True)

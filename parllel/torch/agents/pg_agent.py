@@ -96,7 +96,16 @@ class PgAgent(Agent):
             ValueError: if the model's values differ in shape from the log probabilities, as they
                 would silently broadcast in a loss.
         """
-        params, value = self._forward(observation, inputs)
+        return self.evaluate_outputs(*self.outputs(observation, **inputs), action)
+
+    def outputs(self, observation: Tree, **inputs: Tree) -> tuple[Any, Tensor]:
+        """Return the model's parameters of the distribution and values, with gradients for an update."""
+        return self._forward(observation, inputs)
+
+    def evaluate_outputs(
+        self, params: Any, value: Tensor, action: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `evaluate`, from what `outputs` returned."""
         if not self._on_cpu:
             action = action.to(self.device)
         log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)

@@ -112,19 +112,18 @@ class RecurrentPgAgent(PgAgent):
         value: Tensor = self._recur(observation, before, inputs)[0][1][0]
         return value
 
-    def evaluate(
-        self, observation: Tree, action: Tensor, **inputs: Tree
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return `(log_prob, entropy, value)` of episode segments, each [T, N], with gradients.
+    def outputs(self, observation: Tree, **inputs: Tree) -> tuple[Any, Tensor]:
+        """Return the model's parameters and values of episode segments, each [T, N, ...], with gradients.
 
-        observation, action: [T, N, ...].  inputs: `initial_rnn_state`, leaves [N, ...], the state before
-        row 0; `prev_action` [T, N, ...] if the agent uses it; and further inputs of the model.
+        observation: [T, N, ...].  inputs: `initial_rnn_state`, leaves [N, ...], the state before row 0;
+        `prev_action` [T, N, ...] if the agent uses it; and further inputs of the model. `evaluate` takes the
+        same, and actions [T, N, ...].
 
         Raises:
             ValueError: if the initial state is missing.
         """
         if not self._on_cpu:
-            observation, action, inputs = buffer_map(self._to_device, (observation, action, inputs))
+            observation, inputs = buffer_map(self._to_device, (observation, inputs))
         if "initial_rnn_state" not in inputs:
             raise ValueError(
                 f"{type(self).__name__}.evaluate: expected initial_rnn_state, got {sorted(inputs)}; "
@@ -133,8 +132,7 @@ class RecurrentPgAgent(PgAgent):
         # Only row 0 is stored: later states are recomputed, with gradients through time.
         rnn_state = inputs.pop("initial_rnn_state")
         (params, value), _ = self.model(observation, rnn_state, **inputs)
-        log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
-        return log_prob, entropy, value
+        return params, value
 
     def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
         """Return the state before the next step, leaves [N, ...]."""

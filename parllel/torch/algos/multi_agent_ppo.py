@@ -123,7 +123,7 @@ class MultiAgentPPO(PPO):
         mask = inputs.mask()
         known = self._known_loss(inputs, mask)
         if known is not None:
-            return known
+            return known[0], tensors_of(self._diagnostics_of(known[1]))
         outputs = self._multi_agent.evaluate(action=inputs.action, **inputs.agent)
         names = ("log_prob", "entropy", "value")
         log_prob, entropy, value = map(self._stacked, outputs, names)

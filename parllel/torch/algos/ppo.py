@@ -23,8 +23,8 @@ from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
-from parllel.torch.algos.ppo_loss import compiled_loss, known_loss
-from parllel.torch.known_models import KnownGroup, known_groups
+from parllel.torch.algos.ppo_loss import compiled_loss, known_loss, loss_of_outputs
+from parllel.torch.known_models import KnownGroup, known_distribution, known_groups
 from parllel.types import BatchSpec, State
 
 # Methods that a flat update replaces.
@@ -32,6 +32,8 @@ _OVERRIDES = ("loss", "update", "apply_gradients", "minibatches", "construct_age
 # Diagnostics in the order of the sums of a compiled loss.
 _TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 _INSTEAD = "give update='auto'"
+# A loss, and the sums of its terms, [K, N_SUMS].
+_Sums: TypeAlias = tuple[Tensor, NDArray[np.float64]]
 _Loss: TypeAlias = tuple[float, dict[str, float], Callable[[], float]]
 
 
@@ -273,20 +275,10 @@ class PPO(Algorithm):
         `approx_kl` is the mean of (ratio - 1) - log ratio (Schulman 2020, "Approximating KL
         divergence", estimator k3), `clip_fraction` the share of ratios outside of the clip range.
         """
-        known = self._known_loss(inputs, inputs.valid)
-        if known is not None:
-            return known
-        log_prob, entropy, value = self.agent.evaluate(action=inputs.action, **inputs.agent)
-        if self._adam.is_flat:
-            found = compiled_loss(
-                (log_prob, entropy, value),
-                inputs,
-                inputs.valid,
-                coefficients=self._coefficients(),
-                groups=[[0]],
-            )
-            if found is not None:
-                return found[0], tensors_of(self._diagnostics_of(found[1]))
+        found, outputs = self._compiled_loss(inputs)
+        if found is not None:
+            return found[0], tensors_of(self._diagnostics_of(found[1]))
+        log_prob, entropy, value = outputs
         log_ratio = log_prob - inputs.log_prob
         # A log ratio above 88 overflows float32. The loss or its gradient is then infinite or NaN, and the
         # update is refused.
@@ -422,16 +414,35 @@ class PPO(Algorithm):
         """Return the parameters by group; the gradients of a group are clipped together."""
         return [self._parameters]
 
-    def _known_loss(
-        self, inputs: PpoInputs, mask: Tensor | None
-    ) -> tuple[Tensor, dict[str, Tensor]] | None:
-        """Return `loss` with written-out gradients, for subclasses that add to it; None if it has none."""
+    def _compiled_loss(self, inputs: PpoInputs) -> tuple[_Sums | None, Any]:
+        """Return the loss with the sums of its terms; or None, and what `evaluate` returns."""
+        coefficients = self._coefficients()
+        found = self._known_loss(inputs, inputs.valid)
+        if found is not None:
+            return found, None
+        agent, is_flat = self.agent, self._adam.is_flat
+        distribution = known_distribution(agent) if is_flat else None
+        if distribution is None:
+            outputs = agent.evaluate(action=inputs.action, **inputs.agent)
+        else:
+            params, value = agent.outputs(**inputs.agent)
+            found = loss_of_outputs(params, value, distribution, inputs, coefficients=coefficients)
+            if found is not None:
+                return found, None
+            outputs = agent.evaluate_outputs(params, value, inputs.action)
+        if is_flat:
+            found = compiled_loss(
+                outputs, inputs, inputs.valid, coefficients=coefficients, groups=[[0]]
+            )
+        return found, outputs
+
+    def _known_loss(self, inputs: PpoInputs, mask: Tensor | None) -> _Sums | None:
+        """Return the loss with gradients that are written out, for subclasses; None if that is impossible."""
         if self._known is None or not self._known.fits(inputs):
             return None
         # Each time, because a subclass may change parameters.
         self._adam.gather()
-        loss, sums = known_loss(self._known, inputs, mask, self._parameters, self._coefficients())
-        return loss, tensors_of(self._diagnostics_of(sums))
+        return known_loss(self._known, inputs, mask, self._parameters, self._coefficients())
 
     def _alive(self, inputs: PpoInputs) -> Tensor | None:
         """Return which agents took part in each step, bool [N, K]; None if all did."""

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs
+from parllel.torch.distributions.distribution import Distribution
+from parllel.torch.known_models import choices_of
 
 
 def compiled_loss(
@@ -80,11 +82,89 @@ def known_loss(
     return loss, sums
 
 
+def loss_of_outputs(
+    params: Any,
+    value: Any,
+    distribution: Distribution,
+    inputs: PpoInputs,
+    *,
+    coefficients: NDArray[np.float64],
+) -> tuple[Tensor, NDArray[np.float64]] | None:
+    """As `compiled_loss` of a single agent, from the outputs of its model; None if they are unusual.
+
+    Autograd then begins at these outputs, without the dozen operations of log probabilities and entropies.
+
+    Raises:
+        ValueError: for an action that is not one of the distribution's.
+    """
+    # numba takes a third of a second to import.
+    from parllel.algos import compiled_updates
+
+    compiled: Any = compiled_updates
+    choices = choices_of(distribution)
+    log_std: Any
+    outputs, log_std = (params, None) if choices is not None else params
+    fields = (inputs.log_prob, inputs.value, inputs.advantage, inputs.return_)
+    weight = torch.empty(0) if inputs.weight is None else inputs.weight
+    # [N] steps, or [T, N] for sequences.
+    steps = inputs.return_.shape
+    space: Any = distribution.action_space
+    shape = space.shape if choices is None else (sum(choices[0]),)
+    expected = [(field, steps) for field in (value, *fields)] + [(outputs, (*steps, *shape))]
+    if log_std is not None:
+        # Of each step, or of all.
+        expected.append((log_std, outputs.shape if log_std.shape == outputs.shape else shape))
+    if not all(_is_plain(tensor) and tensor.shape == like for tensor, like in expected):
+        return None
+    N = steps.numel()
+
+    def rows(tensor: Tensor, n: int = N) -> Any:
+        return np.ascontiguousarray(tensor.detach().reshape(n, -1).numpy())
+
+    mask = inputs.valid
+    valid = np.empty(0, np.bool_) if mask is None else mask.numpy().reshape(-1)
+    scale = 1 / max(N if mask is None else int(valid.sum()), 1)
+    sums = np.zeros((1, compiled.N_SUMS))
+    taken = [np.ascontiguousarray(field.numpy()).reshape(-1) for field in (*fields, weight)]
+    settings = (*taken, valid, coefficients, scale)
+    flat = rows(outputs)
+    grad_outputs, grad_value = np.empty_like(flat), np.empty(N, np.float32)
+    values = rows(value).reshape(-1)
+    gradients = [(outputs, grad_outputs), (value, grad_value)]
+    if choices is None:
+        spread = rows(log_std, N if log_std.shape == outputs.shape else 1)
+        grad_log_std = np.empty_like(spread)
+        compiled.ppo_gaussian(
+            *(flat, spread, values, rows(inputs.action.float()), *settings, grad_outputs),
+            *(grad_log_std, grad_value, sums, np.empty(flat.shape[1])),
+        )
+        gradients.append((log_std, grad_log_std))
+    else:
+        allowed, action = np.empty((0, 0), np.bool_), rows(inputs.action.long())
+        bad = compiled.ppo_categorical(
+            *(flat, allowed, values, np.array(choices), action, *settings, grad_outputs),
+            *(grad_value, sums, np.empty((2, flat.shape[1]))),
+        )
+        if bad >= 0:
+            raise ValueError(
+                f"PPO: agent.action: expected an action of {space}, got {action[bad].tolist()}"
+            )
+    policy, of_value, entropy, *_ = sums[0].tolist()
+    total = scale * (-policy + coefficients[2] * of_value - coefficients[3] * entropy)
+    loss: Tensor = _KnownLoss.apply(  # type: ignore[no-untyped-call]
+        total,
+        [torch.from_numpy(gradient).reshape(tensor.shape) for tensor, gradient in gradients],
+        *(tensor for tensor, _ in gradients),
+    )
+    return loss, sums
+
+
 class _KnownLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: float, gradients: list[Tensor], *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, value: float, gradients: list[Tensor], *tensors: Tensor) -> Tensor:
+        # Of the loss with respect to each of the tensors.
         ctx.gradients = gradients
-        return parameters[0].new_tensor(value)
+        return tensors[0].new_tensor(value)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -95,8 +175,10 @@ class _KnownLoss(torch.autograd.Function):
         return None, None, *gradients
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+def _is_plain(tensor: Any) -> bool:
+    return (
+        isinstance(tensor, Tensor) and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+    )
 
 
 class _PpoLoss(torch.autograd.Function):
