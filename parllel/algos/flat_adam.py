@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,8 @@ class FlatAdam:
 
     def split(self, flat: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """Return a view of `flat` [n] for each parameter, in its shape."""
-        parts = np.split(flat, self._ends[1:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        parts = zip(pairwise(self._ends.tolist()), self._shapes, strict=True)
+        return [flat[start:stop].reshape(shape) for (start, stop), shape in parts]
 
     def norms(self) -> NDArray[np.float64]:
         """Return the norm of the gradients of each group; valid until the next call."""

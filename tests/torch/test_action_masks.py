@@ -243,7 +243,7 @@ def test_gradients_are_autograds_in_float64(several, hidden, n, options, seed):
     usual = abs(gradients(agent, steps, torch.float32, **options)[2] - expected).max()
     algorithm = PPO(agent, **{**SETTINGS, **options}, update="flat")
     inputs = PpoInputs(agent={"observation": steps.pop("observation")}, **steps)
-    flat = algorithm._choose_way(inputs)
+    flat = algorithm._updates.start_batch(inputs, None)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     flat.shuffle(order, [n])
     found, sums = flat.loss(0, n, algorithm._coefficients())
@@ -269,7 +269,7 @@ def test_masks_of_several_agents_are_their_own():
         action=NamedTuple(**{name: each["action"] for name, each in steps.items()}),
         **{name: torch.stack([each[name] for each in steps.values()], dim=1) for name in names},
     )
-    flat = algorithm._choose_way(inputs)
+    flat = algorithm._updates.start_batch(inputs, None)
     flat.shuffle(torch.arange(20), [20])
     flat.loss(0, 20, algorithm._coefficients())
     flat.backward()
@@ -293,7 +293,7 @@ def test_a_choice_without_an_allowed_action_has_no_finite_loss():
     steps["observation"].mask[2, :3] = 0
     inputs = PpoInputs(agent={"observation": steps.pop("observation")}, **steps)
     algorithm = PPO(agent, **SETTINGS, update="flat")
-    flat = algorithm._choose_way(inputs)
+    flat = algorithm._updates.start_batch(inputs, None)
     flat.shuffle(torch.arange(6), [6])
     assert np.isnan(flat.loss(0, 6, algorithm._coefficients())[0])
     assert np.isnan(PPO(agent, **SETTINGS, update="autograd").loss(inputs)[0].item())

@@ -626,7 +626,7 @@ def test_wide_layers_are_learned_as_with_autograd(monkeypatch, head, trunk):
         inputs = inputs_of(agent, 90, seed=1)
         _, _, expected = reference(agent, inputs)
         algorithm = PPO(agent, **SETTINGS, update="flat")
-        flat = algorithm._choose_way(inputs)
+        flat = algorithm._updates.start_batch(inputs, None)
         flat.shuffle(torch.arange(90), [90])
         flat.loss(0, 90, algorithm._coefficients())
         flat.backward()

@@ -136,7 +136,7 @@ def test_gradients_are_autograds_in_float64(
         # What an agent that took no part left behind is not read.
         inputs.advantage[~inputs.alive] = np.nan
     algorithm = MultiAgentPPO(agent, **{**SETTINGS, **options}, update="flat")
-    flat = algorithm._choose_way(inputs)
+    flat = algorithm._updates.start_batch(inputs, inputs.alive)
     flat.shuffle(order, [half, n])
     flat.loss(0, half, algorithm._coefficients())
     flat.backward()

@@ -121,7 +121,7 @@ class MultiAgentPPO(PPO):
         """Return the sum over learning groups of their losses, and diagnostics."""
         assert isinstance(inputs, MultiAgentPpoInputs)
         mask = inputs.mask()
-        known = self._known_loss(inputs, mask)
+        known = self._updates.known_loss(inputs, mask, self._coefficients())
         if known is not None:
             return known[0], tensors_of(self._diagnostics_of(known[1]))
         outputs = self._multi_agent.evaluate(action=inputs.action, **inputs.agent)

@@ -23,17 +23,11 @@ from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
-from parllel.torch.algos.ppo_loss import compiled_loss, known_loss, loss_of_outputs
-from parllel.torch.known_models import KnownGroup, known_distribution, known_groups
+from parllel.torch.algos.update_method import UpdateMethod
 from parllel.types import BatchSpec, State
 
-# Methods that a flat update replaces.
-_OVERRIDES = ("loss", "update", "apply_gradients", "minibatches", "construct_agent_inputs")
 # Diagnostics in the order of the sums of a compiled loss.
 _TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-_INSTEAD = "give update='auto'"
-# A loss, and the sums of its terms, [K, N_SUMS].
-_Sums: TypeAlias = tuple[Tensor, NDArray[np.float64]]
 _Loss: TypeAlias = tuple[float, dict[str, float], Callable[[], float]]
 
 
@@ -132,7 +126,8 @@ class PPO(Algorithm):
         # A numpy generator on the CPU, so that minibatches are the same on every device.
         self._generator = np.random.default_rng(seed)
         self._parameters = list(agent.model.parameters())
-        self._update_option = update
+        self.update_method = None
+        self._updates = UpdateMethod(self, self._known_class(), self._names, update)
         # Epsilon 1e-5 instead of torch's 1e-8, as in common implementations of PPO (Huang et al. 2022,
         # detail 3).
         self._adam = Adam(
@@ -141,15 +136,9 @@ class PPO(Algorithm):
             lr=learning_rate,
             eps=1e-5,
             # A subclass that takes its own steps uses `optimizer`.
-            flat=update != "autograd" and not self._overrides("apply_gradients"),
+            flat=update != "autograd" and not self._updates.overrides("apply_gradients"),
         )
-        self._flat: FlatUpdate | None = None
-        # The same during a batch for whose agent it can compute `loss`.
-        self._known: FlatUpdate | None = None
-        self.update_method = None
-        if update == "flat":
-            self._check_overrides()
-            self._known_groups()
+        self._updates.use(self._adam)
 
     def _check_kind(self, agent: Any) -> None:
         """Raise TypeError for an agent that needs another class of PPO."""
@@ -211,7 +200,8 @@ class PPO(Algorithm):
         # The runner has already counted this batch, but the first batch gets the full learning rate.
         learning_rate = self.anneal_learning_rate(elapsed_steps - inputs.n_steps)
         history: dict[str, list[float]] = defaultdict(list)
-        flat = self._choose_way(inputs)
+        flat = self._updates.start_batch(inputs, self._alive(inputs))
+        self.update_method = self._updates.method
         self.agent.train_mode()
         epochs, stopped = 0, False
         try:
@@ -222,9 +212,7 @@ class PPO(Algorithm):
         # the last good update are kept.
         finally:
             self.agent.sample_mode()
-            self._known = None
-            if flat is not None:
-                self._adam.scatter()
+            self._updates.finish_batch()
         return {
             **{name: math.fsum(values) / len(values) for name, values in history.items()},
             **self._explained_variances(inputs),
@@ -275,7 +263,7 @@ class PPO(Algorithm):
         `approx_kl` is the mean of (ratio - 1) - log ratio (Schulman 2020, "Approximating KL
         divergence", estimator k3), `clip_fraction` the share of ratios outside of the clip range.
         """
-        found, outputs = self._compiled_loss(inputs)
+        found, outputs = self._updates.compiled_loss(inputs, self._coefficients())
         if found is not None:
             return found[0], tensors_of(self._diagnostics_of(found[1]))
         log_prob, entropy, value = outputs
@@ -351,98 +339,13 @@ class PPO(Algorithm):
         self._adam.load_state(state["optimizer"])
         self._generator.bit_generator.state = state["generator"]
 
-    def _choose_way(self, inputs: PpoInputs) -> FlatUpdate | None:
-        """Decide how to learn from a batch. Returns what learns, or None for `loss` and `update`."""
-        adam = self._adam.prepare()
-        self.update_method = "autograd" if adam is None else "flat parameters"
-        try:
-            groups = self._known_groups()
-            assert adam is not None
-            if self._flat is None or self._flat.adam is not adam:
-                self._flat = FlatUpdate(groups, self._names, adam)
-            self._known = self._flat
-            self._check_overrides()
-            self._flat.check(inputs)
-        except (TypeError, ValueError) as error:
-            if self._update_option == "flat":
-                raise TypeError(str(error)) from None
-            return None
-        self.update_method = "flat"
-        self._flat.load(inputs, self._alive(inputs))
-        self._adam.gather()
-        return self._flat
-
-    def _check_overrides(self) -> None:
-        """Raise TypeError if the class or this object overrides what a flat update replaces."""
-        for name in _OVERRIDES:
-            if self._overrides(name):
-                raise TypeError(
-                    f"{self._who}: {name} is overridden, but would not be called; {_INSTEAD}"
-                )
-
-    def _known_groups(self) -> list[KnownGroup]:
-        """Return the models, after checking that their gradients can be written out.
-
-        Raises:
-            TypeError, ValueError: if not.
-        """
-        groups = known_groups(self.agent, self._who, _INSTEAD)
-        found = [id(p) for group in groups for p in group.model.parameters()]
-        if found != [id(p) for p in self._parameters]:
-            raise ValueError(f"{self._who}: the agent's model has been replaced; {_INSTEAD}")
-        # `prepare` has just checked a FlatAdam.
-        why = None if self._adam.is_flat else self._adam.why_not_flat()
-        if why is not None:
-            raise TypeError(f"{self._who}: {why}; {_INSTEAD}")
-        return groups
-
-    @property
-    def _who(self) -> str:
-        return f"{type(self).__name__}: update='flat'"
-
     def _known_class(self) -> type[PPO]:
         """Return the class whose methods a flat update replaces."""
         return PPO
 
-    def _overrides(self, name: str) -> bool:
-        # Also `algorithm.loss = ...`, which replaces the method of this object only.
-        return name in vars(self) or getattr(type(self), name) is not getattr(
-            self._known_class(), name
-        )
-
     def _parameter_groups(self) -> list[list[Any]]:
         """Return the parameters by group; the gradients of a group are clipped together."""
         return [self._parameters]
-
-    def _compiled_loss(self, inputs: PpoInputs) -> tuple[_Sums | None, Any]:
-        """Return the loss with the sums of its terms; or None, and what `evaluate` returns."""
-        coefficients = self._coefficients()
-        found = self._known_loss(inputs, inputs.valid)
-        if found is not None:
-            return found, None
-        agent, is_flat = self.agent, self._adam.is_flat
-        distribution = known_distribution(agent) if is_flat else None
-        if distribution is None:
-            outputs = agent.evaluate(action=inputs.action, **inputs.agent)
-        else:
-            params, value = agent.outputs(**inputs.agent)
-            found = loss_of_outputs(params, value, distribution, inputs, coefficients=coefficients)
-            if found is not None:
-                return found, None
-            outputs = agent.evaluate_outputs(params, value, inputs.action)
-        if is_flat:
-            found = compiled_loss(
-                outputs, inputs, inputs.valid, coefficients=coefficients, groups=[[0]]
-            )
-        return found, outputs
-
-    def _known_loss(self, inputs: PpoInputs, mask: Tensor | None) -> _Sums | None:
-        """Return the loss with gradients that are written out, for subclasses; None if that is impossible."""
-        if self._known is None or not self._known.fits(inputs):
-            return None
-        # Each time, because a subclass may change parameters.
-        self._adam.gather()
-        return known_loss(self._known, inputs, mask, self._parameters, self._coefficients())
 
     def _alive(self, inputs: PpoInputs) -> Tensor | None:
         """Return which agents took part in each step, bool [N, K]; None if all did."""
@@ -504,14 +407,12 @@ class PPO(Algorithm):
         flat.shuffle(steps, ends)
         for start, stop in pairwise((0, *ends)):
             loss, sums = flat.loss(start, stop, coefficients)
-            yield loss, self._diagnostics_of(sums), self._flat_step
+            yield loss, self._diagnostics_of(sums), partial(self._flat_step, flat)
 
-    def _flat_step(self) -> float:
-        assert self._flat is not None
-        self._flat.backward()
-        adam = self._flat.adam
-        norm = self._norm_of_all(adam.norms().tolist())
-        adam.step(self.clip_grad_norm)
+    def _flat_step(self, flat: FlatUpdate) -> float:
+        flat.backward()
+        norm = self._norm_of_all(flat.adam.norms().tolist())
+        flat.adam.step(self.clip_grad_norm)
         return norm
 
     def _squared_error(self, value: Tensor, inputs: PpoInputs) -> Tensor:
