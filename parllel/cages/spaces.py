@@ -31,10 +31,17 @@ class Spaces:
     name: str
 
 
+class UnequalSpacesError(ValueError, RuntimeError):
+    """Environments that are stepped together have different spaces.
+
+    Gymnasium's vector environments raise a RuntimeError.
+    """
+
+
 def check_alike(came: Spaces, expected: Spaces, index: int, first: int) -> None:
-    """Check that the spaces of environment `index` equal those of environment `first`. Raises ValueError."""
+    """Check that the spaces of environment `index` equal those of `first`. Raises UnequalSpacesError."""
     if (came.observation, came.action) != (expected.observation, expected.action):
-        raise ValueError(
+        raise UnequalSpacesError(
             f"environment {index}: its spaces differ from those of environment {first}: expected "
             f"{expected.observation} and {expected.action}, got {came.observation} and {came.action}"
         )
@@ -138,7 +145,7 @@ def action_reader(space: gym.Space[Any], rows: Tree, *, raw: bool = False) -> Ac
         return lambda t: memories[t].tolist()  # type: ignore[no-any-return]
     cast = caster(space, rows[0].shape, raw=raw)
     # `list` of a one-dimensional array gives numpy scalars, but such a space samples 0-d arrays.
-    if not space.shape:
+    if not space.shape and not raw:
         return lambda t: [cell.reshape(()) for cell in cast(rows[t]).reshape(-1, 1)]
     # `cast` copies: an environment may keep its action, and the next batch overwrites the row.
     return lambda t: list(cast(rows[t]))

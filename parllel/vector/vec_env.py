@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv as BaseVecEnv
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
+from parllel.cages.native.native_trees import stacked
 from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Tree
+from parllel.vector.descriptions import describe
 from parllel.vector.placement import make_cage
 from parllel.vector.step_rows import StepRows, copy_tree
 
@@ -68,9 +70,12 @@ class VecEnv(BaseVecEnv):
         self._closed = self._stepping = self._begun = False
         try:
             self._rows = StepRows(self.cage)
-            of_one = self.cage.spaces
-            super().__init__(len(env_fns), of_one.observation, of_one.action)
-            (self.metadata,) = self.cage.env_apply(_metadata_of, which=[0])
+            found = describe(self.cage)
+            super().__init__(len(env_fns), found.observation_space, found.action_space)
+            self.metadata = found.metadata
+            self._nested_actions = isinstance(
+                found.action_space, (gym.spaces.Dict, gym.spaces.Tuple)
+            )
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
                 self.cage.close()
@@ -113,6 +118,9 @@ class VecEnv(BaseVecEnv):
             self._check_open()
             doing = "the last step was not awaited" if self._stepping else "stepped before a reset"
             raise WrongStateError(f"VecEnv: step_async: {doing}")
+        if self._nested_actions:
+            # A list with the action of each environment, as DummyVecEnv takes it.
+            actions = stacked(self.action_space, list(actions))
         self._rows.start(actions)
         self._stepping = True
 
@@ -224,10 +232,6 @@ def _copied(info: dict[str, Any]) -> dict[str, Any]:
 def _patched(make: Callable[[], Any]) -> Any:
     # Converts environments of old versions of Gym, as Stable-Baselines3's own classes do.
     return _patch_env(make())
-
-
-def _metadata_of(env: Any) -> Any:
-    return env.metadata
 
 
 def _get(env: Any, name: str) -> Any:

@@ -32,6 +32,7 @@ from parllel.cages.cage_interface import CageInterface
 from parllel.cages.spaces import example_of
 from parllel.cages.stepping.pending_rows import PendingRows
 from parllel.types import Tree
+from parllel.vector.descriptions import describe
 from parllel.vector.placement import make_cage
 from parllel.vector.stacked_infos import stack_infos
 from parllel.vector.step_rows import StepRows, copy_tree
@@ -63,7 +64,8 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
 
     Raises:
         gymnasium.error.CustomSpaceError: for spaces whose elements have no fixed size, such as Text.
-        ValueError: for arguments that do not fit, or environments with different spaces.
+        ValueError: for arguments that do not fit.
+        UnequalSpacesError: a ValueError and RuntimeError, for environments with different spaces.
     """
 
     def __init__(
@@ -120,12 +122,12 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
             except TypeError as error:
                 raise CustomSpaceError(f"VectorEnv: {error}") from error
         self.num_envs = self.cage.n
-        self.single_observation_space = of_one.observation
-        self.single_action_space = of_one.action
-        self.observation_space = batch_space(of_one.observation, self.num_envs)
-        self.action_space = batch_space(of_one.action, self.num_envs)
-        (described,) = self.cage.env_apply(_described, which=[0])
-        self.metadata, self.render_mode = described
+        found = describe(self.cage)
+        self.single_observation_space = found.observation_space
+        self.single_action_space = found.action_space
+        self.observation_space = batch_space(found.observation_space, self.num_envs)
+        self.action_space = batch_space(found.action_space, self.num_envs)
+        self.metadata, self.render_mode = found.metadata, found.render_mode
         self.metadata["autoreset_mode"] = self.autoreset_mode
 
     # ------------------------------------------------------------------ resets
@@ -347,10 +349,6 @@ def _check_name(name: str, method: str) -> None:
         raise ValueError(
             f"{method}: {name}: expected another name; use the vector environment's own {name}"
         )
-
-
-def _described(env: Any) -> tuple[dict[str, Any], str | None]:
-    return dict(getattr(env, "metadata", {})), getattr(env, "render_mode", None)
 
 
 def _call(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -135,6 +135,22 @@ def test_any_calls_have_the_results_of_a_dummy_vec_env(
     reference.close()
 
 
+@pytest.mark.parametrize("kind", ["dict", "tuple"])
+def test_nested_actions_come_as_a_list(placement: dict[str, Any], kind: str) -> None:
+    parts = {"a": gym.spaces.Discrete(4), "b": gym.spaces.Box(-1, 1, (2,), np.float32)}
+    space: Any = gym.spaces.Dict(parts) if kind == "dict" else gym.spaces.Tuple(parts.values())
+    makes = [partial(CountingEnv, action_space=space)] * N
+    reference = DummyVecEnv(makes)
+    with VecEnv(makes, **placement) as env:
+        for one in (env, reference):
+            one.reset()
+        space.seed(1)
+        for _ in range(5):
+            actions: Any = [space.sample() for _ in range(N)]
+            same(env.step(actions)[1], reference.step(actions)[1])
+    reference.close()
+
+
 def wrapped(env: Any) -> Any:
     return VecFrameStack(VecNormalize(VecMonitor(env), clip_obs=5.0), 3)
 

@@ -161,6 +161,23 @@ def test_description(placement: dict[str, Any]) -> None:
     assert "autoreset_mode" not in CountingEnv.metadata
 
 
+def test_samples_of_spaces_continue_those_of_the_first_environment(
+    placement: dict[str, Any],
+) -> None:
+    def make() -> Any:
+        env = CountingEnv(action_space=spaces.Dict(a=spaces.Discrete(9), b=spaces.Box(0, 1, (2,))))
+        env.action_space.seed(5)
+        env.action_space.sample()
+        return env
+
+    reference = SyncVectorEnv([make] * N)
+    with vector_env(placement, make) as env:
+        for _ in range(3):
+            found, expected = env.action_space.sample(), reference.action_space.sample()
+            for key in ("a", "b"):
+                np.testing.assert_array_equal(found[key], expected[key])
+
+
 def test_pictures(placement: dict[str, Any]) -> None:
     make = partial(gym.make, "CartPole-v1", render_mode="rgb_array")
     with vector_env(placement, make) as env:
@@ -270,7 +287,7 @@ def test_wrong_arguments() -> None:
         VectorEnv([])
     with pytest.raises(TypeError, match=r"VectorEnv: env_factories\[0\]"):
         VectorEnv([CountingEnv()])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="its spaces differ"):
+    with pytest.raises(RuntimeError, match="its spaces differ"):
         VectorEnv([CountingEnv, partial(CountingEnv, layout="dict")], parallel=False)
     with pytest.raises(ValueError, match="num_envs: expected at least 1"):
         make_vec("CartPole-v1", 0)
