@@ -47,6 +47,7 @@ def agent_for(
     seeds: Seeds,
     hidden_sizes: Sequence[int] | None = None,
     initial_log_std: float = 0.0,
+    state_dependent_std: bool = False,
     policy_gain: float = 0.01,
     activation: Activation = "tanh",
     action_mask: str | None = None,
@@ -70,6 +71,7 @@ def agent_for(
             hidden layers after convolutions.
         initial_log_std: initial log standard deviation of a normal distribution; 0 is a standard
             deviation of 1.
+        state_dependent_std: whether the standard deviation is an output of the network, see `GaussianHead`.
         policy_gain: scale of the initial weights of the policy's last layer. With 0, the untrained policy is
             the same in all states, so an evaluation before training does not depend on lucky weights.
         activation: "tanh" or "relu", applied after each hidden layer of policy and value.
@@ -96,6 +98,7 @@ def agent_for(
         seeds.integer("model"),
         hidden_sizes=hidden_sizes,
         initial_log_std=initial_log_std,
+        state_dependent_std=state_dependent_std,
         policy_gain=policy_gain,
         activation=activation,
         action_mask=action_mask,
@@ -245,6 +248,7 @@ def _model(
     *,
     hidden_sizes: Sequence[int] | None = None,
     initial_log_std: float = 0.0,
+    state_dependent_std: bool = False,
     policy_gain: float = 0.01,
     activation: Activation = "tanh",
     action_mask: str | None = None,
@@ -261,7 +265,9 @@ def _model(
     trunk = (space.shape or ()) if vector else encoder_for(space, **images, generator=generator)
     head: Head
     if isinstance(distribution, Gaussian):
-        head = GaussianHead(distribution.action_shape, initial_log_std)
+        head = GaussianHead(
+            distribution.action_shape, initial_log_std, state_dependent=state_dependent_std
+        )
     else:
         assert isinstance(distribution, (Categorical, MultiDiscrete))
         n = distribution.n if isinstance(distribution, Categorical) else sum(distribution.nvec)

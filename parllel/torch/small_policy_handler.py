@@ -24,6 +24,7 @@ from parllel.buffers.samples import Samples
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.handler import TorchHandler
 from parllel.torch.known_models import choices_of, known_agent, layers_of, sizes_of
+from parllel.torch.models.heads import GaussianHead
 from parllel.types import State, Tree
 
 _NAME = "SmallPolicyHandler"
@@ -168,11 +169,16 @@ class SmallPolicyHandler(TorchHandler):
 
 
 def _check_plain(model: Any) -> None:
-    """Check that there is no encoder, and that hidden layers end with tanh."""
+    """Check that there is no encoder, that hidden layers end with tanh, and that states share a deviation."""
     if model.encoder is not None:
         raise TypeError(
             f"{_NAME}: agent.model.encoder: expected a model without one, got a "
             f"{type(model.encoder).__name__}; {_INSTEAD}"
+        )
+    if isinstance(model.head, GaussianHead) and model.head.log_std is None:
+        raise ValueError(
+            f"{_NAME}: agent.model.head: state_dependent: expected a deviation that is the same in all "
+            f"states; {_INSTEAD}"
         )
     if model.policy.activation != "tanh":
         raise ValueError(

@@ -80,10 +80,11 @@ def agent_of(head, hidden=(8, 8), seed=0, *, activation="tanh", trunk=()):
     if head == "multi_discrete":
         distribution = MultiDiscrete([3, 1, 2], start=[0, -1, 5])
         return PgAgent(make(CategoricalHead(6)), distribution, seed=0)
-    return GaussianPgAgent(make(GaussianHead(2, initial_log_std=-0.3)), 2, seed=0)
+    head = GaussianHead(2, initial_log_std=-0.3, state_dependent=head == "state_dependent")
+    return GaussianPgAgent(make(head), 2, seed=0)
 
 
-HEADS = ("categorical", "multi_discrete", "gaussian")
+HEADS = ("categorical", "multi_discrete", "gaussian", "state_dependent")
 
 
 class Wrapped(nn.Module):

@@ -420,6 +420,13 @@ def test_agent_is_neither_changed_nor_copied():
         np.testing.assert_array_equal(array, before[name])
 
 
+def test_a_deviation_of_each_state_is_refused():
+    with pytest.raises(
+        ValueError, match="head: state_dependent: expected a deviation that is the same"
+    ):
+        SmallPolicyHandler(agent_of("state_dependent"))
+
+
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [

@@ -139,3 +139,27 @@ def test_an_unknown_activation_is_refused(kind):
 def test_a_trunk_without_layers_is_refused():
     with pytest.raises(ValueError, match="MlpEncoder: hidden_sizes: expected at least one layer"):
         MlpEncoder(2, [], generator=torch.Generator())
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_a_deviation_may_be_an_output_of_the_network(shape):
+    head = GaussianHead(shape, initial_log_std=-0.5, state_dependent=True)
+    model = PgModel(4, head, (8,), seed=0, policy_gain=0.3)
+    assert "head.log_std" not in dict(model.named_parameters())
+    x = torch.randn(7, 4, generator=torch.Generator().manual_seed(0))
+    mean, log_std = model(x).params
+    assert mean.shape == log_std.shape == (7, *shape)
+    outputs = model.policy(x).reshape(7, 2, -1)
+    assert torch.equal(mean.reshape(7, -1), outputs[:, 0])
+    assert torch.equal(log_std.reshape(7, -1), outputs[:, 1] - 0.5)
+    assert log_std.std() > 0
+
+
+def test_previous_actions_of_a_network_with_deviations_have_their_own_size():
+    head = GaussianHead(2, initial_log_std=0.0, state_dependent=True)
+    model = RecurrentPgModel((3,), head, (), 4, cell="gru", prev_action=True, seed=0)
+    (params, value), _ = model(
+        torch.zeros(5, 6, 3), model.initial_state(6), prev_action=torch.ones(5, 6, 2)
+    )
+    assert params.mean.shape == params.log_std.shape == (5, 6, 2)
+    assert value.shape == (5, 6)

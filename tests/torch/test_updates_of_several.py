@@ -36,8 +36,10 @@ def ensemble(kind, n_agents, hidden, seed, *, activation="tanh", trunk=()):
     inputs = N_INPUTS + n_agents
     if trunk:
         inputs = MlpEncoder(inputs, trunk, generator=generator, activation=activation)
-    head = GaussianHead(2, initial_log_std=-0.3) if kind == "gaussian" else CategoricalHead(4)
-    each = Gaussian(2) if kind == "gaussian" else Categorical(4, start=2)
+    head, each = CategoricalHead(4), Categorical(4, start=2)
+    if kind in ("gaussian", "state_dependent"):
+        head = GaussianHead(2, initial_log_std=-0.3, state_dependent=kind == "state_dependent")
+        each = Gaussian(2)
     model = PgModel(inputs, head, hidden, seed=generator, policy_gain=1.0, activation=activation)
     # The ids are numbered in another order than the agents' columns.
     together = SharedModel(model, names[::-1], one_hot=True)

@@ -24,7 +24,7 @@ from parllel.algos.flat_adam import FlatAdam
 from parllel.buffers.paths import field_at
 from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, wide_linear
 from parllel.torch.algos.ppo_inputs import PpoInputs
-from parllel.torch.known_models import KnownGroup, choices_of, features_of, sizes_of
+from parllel.torch.known_models import KnownGroup, choices_of, features_of
 from parllel.types import Tree
 
 _WHO = "PPO: update='flat'"
@@ -143,7 +143,7 @@ class _Group:
         self._compiled: Any = compiled_updates
         self._known, self._columns = group, columns
         self._n_agents = max(len(columns), 1)
-        model = group.model
+        model: Any = group.model
         self._encode, trunk = features_of(model)
         # In the order of the forward pass. Each but the first has the trunk's features as its input, if there
         # is a trunk.
@@ -160,13 +160,13 @@ class _Group:
             )
             for module in modules
         ]
-        choices, n_outputs = choices_of(group.distribution), sizes_of(model.policy)[-1]
+        choices, head = choices_of(group.distribution), model.head
         self._choices = None if choices is None else np.array(choices, np.int64)
-        self._scratch = np.zeros(n_outputs if choices is None else (2, n_outputs))
+        self._scratch = np.zeros(head.n_inputs if choices is None else (2, head.n_outputs))
+        # Those of all states; empty if they are outputs.
         self._log_std: list[NDArray[np.float32]] = []
-        if choices is None:
-            log_std: Any = model.head.log_std
-            self._log_std = [view.reshape(1, -1).numpy() for view in places[id(log_std)]]
+        if choices is None and head.log_std is not None:
+            self._log_std = [view.reshape(1, -1).numpy() for view in places[id(head.log_std)]]
         self._sums = np.zeros((self._n_agents, compiled_updates.N_SUMS))
         self._n_steps = 0
         self._batch: dict[str, Tensor] = {}
@@ -264,17 +264,22 @@ class _Group:
     def _heads(self, at: _Minibatch, coefficients: NDArray[np.float64], scale: float) -> None:
         """Write sums, and gradients with respect to the outputs of the networks."""
         (outputs, grad_outputs), (values, grad_values) = at.outputs
-        settings = (*at.steps, at.valid, coefficients, scale, grad_outputs)
+        settings = (*at.steps, at.valid, coefficients, scale)
         if self._choices is None:
-            log_std, grad_log_std = self._log_std
+            D = len(self._scratch)
+            # The network's outputs are means, and deviations if they depend on the state.
+            mean, grad_mean = outputs[:, :D], grad_outputs[:, :D]
+            log_std, grad_log_std = self._log_std or (outputs[:, D:], grad_outputs[:, D:])
+            if not self._log_std:
+                log_std += self._known.model.head.initial_log_std  # type: ignore[operator]
             self._compiled.ppo_gaussian(
-                *(outputs, log_std, values, at.action, *settings, grad_log_std, grad_values),
-                *(self._sums, self._scratch),
+                *(mean, log_std, values, at.action, *settings, grad_mean, grad_log_std),
+                *(grad_values, self._sums, self._scratch),
             )
             return
         bad = self._compiled.ppo_categorical(
-            *(outputs, at.allowed, values, self._choices, at.action, *settings, grad_values),
-            *(self._sums, self._scratch),
+            *(outputs, at.allowed, values, self._choices, at.action, *settings, grad_outputs),
+            *(grad_values, self._sums, self._scratch),
         )
         if bad >= 0:
             raise ValueError(

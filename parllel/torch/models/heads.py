@@ -19,13 +19,14 @@ class Head(nn.Module, ABC):
     """Connects a model to an action distribution. Subclass it for custom distributions.
 
     Args:
-        n_outputs: number of outputs of the policy's last layer, and the size of an encoded previous
-            action.
+        n_outputs: number of outputs of the policy's last layer.
+        n_inputs: size of an encoded previous action; None for `n_outputs`.
     """
 
-    def __init__(self, n_outputs: int) -> None:
+    def __init__(self, n_outputs: int, n_inputs: int | None = None) -> None:
         super().__init__()
         self.n_outputs = n_outputs
+        self.n_inputs = n_outputs if n_inputs is None else n_inputs
 
     @abstractmethod
     def params(self, outputs: Tensor) -> Tree:
@@ -33,7 +34,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def inputs_of(self, action: Tensor) -> Tensor:
-        """Encode previous actions [T, N, ...] as inputs [T, N, n_outputs]."""
+        """Encode previous actions [T, N, ...] as inputs [T, N, n_inputs]."""
 
 
 class CategoricalHead(Head):
@@ -66,28 +67,45 @@ class CategoricalHead(Head):
 
 
 class GaussianHead(Head):
-    """Mean of continuous actions, for `Gaussian`; `log_std` does not depend on the state.
+    """Mean and standard deviation of continuous actions, for `Gaussian`.
 
     Args:
         action_shape: shape of one action; an int n means (n,).
         initial_log_std: initial log standard deviation of every dimension; 0 is a standard
             deviation of 1.
+        state_dependent: whether the network also computes the deviation, which is then close to the initial
+            one at first. Otherwise it is learned, but the same in all states (Schulman et al. 2017).
+
+    Attributes:
+        log_std: the parameter, `[*action_shape]`; None with `state_dependent`.
     """
 
-    def __init__(self, action_shape: int | Sequence[int], initial_log_std: float) -> None:
+    def __init__(
+        self,
+        action_shape: int | Sequence[int],
+        initial_log_std: float,
+        *,
+        state_dependent: bool = False,
+    ) -> None:
         shape = shape_of(action_shape, "action_shape")
-        super().__init__(math.prod(shape))
+        n = math.prod(shape)
+        super().__init__(2 * n if state_dependent else n, n)
         self.action_shape = shape
-        # A parameter instead of an output (Schulman et al. 2017), and a logarithm, so that any value is
-        # valid.
-        self.log_std = nn.Parameter(torch.full(shape, float(initial_log_std)))
+        self.initial_log_std = float(initial_log_std)
+        self.log_std: nn.Parameter | None = None
+        if not state_dependent:
+            # A logarithm, so that any value is valid.
+            self.log_std = nn.Parameter(torch.full(shape, self.initial_log_std))
 
     def params(self, outputs: Tensor) -> GaussianParams:
-        """Return mean `[..., *action_shape]` with log_std `[*action_shape]`."""
+        """Return mean `[..., *action_shape]`, and log_std `[*action_shape]` or of the mean's shape."""
         # For scalar actions this drops the last dimension.
-        mean = outputs.reshape(*outputs.shape[:-1], *self.action_shape)
-        return GaussianParams(mean, self.log_std)
+        shape = (*outputs.shape[:-1], *self.action_shape)
+        if self.log_std is not None:
+            return GaussianParams(outputs.reshape(shape), self.log_std)
+        mean, log_std = outputs.tensor_split(2, dim=-1)
+        return GaussianParams(mean.reshape(shape), log_std.reshape(shape) + self.initial_log_std)
 
     def inputs_of(self, action: Tensor) -> Tensor:
-        """Flatten actions `[T, N, *action_shape]` to [T, N, n_outputs]."""
+        """Flatten actions `[T, N, *action_shape]` to [T, N, n_inputs]."""
         return action.reshape(*action.shape[:2], -1)

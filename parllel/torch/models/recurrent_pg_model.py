@@ -142,7 +142,7 @@ class RecurrentPgModel(nn.Module):
             hidden_sizes,
             rnn_size,
             cell,
-            head.n_outputs if prev_action else 0,
+            head.n_inputs if prev_action else 0,
             generator,
         )
         self.policy = orthogonal_layer(
