@@ -20,7 +20,7 @@ SCENES = {
     "minigrid": "MiniGrid-DoorKey-8x8-v0",
     "pong": "ALE/Pong-v5, 210x160x3",
 }
-TRAININGS = ("sb3", "cleanrl")
+TRAININGS = ("cartpole", "halfcheetah")
 HEADS = ("", "parllel", "fastest other, Python", "parllel is", "our target", "EnvPool, C++")
 
 
@@ -38,7 +38,8 @@ def markdown(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
         for name, title in SCENES.items()
         if name in by_name
     ]
-    rows += [training_row(end_to_end["sides"], name) for name in TRAININGS]
+    trained = {scene["name"]: scene for scene in end_to_end["scenes"]}
+    rows += [training_row(trained[name]) for name in TRAININGS]
     lines = [
         f"Environment steps per second on {machine['cores']} cores of an {machine['cpu']}: random actions in "
         "16 environments unless noted otherwise, and complete PPO trainings. Figures are medians of "
@@ -59,16 +60,20 @@ def scene_row(title: str, scene: dict[str, Any], target: float | None) -> list[s
     return _row(title, ours["rates"], other, speed_against(ours, peer), target, native_words(scene))
 
 
-def training_row(sides: dict[str, Any], name: str) -> list[str]:
-    """Return what whole trainings came to."""
+def training_row(scene: dict[str, Any]) -> list[str]:
+    """Return what whole trainings came to, in turn, against Stable-Baselines3."""
     ours, theirs = (
-        [training["steps_per_second"] for training in sides[side]["trainings"]]
-        for side in ("ours", name)
+        [training["steps_per_second"] for training in scene["sides"][side]["trainings"]]
+        for side in ("in_turn", "sb3")
     )
     speed = estimate(ratios(ours, theirs))
-    target = sides[name]["against_ours"]["times_faster"]["target"]
-    other = f"{thousands(median(theirs))} {sides[name]['title']}"
-    return _row("PPO on CartPole-v1", ours, other, speed, target, "")
+    (target,) = (
+        one["times_faster"]["target"]
+        for one in scene["comparisons"]
+        if (one["ours"], one["peer"]) == ("in_turn", "sb3")
+    )
+    other = f"{thousands(median(theirs))} {scene['sides']['sb3']['title']}"
+    return _row(f"PPO on {scene['settings']['env']}", ours, other, speed, target, "")
 
 
 def _row(

@@ -1,1 +1,1 @@
-"""Whole trainings of PPO on CartPole, ours and others': steps per second and learning curves."""
+"""Whole trainings of PPO, ours and others': steps per second and learning curves."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.end_to_end.comparing import Point, learning_curve, likeness
+from benchmarks.end_to_end.scenes import Goal
 from benchmarks.end_to_end.training import Training
 from benchmarks.harness.answers import (
     comparison_words,
@@ -18,18 +19,8 @@ from benchmarks.harness.answers import (
 )
 from benchmarks.harness.interval import Estimate, estimate
 
-TARGET, AIM = 2.5, 3.5
-HEADER = (
-    "side",
-    "setting",
-    "steps/s",
-    "sampling a batch",
-    "learning from it",
-    "parllel is",
-    "target (aim)",
-    "met",
-    "parllel's curve",
-)
+SIDE_HEADS = ("side", "setting", "steps/s", "sampling a batch", "learning from it")
+COMPARISON_HEADS = ("", "against", "parllel is", "target (aim)", "met", "parllel's curve")
 
 
 def summary(training: Training) -> dict[str, Any]:
@@ -46,7 +37,7 @@ def summary(training: Training) -> dict[str, Any]:
     }
 
 
-def comparison(ours: Sequence[Training], theirs: Sequence[Training]) -> dict[str, Any]:
+def comparison(ours: Sequence[Training], theirs: Sequence[Training], goal: Goal) -> dict[str, Any]:
     """Return how we stand against one peer."""
     rates = [[training.steps_per_second for training in side] for side in (ours, theirs)]
     faster = estimate(ratios(*rates))
@@ -54,10 +45,10 @@ def comparison(ours: Sequence[Training], theirs: Sequence[Training]) -> dict[str
     return {
         "times_faster": {
             **faster._asdict(),
-            "target": TARGET,
-            "aim": AIM,
-            "met": faster.reaches(TARGET),
-            "aim_met": faster.reaches(AIM),
+            "target": goal.target,
+            "aim": goal.aim,
+            "met": faster.reaches(goal.target),
+            "aim_met": None if goal.aim is None else faster.reaches(goal.aim),
         },
         "learning_curves": {
             "statistic": "mean height of the curve per seed; exact two-sided permutation test",
@@ -73,56 +64,74 @@ def curves(trainings: Sequence[Training]) -> list[list[Point]]:
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """Return the table for docs/measured.md, with what it was measured on and the chart."""
-    machine, settings = report["machine"], report["settings"]
+    """Return the tables for docs/measured.md, with what they were measured on and the chart."""
+    machine = report["machine"]
     lines = [
-        f"PPO on {settings['env']}, {settings['B']} environments, {settings['T']} steps, "
-        f"{settings['epochs']} epochs of {settings['minibatches']} minibatches, "
-        f"{settings['n_steps']:,} steps, {settings['n_seeds']} seeds in turn, on {machine['cores']} "
-        f"cores of an {machine['cpu']}; medians, with the least and the greatest.",
+        f"PPO with {report['settings']['n_seeds']} seeds in turn, on {machine['cores']} cores of an "
+        f"{machine['cpu']}; medians, with the least and the greatest. Overlapped, a separate process samples "
+        "the next batch during learning, with weights that are one update old; its time of sampling is the "
+        "time that learning waits.",
         "",
-        *table(HEADER, map(_cells, report["sides"].values()), "llrrrllll"),
-        "",
-        "![time per batch, and learning curves](../benchmarks/results/end_to_end.png)",
     ]
+    for scene in report["scenes"]:
+        settings, sides = scene["settings"], scene["sides"]
+        lines += [
+            f"{settings['env']}, {settings['B']} environments, {settings['T']} steps, {settings['epochs']} "
+            f"epochs of {settings['minibatches']} minibatches, {settings['n_steps']:,} steps:",
+            "",
+            *table(SIDE_HEADS, map(_side_cells, sides.values()), "llrrr"),
+            "",
+            *table(
+                COMPARISON_HEADS,
+                [_comparison_cells(one, sides) for one in scene["comparisons"]],
+            ),
+            "",
+        ]
+    lines.append("![time per batch, and learning curves](../benchmarks/results/end_to_end.png)")
     return "\n".join(lines) + "\n"
 
 
-def _cells(side: Mapping[str, Any]) -> list[str]:
-    figures = [
+def _side_cells(side: Mapping[str, Any]) -> list[str]:
+    rate, sampling, learning = (
         statistics.median(training[name] for training in side["trainings"])
         for name in ("steps_per_second", "sampling_ms", "learning_ms")
+    )
+    figures = [f"{rate:,.0f}", f"{sampling:.1f} ms", f"{learning:.1f} ms"]
+    return [side["title"], side["variant"], *figures]
+
+
+def _comparison_cells(one: Mapping[str, Any], sides: Mapping[str, Any]) -> list[str]:
+    faster, alike = one["times_faster"], one["learning_curves"]
+    speed = Estimate(*(faster[name] for name in Estimate._fields))
+    aim = "" if faster["aim"] is None else f" ({faster['aim']:g}x)"
+    return [
+        sides[one["ours"]]["title"],
+        sides[one["peer"]]["title"],
+        comparison_words(speed),
+        f"{goal_words(faster['target'])}{aim}",
+        met_words(faster["met"], faster["aim_met"]),
+        f"{alike['verdict']} (p = {alike['p_value']:.2f})",
     ]
-    against = side.get("against_ours")
-    cells = [""] * 4
-    if against is not None:
-        faster, alike = against["times_faster"], against["learning_curves"]
-        speed = Estimate(*(faster[name] for name in Estimate._fields))
-        cells = [
-            comparison_words(speed),
-            f"{goal_words(faster['target'])} ({faster['aim']:g}x)",
-            met_words(faster["met"], faster["aim_met"]),
-            f"{alike['verdict']} (p = {alike['p_value']:.2f})",
-        ]
-    rates = [f"{figures[0]:,.0f}", f"{figures[1]:.1f} ms", f"{figures[2]:.1f} ms"]
-    return [side["title"], side["variant"], *rates, *cells]
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
     """Draw the milliseconds of a batch, and the learning curves with the range of their seeds."""
     from matplotlib.figure import Figure
 
-    settings, sides = report["settings"], list(report["sides"].values())
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    _draw_batches(left, sides, settings["batch_size"])
-    for side in sides:
-        _draw_curves(right, side)
-    right.set_xlabel("environment steps")
-    right.set_ylabel("return")
-    right.legend(loc="lower right", fontsize=9)
-    right.set_title(f"mean and range of {settings['n_seeds']} seeds", fontsize=10)
-    figure.suptitle(f"PPO on {settings['env']}", fontsize=11)
+    scenes = report["scenes"]
+    figure = Figure(figsize=(11, 4 * len(scenes)), layout="constrained")
+    axes = figure.subplots(len(scenes), 2, squeeze=False)
+    for (left, right), scene in zip(axes, scenes, strict=True):
+        sides = list(scene["sides"].values())
+        _draw_batches(left, sides, scene["settings"]["batch_size"])
+        left.set_title(f"PPO on {scene['settings']['env']}", fontsize=11)
+        for side in sides:
+            _draw_curves(right, side)
+        right.locator_params(axis="x", nbins=5)
+        right.set_xlabel("environment steps")
+        right.set_ylabel("return")
+        right.legend(loc="lower right", fontsize=9)
+        right.set_title(f"mean and range of {report['settings']['n_seeds']} seeds", fontsize=10)
     figure.savefig(path, dpi=110)
 
 

@@ -22,13 +22,15 @@ class Settings:
         minibatches: per epoch; advantages are normalised per minibatch, by ours per batch.
         value_loss_coeff: weight of half the mean squared error of the values.
         hidden_sizes: of the policy and of the value function, each with tanh and orthogonal weights.
+        normalize: whether observations and rewards are divided by running standard deviations.
+        initial_log_std: of continuous actions, before training.
         torch_threads: of each process that learns.
         options: what only one side knows, such as where its environments are.
     """
 
     seed: int = 0
     env: str = "CartPole-v1"
-    n_steps: int = 307_200
+    n_steps: int = 204_800
     T: int = 128
     B: int = 16
     learning_rate: float = 2.5e-4
@@ -41,6 +43,8 @@ class Settings:
     entropy_loss_coeff: float = 0.01
     clip_grad_norm: float = 0.5
     hidden_sizes: tuple[int, ...] = (64, 64)
+    normalize: bool = False
+    initial_log_std: float = 0.0
     torch_threads: int = 1
     options: dict[str, Any] = field(default_factory=dict)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.harness.machine import usable_cores
@@ -43,10 +43,23 @@ def _workers() -> int:
 
 SHARED: dict[str, Any] = {"n_workers": _workers(), "participate": True}
 GROUPS: dict[str, Any] = {"n_workers": _workers(), "n_groups": 2}
+SMALL_WITH_WORKERS = Variant(
+    "participating main, small policy", 1, {"synchronized": SHARED, "handler": "small"}
+)
+ELSEWHERE = (
+    Variant("participating main, torch", 1, {"synchronized": SHARED}),
+    Variant("this process, small policy", 1, {"handler": "small"}),
+    Variant("this process, torch", 1, {}),
+    Variant(
+        "alternating groups, small policy",
+        1,
+        {"synchronized": GROUPS, "handler": "small", "sampler": "alternating"},
+    ),
+)
 
-OURS = Side(
-    "ours",
-    "parllel",
+IN_TURN = Side(
+    "in_turn",
+    "parllel, in turn",
     "ours",
     None,
     (
@@ -55,17 +68,20 @@ OURS = Side(
             1,
             {"synchronized": SHARED, "handler": "small", "sampler": "rollout"},
         ),
-        Variant(
-            "participating main, small policy", 1, {"synchronized": SHARED, "handler": "small"}
-        ),
-        Variant("participating main, torch", 1, {"synchronized": SHARED}),
-        Variant("this process, small policy", 1, {"handler": "small"}),
-        Variant("this process, torch", 1, {}),
-        Variant(
-            "alternating groups, small policy",
-            1,
-            {"synchronized": GROUPS, "handler": "small", "sampler": "alternating"},
-        ),
+        SMALL_WITH_WORKERS,
+        *ELSEWHERE,
+    ),
+)
+# Policies in workers see observations before a transform does.
+IN_TURN_NORMALIZED = replace(IN_TURN, variants=(SMALL_WITH_WORKERS, *ELSEWHERE))
+OVERLAPPED = Side(
+    "overlapped",
+    "parllel, overlapped",
+    "ours",
+    None,
+    tuple(
+        Variant(f"sampling process, {handler} policy", 1, {"overlapped": True, "handler": handler})
+        for handler in ("small", "torch")
     ),
 )
 SB3 = Side(
@@ -73,24 +89,17 @@ SB3 = Side(
     "Stable-Baselines3",
     "sb3_side",
     "peers",
-    tuple(
-        Variant(f"{vec_env}, {threads} threads", threads, {"vec_env": vec_env})
-        for vec_env in ("dummy", "subproc")
-        for threads in (1, 2)
+    (
+        Variant("dummy, 1 thread", 1, {"vec_env": "dummy"}),
+        Variant("dummy, 2 threads", 2, {"vec_env": "dummy"}),
+        Variant("subproc, 1 thread", 1, {"vec_env": "subproc"}),
     ),
-)
-CLEANRL = Side(
-    "cleanrl",
-    "CleanRL, as published",
-    "cleanrl_side",
-    "cleanrl",
-    tuple(Variant(f"{threads} threads", threads, {}) for threads in (1, 2)),
 )
 CLEANRL_STYLE = Side(
     "cleanrl_style",
     "CleanRL's way by hand",
     "cleanrl_style",
     None,
-    tuple(Variant(f"{threads} threads", threads, {}) for threads in (1, 2)),
+    (Variant("1 thread", 1, {}), Variant("2 threads", 2, {})),
 )
-SIDES = (OURS, SB3, CLEANRL, CLEANRL_STYLE)
+OURS = (IN_TURN.name, OVERLAPPED.name)

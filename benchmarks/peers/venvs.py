@@ -118,19 +118,6 @@ RECIPES = {
             ),
         )
     ),
-    # The last release pins much that its PPO does not import, so not what it pins.
-    "cleanrl": Recipe(
-        (
-            # Newer ones refuse the metadata of this gym.
-            Step(("setuptools<66", "wheel<0.40")),
-            Step(("gym==0.23.1",), ("--no-build-isolation", "--no-deps")),
-            Step(("torch", "numpy<2", "gym-notices", "cloudpickle", "tensorboard")),
-            Step(("pygame<2.6",)),
-            Step(("cleanrl==1.2.0",), ("--no-deps",)),
-        ),
-        python="3.10",
-        shared=("torch",),
-    ),
 }
 # What is not measured, and why.
 NOT_MEASURED = {

@@ -74,24 +74,33 @@ def test_the_table_of_the_readme():
             },
         ],
     }
-    trainings = {"ours": [5000.0, 6000.0], "sb3": [2000.0, 2000.0], "cleanrl": [1000.0, 1000.0]}
+    rates = {"in_turn": [5000.0, 6000.0], "overlapped": [9000.0, 9000.0], "sb3": [2000.0, 2000.0]}
+    sides = {
+        name: {"title": name, "trainings": [{"steps_per_second": rate} for rate in rates_]}
+        for name, rates_ in rates.items()
+    }
+    targets = {"cartpole": 2.5, "halfcheetah": 3.0}
     end_to_end = {
-        "sides": {
-            name: {
-                "title": name,
-                "trainings": [{"steps_per_second": rate} for rate in rates],
-                "against_ours": {"times_faster": {"target": 2.5}},
+        "scenes": [
+            {
+                "name": name,
+                "settings": {"env": f"{name}-v9"},
+                "sides": sides,
+                "comparisons": [
+                    {"ours": "overlapped", "peer": "sb3", "times_faster": {"target": 99.0}},
+                    {"ours": "in_turn", "peer": "sb3", "times_faster": {"target": target}},
+                ],
             }
-            for name, rates in trainings.items()
-        }
+            for name, target in targets.items()
+        ]
     }
     rows = [line for line in summary.markdown(peers, end_to_end).splitlines() if line[:1] == "|"]
     assert rows[2:] == [
         "| CartPole-v1 | 2,000 | 1,000 fast | 2.00x faster (1.80 to 2.20) | 1.9x: not reached "
         "| **9,000, 4.50x ours** |",
         "| ALE/Pong-v5, 210x160x3 | 700 | 600 fast | 1.17x faster (1.17 to 1.17) | - |  |",
-        "| PPO on CartPole-v1 | 5,500 | 2,000 sb3 | 2.75x faster (2.50 to 3.00) | 2.5x: reached |  |",
-        "| PPO on CartPole-v1 | 5,500 | 1,000 cleanrl | 5.50x faster (5.00 to 6.00) | 2.5x: reached |  |",
+        "| PPO on cartpole-v9 | 5,500 | 2,000 sb3 | 2.75x faster (2.50 to 3.00) | 2.5x: reached |  |",
+        "| PPO on halfcheetah-v9 | 5,500 | 2,000 sb3 | 2.75x faster (2.50 to 3.00) | 3x: not reached |  |",
     ]
     assert len(summary.SCENES) + len(summary.TRAININGS) <= 10
 
