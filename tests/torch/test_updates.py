@@ -21,6 +21,7 @@ from torch import nn
 
 from parllel import Seeds
 from parllel.algos.flat_adam import FlatAdam
+from parllel.buffers import insert_field
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.cages import Spaces
 from parllel.testing.resume_contract import assert_equal_states
@@ -28,6 +29,13 @@ from parllel.torch import (
     PPO,
     BehaviorCloning,
     Categorical,
+    CategoricalHead,
+    CategoricalPgAgent,
+    CnnEncoder,
+    Gaussian,
+    GaussianHead,
+    GaussianPgAgent,
+    PgModel,
     agent_for,
 )
 from parllel.torch.algos import flat_network, flat_update
@@ -38,6 +46,7 @@ from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.algos.ppo_loss import compiled_loss, loss_of_outputs
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.known_models import known_groups
+from parllel.torch.models.cnn_encoder import CONVOLUTIONS_SMALL
 
 
 def double(agent):
@@ -383,15 +392,25 @@ def test_observations_that_are_encoded_once_are_learned_as_with_autograd():
     assert_close_to_largest(adam.gradients, expected, 2e-6)
 
 
-def after_updates(make_batch, refill, head, update, *, kind=PPO, change=None, **options):
-    agent = agent_of(head)
+def after_updates(
+    make_batch, refill, head, update, *, kind=PPO, change=None, layers=None, **options
+):
+    agent = agent_of(head, **(layers or {}))
     if change is not None:
         change(agent)
     some = {"dtype": np.float32, **options.pop("batch", {})}
+    weighted = some.pop("weighted", False)
     samples, handler = make_batch_of(make_batch, agent, some)
+    rng = np.random.default_rng(4)
     if some.get("valid"):
-        valid = np.random.default_rng(4).random((8, 6)) < 0.6
-        np.asarray(samples.env.valid)[:] = valid
+        np.asarray(samples.env.valid)[:] = rng.random((8, 6)) < 0.6
+    if weighted:
+        weight = np.exp(rng.normal(size=(8, 6))).astype(np.float32)
+        info = samples.agent.agent_info
+        samples = insert_field(samples, "agent.importance_weight", weight)
+        for name in ("value", "log_prob"):
+            near = np.asarray(getattr(info, name)) + 0.1 * weight
+            samples = insert_field(samples, f"agent.learner_{name}", near)
     algorithm = kind(
         agent,
         **{**SETTINGS, "learning_rate": 3e-4, "epochs": 5, "minibatches": 4, **options},
@@ -419,8 +438,13 @@ def make_batch_of(make_batch, agent, options):
         {"learning_rate_anneal_steps": 500, "minibatches": 5},
         {"kl_limit": 1e-4},
         {"batch": {"valid": True}},
+        {"batch": {"weighted": True}},
+        {"layers": {"hidden": ()}},
+        {"layers": {"hidden": (7, 6, 5), "activation": "relu"}},
+        {"layers": {"hidden": (7,), "trunk": (6, 5)}},
+        {"layers": {"hidden": (), "trunk": (6,), "activation": "relu"}},
     ],
-    ids=["default", "value_clip", "anneal", "kl_limit", "valid"],
+    ids=lambda options: "-".join(map(str, options)) or "default",
 )
 def test_parameters_are_autograds_after_80_updates(make_batch, refill, head, options):
     found, algorithm, diagnostics = after_updates(make_batch, refill, head, "flat", **options)
@@ -678,6 +702,50 @@ def in_float64(agent):
     agent.model.double()
 
 
+class OtherAgent(GaussianPgAgent):
+    pass
+
+
+class OtherModel(PgModel):
+    pass
+
+
+class OtherHead(GaussianHead):
+    pass
+
+
+class OtherNormal(Gaussian):
+    pass
+
+
+class OtherLinear(nn.Linear):
+    pass
+
+
+def of_another_class(agent):
+    agent.__class__ = OtherAgent
+
+
+def with_a_model_of_another_class(agent):
+    agent.model.__class__ = OtherModel
+
+
+def with_a_head_of_another_class(agent):
+    agent.model.head.__class__ = OtherHead
+
+
+def with_a_distribution_of_another_class(agent):
+    agent.distribution = OtherNormal(2)
+
+
+def with_a_layer_of_another_class(agent):
+    agent.model.critic.layers[1].__class__ = OtherLinear
+
+
+def with_its_own_method(agent):
+    agent.evaluate = agent.evaluate
+
+
 @pytest.mark.parametrize(
     ("change", "method"),
     [
@@ -685,6 +753,12 @@ def in_float64(agent):
         (backward_hooked, "flat parameters"),
         (hooked_parameter, "flat parameters"),
         (wrapped, "flat parameters"),
+        (of_another_class, "flat parameters"),
+        (with_a_model_of_another_class, "flat parameters"),
+        (with_a_head_of_another_class, "flat parameters"),
+        (with_a_distribution_of_another_class, "flat parameters"),
+        (with_a_layer_of_another_class, "flat parameters"),
+        (with_its_own_method, "flat parameters"),
         (frozen, "autograd"),
         (in_float64, "autograd"),
     ],
@@ -712,6 +786,22 @@ def test_agents_that_are_not_known_fall_back(make_batch, change, method, when):
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
     first = next(iter(before))
     assert changed == set(before) - ({first} if change is frozen else set())
+
+
+def test_images_are_learned_with_flat_parameters(make_batch):
+    found = []
+    for update in ("auto", "autograd"):
+        generator = torch.Generator().manual_seed(0)
+        encoder = CnnEncoder((6, 6), CONVOLUTIONS_SMALL, generator=generator)
+        agent = CategoricalPgAgent(PgModel(encoder, CategoricalHead(3), (), generator), 3, seed=0)
+        samples, _ = make_batch(agent, n_inputs=(6, 6))
+        algorithm = PPO(agent, **{**SETTINGS, "learning_rate": 3e-4}, update=update)
+        algorithm.optimize_agent(48, samples)
+        found.append((algorithm.update_method, parameters(agent)))
+    (method, mine), (other, theirs) = found
+    assert (method, other) == ("flat parameters", "autograd")
+    for name, array in mine.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
 
 
 def test_whoever_asks_for_the_optimizer_gets_it_and_keeps_it(make_batch):
@@ -929,6 +1019,7 @@ def test_behavior_cloning_takes_flat_steps():
 
 IMPORTS = """
 import sys
+import torch
 from gymnasium.spaces import Box, Discrete
 from parllel import Seeds
 from parllel.algos import TransformingAlgorithm
@@ -944,6 +1035,17 @@ prepared = set(sys.modules)
 algorithm.state()
 found = ["torch._dynamo" in some for some in (before, prepared, set(sys.modules))]
 print("numba" in before, *found, sorted(set(sys.modules) - prepared))
+if sys.argv[1] == "auto":
+    from parllel.torch.algos.ppo_inputs import PpoInputs
+
+    names = ("log_prob", "value", "advantage", "return_")
+    fields = {name: torch.rand(600) for name in names}
+    seen, action = {"observation": torch.rand(600, 3)}, torch.zeros(600, dtype=torch.int64)
+    flat = algorithm.algorithm._updates.start_batch(PpoInputs(seen, action, **fields), None)
+    flat.shuffle(torch.arange(600), [600])
+    flat.loss(0, 600, algorithm.algorithm._coefficients())
+    flat.backward()
+    print(algorithm.algorithm._updates.method, "torch._dynamo" in sys.modules)
 """
 
 
@@ -952,7 +1054,10 @@ print("numba" in before, *found, sorted(set(sys.modules) - prepared))
 )  # a process that imports torch and its compiler, beside whatever else runs
 @pytest.mark.parametrize(
     ("update", "expected"),
-    [("auto", "False False False False []\n"), ("autograd", "False False True True []\n")],
+    [
+        ("auto", "False False False False []\nflat False\n"),
+        ("autograd", "False False True True []\n"),
+    ],
 )
 def test_a_prepared_algorithm_imports_nothing_more(update, expected):
     done = subprocess.run(

@@ -187,6 +187,26 @@ def test_parameters_are_autograds_after_80_updates(make, options):
         assert {one["early_stop"] for one in found} >= {1}
 
 
+@pytest.mark.parametrize("make", [partial(independent, (8,)), shared])
+def test_a_checkpoint_continues_with_another_way(make):
+    results = []
+    for ways in (("flat", "autograd", "flat"), ("autograd",) * 3):
+        agent, saved = make(), None
+        factory = make_env if hasattr(agent, "agents") else make_twins
+        with build(agent, factory) as sampler:
+            batch = sampler.collect_batch(0)[0]
+            for way in ways:
+                settings = {**SETTINGS, "learning_rate": 3e-4}
+                algorithm = MultiAgentPPO(agent, **settings, update=way)
+                if saved is not None:
+                    algorithm.load_state(copy.deepcopy(saved))
+                algorithm.optimize_agent(32, batch)
+                saved = algorithm.state()
+        results.append(list(agent.model.parameters()))
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one.detach(), two.detach(), rtol=0, atol=1e-6)
+
+
 # ---------------------------------------------------------------- what falls back
 
 
