@@ -265,6 +265,12 @@ def features_of(model: PgModel) -> tuple[Encode | None, MlpEncoder | None]:
     return (None, encoder) if isinstance(encoder, MlpEncoder) else (encoder, None)
 
 
+def activations_of(model: PgModel) -> tuple[str | None, ...]:
+    """Return the activations of a known model's networks."""
+    networks = (model.encoder, model.policy, model.critic)
+    return tuple(getattr(network, "activation", None) for network in networks)
+
+
 def _tanh_(x: Tensor) -> Tensor:
     # As `tanh_` of the models, for results in inference mode, which have no gradients to ask about.
     array = x.numpy()

@@ -788,6 +788,31 @@ def test_agents_that_are_not_known_fall_back(make_batch, change, method, when):
     assert changed == set(before) - ({first} if change is frozen else set())
 
 
+def with_rectifiers(agent):
+    agent.model.policy.activation = "relu"
+
+
+def with_other_choices(agent):
+    agent.distribution = Categorical(4, start=1)
+
+
+@pytest.mark.parametrize("change", [with_rectifiers, with_other_choices])
+def test_what_is_replaced_between_batches_is_learned(make_batch, change):
+    found = []
+    for update in ("flat", "autograd"):
+        agent = agent_of("categorical")
+        samples, _ = make_batch_of(make_batch, agent, {})
+        # Choices that both distributions have.
+        np.asarray(samples.agent.action)[:] = 2 + np.arange(48).reshape(8, 6) % 3
+        algorithm = PPO(agent, **{**SETTINGS, "learning_rate": 3e-4}, update=update)
+        algorithm.optimize_agent(48, samples)
+        change(agent)
+        algorithm.optimize_agent(96, samples)
+        found.append(parameters(agent))
+    for name, array in found[0].items():
+        np.testing.assert_allclose(array, found[1][name], rtol=0, atol=1e-6, err_msg=name)
+
+
 def test_images_are_learned_with_flat_parameters(make_batch):
     found = []
     for update in ("auto", "autograd"):

@@ -13,7 +13,12 @@ from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.algos.ppo_loss import compiled_loss, known_loss, loss_of_outputs
-from parllel.torch.known_models import KnownGroup, known_distribution, known_groups
+from parllel.torch.known_models import (
+    KnownGroup,
+    activations_of,
+    known_distribution,
+    known_groups,
+)
 
 # Methods that a flat update replaces.
 _OVERRIDES = ("loss", "update", "apply_gradients", "minibatches", "construct_agent_inputs")
@@ -50,6 +55,7 @@ class UpdateMethod:
         self._names, self._option = names, option
         self._who = f"{type(algorithm).__name__}: update='flat'"
         self._flat: FlatUpdate | None = None
+        self._made_of: list[Any] = []
         # The same during a batch whose losses it can compute.
         self._known: FlatUpdate | None = None
 
@@ -70,8 +76,10 @@ class UpdateMethod:
         try:
             groups = self._known_groups()
             assert adam is not None
-            if self._flat is None or self._flat.adam is not adam:
-                self._flat = FlatUpdate(groups, self._names, adam)
+            made_of = [adam, *((group, activations_of(group.model)) for group in groups)]
+            # Activations and distributions may be replaced, too.
+            if self._flat is None or made_of != self._made_of:
+                self._flat, self._made_of = FlatUpdate(groups, self._names, adam), made_of
             self._known = self._flat
             self._check_overrides()
             self._flat.check(inputs)
