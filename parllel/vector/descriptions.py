@@ -28,16 +28,17 @@ class Description(NamedTuple):
 
 def describe(cage: CageInterface) -> Description:
     """Return the attributes of a cage's first environment."""
-    spaces = [equal_space(space) for space in (cage.spaces.observation, cage.spaces.action)]
+    observation_space = equal_space(cage.spaces.observation)
+    action_space = equal_space(cage.spaces.action)
     try:
         ((states, metadata, render_mode),) = cage.env_apply(_attributes, which=[0])
     except TypeError:
         # A native vector environment, whose environments cannot be reached one by one.
-        return Description(*spaces, {}, None)
+        return Description(observation_space, action_space, {}, None)
     # Not the spaces themselves: pickling one makes every later look-up in it slower, see `equal_space`.
-    for space, state in zip(spaces, states, strict=True):
+    for space, state in zip((observation_space, action_space), states, strict=True):
         load_space_state(space, state)
-    return Description(*spaces, metadata, render_mode)
+    return Description(observation_space, action_space, metadata, render_mode)
 
 
 def _attributes(env: Any) -> tuple[list[Any], dict[str, Any], str | None]:
