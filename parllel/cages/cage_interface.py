@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from parllel.buffers.samples import Samples
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.make_envs import EnvFactory
-from parllel.cages.stepping.step_result import FinalObservation, RowInfos
+from parllel.cages.stepping.step_result import Crash, FinalObservation, RowInfos
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
 from parllel.system.processes.several import Handle
@@ -337,3 +337,28 @@ class CageInterface(HeldEnvironments):
 
         truncated_only: return only the observations of truncated episodes, and discard all others.
         """
+
+    @property
+    def restarts(self) -> int | None:
+        """Number of restarts of dead processes so far; None for a cage that restarts none."""
+        return None
+
+    @property
+    def last_crash(self) -> str:
+        """Why the last restart was necessary; "" without restarts."""
+        return ""
+
+    def restart_dead(self) -> None:
+        """Between two batches: restart processes that have died since the last row.
+
+        Their environments need a reset then, and `collect_crashes` returns them. Does nothing without
+        restarts.
+        """
+
+    def collect_crashes(self) -> list[Crash]:
+        """Return the environments whose process was restarted since the last call, ordered by row.
+
+        In the row of a crash `reward` is 0, and of the flags only `done` is set. The next episode begins
+        with the observation of the next row or, with `reset_automatically=False`, with the next reset.
+        """
+        return []

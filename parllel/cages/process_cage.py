@@ -40,7 +40,7 @@ from parllel.cages.argument_checks import (
 )
 from parllel.cages.cage_interface import PendingRow
 from parllel.cages.env_registry import RegistryTarget
-from parllel.cages.spaces import Spaces
+from parllel.cages.spaces import Spaces, check_alike
 from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.step_methods import StepMethods, check_outs
@@ -59,15 +59,18 @@ from parllel.cages.workers.control import (
 from parllel.cages.workers.info_messages import InfoUnpacker
 from parllel.cages.workers.pending_request import MADE, PendingRequest
 from parllel.cages.workers.remote_cage import RemoteCage, by_column
+from parllel.cages.workers.restarts import can_restart
 from parllel.cages.workers.worker import ROW, ROW_REPLY, ROW_REQUEST, serve
-from parllel.errors import WrongStateError
+from parllel.errors import WorkerError, WrongStateError
 from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import preload_in_forkserver
+from parllel.system.processes.restart_budget import RestartBudget
 from parllel.types import State
 
 # Imported once by the fork server, instead of by each worker.
 preload_in_forkserver(__name__)
 
+_RESETS = RESET_ALL, RESET_ENDED, RESET_SOME
 _ROWS = "row", "decorrelation"  # kinds of requests that `finish_row` waits for
 
 
@@ -84,11 +87,14 @@ class ProcessCage(RemoteCage, StepMethods):
         timeout_s: time limit for one answer of the environment, including its construction. After that the
             process is killed and WorkerTimeoutError raised.
         buffers: tree of arrays in "shared" storage, which can only be passed when the process starts.
+        restarts: how often the process is restarted if it dies or hangs in a row, see `collect_crashes`. By
+            default it is not.
 
     Raises:
-        WorkerError: if the process died or hangs. The message names the environment and what it was
-            doing. An exception of the environment is re-raised with its type, and the child's
-            traceback as its cause. In either case the process has ended and the cage is closed.
+        WorkerError: if the process died or hangs, and was not restarted. The message names the environment
+            and what it was doing. An exception of the environment is re-raised with its type, and the
+            child's traceback as its cause. In either case the process has ended and the cage is closed.
+        RestartsUsedUpError: if it died too often, as the budget sees it.
     """
 
     def __init__(
@@ -104,6 +110,7 @@ class ProcessCage(RemoteCage, StepMethods):
         start_method: str | None = None,
         timeout_s: float = 60.0,
         buffers: Any = None,
+        restarts: RestartBudget | None = None,
     ) -> None:
         check_factory(env_factory, "ProcessCage: env_factory")
         if not timeout_s > 0:
@@ -114,12 +121,13 @@ class ProcessCage(RemoteCage, StepMethods):
             seeds=[seed],
             traj_info=traj_info,
             reset_automatically=reset_automatically,
+            restarts=restarts,
+            infos=infos,
         )
-        make = partial(
+        self._make = partial(
             environments_for,
             [env_factory],
-            [seed],
-            traj_info,
+            traj_info=traj_info,
             reset_automatically=reset_automatically,
             index=index,
             check=check,
@@ -131,15 +139,26 @@ class ProcessCage(RemoteCage, StepMethods):
         self._to_collect = False
         self._infos: bytes | None = b"" if infos else None
         self._unpacker = InfoUnpacker()
+        self._start_method, self._timeout_s, self._buffers = start_method, timeout_s, buffers
+        self._bound: tuple[Any, ...] | None = None  # arguments of the last "bind"
+        # Of the row or decorrelation in progress: what another process repeats if this one dies.
+        self._unfinished: tuple[Any, ...] = ()
+        self._lost = False  # whether a process was restarted and has had no row yet
+        self._start_process(replaces=False)
+
+    def _start_process(self, *, replaces: bool) -> None:
+        make = partial(self._make, seeds=list(self._seeds_now))
         self._child = Child(
             RegistryTarget(serve),  # workers do not run the script that registers environments
-            (make, infos),
-            inherited=buffers,
+            (make, self._infos is not None, replaces),
+            inherited=self._buffers,
             name=self._name,
-            start_method=start_method,
-            start_timeout_s=timeout_s,
+            start_method=self._start_method,
+            start_timeout_s=self._timeout_s,
         )
-        self._conversation = Conversation(self._child, timeout_s=timeout_s, buffers=buffers)
+        self._conversation = Conversation(
+            self._child, timeout_s=self._timeout_s, buffers=self._buffers
+        )
         self._pending = PendingRequest(self._conversation)
 
     # ------------------------------------------------------------------ rows
@@ -167,12 +186,19 @@ class ProcessCage(RemoteCage, StepMethods):
         # If a field cannot be shared this raises, and worker and cage keep their earlier binding.
         number = self._conversation.ask("bind", None, action, fields, columns.start)
         self._rows = self._n_batches = 0  # if this fails, what the worker is bound to is unknown
-        bound = self._conversation.answer(number, "during bind")
-        # Checked once, here: rows are written unchecked, and a wrong place would go unnoticed.
-        check_places([bound], [self._name], [[slice(0, 1)]], columns.start, action, fields)
+        self._bound = None
+        self._end_bind(number, action, fields, columns.start)
+        self._bound = action, fields, columns.start
+        if self._restarts is not None:
+            self._restarts.first_column = columns.start
         arrays = buffer_arrays((action, fields))
         self._batch, self._n_batches = batch_number(arrays), count_batches(arrays)
         self._rows = len(fields["reward"])
+
+    def _end_bind(self, number: int, action: Any, fields: dict[str, Any], column: int) -> None:
+        bound = self._conversation.answer(number, "during bind")
+        # Checked once, here: rows are written unchecked, and a wrong place would go unnoticed.
+        check_places([bound], [self._name], [[slice(0, 1)]], column, action, fields)
 
     def use_batch(self, number: int) -> None:
         """Switch to batch `number`. The worker receives the number with its next request."""
@@ -224,8 +250,8 @@ class ProcessCage(RemoteCage, StepMethods):
         check_counts(counts, 1, self._name)
         # With the batch number, which the worker may not know yet.
         whole = [int(count) for count in counts]  # numpy ints take far more bytes when pickled
-        number = self._conversation.ask("decorrelate", whole, t, self._batch)
-        self._pending.begin("decorrelation", "decorrelation", number)
+        self._unfinished = "decorrelate", whole, t, self._batch
+        self._send_unfinished()
 
     def _check_row_op(self, what: str, t: int, group: int) -> None:
         self._check_idle(what, bound=True)
@@ -236,12 +262,31 @@ class ProcessCage(RemoteCage, StepMethods):
 
     def _start_row_op(self, operation: int, t: int, what: str, group: int) -> None:
         self._check_row_op(what, t, group)
+        self._unfinished = operation, t, what
+        if self._lost:
+            self._lost = False
+            # A reset loses nothing more: the crash has been recorded.
+            if operation not in _RESETS:
+                self._lose_unfinished()
+        try:
+            self._send_row(operation, t, what)
+        except WorkerError as error:
+            self._repeat(error)
+
+    def _send_row(self, operation: int, t: int, what: str) -> None:
         # A few bytes without pickling, as this is sent for every step.
         number = self._conversation.next_number()
         request = ROW_REQUEST.pack(ROW, number, operation, t, self._batch)
         self._conversation.send(request, f"before {what}")
         # After the send: if it fails, there is no answer to wait for.
         self._pending.begin("row", f"{what} at row {t}", number)
+
+    def _send_unfinished(self) -> None:
+        if self._unfinished[0] != "decorrelate":
+            self._send_row(*self._unfinished)
+            return
+        number = self._conversation.ask(*self._unfinished)
+        self._pending.begin("decorrelation", "decorrelation", number)
 
     def awaited(self, group: int = 0) -> PendingRow:
         """Return the request in progress. Before `spaces` is read, this is making the environment."""
@@ -255,12 +300,84 @@ class ProcessCage(RemoteCage, StepMethods):
         pending = self._pending
         pending.expect(_ROWS, "finish_row() was called without a start")
         # In this order, as `take` clears the kind.
-        kind, reply = pending.kind, pending.take()
+        try:
+            kind, reply = pending.kind, pending.take()
+        except WorkerError as error:
+            kind, reply = self._finish_again(error)
         # Decorrelation reports no episodes, and never leaves an environment that needs a reset.
         if kind == "row":
             _, _, self._needs_reset[0], self._to_collect = ROW_REPLY.unpack_from(reply)
             if self._infos is not None:
                 self._infos = reply[ROW_REPLY.size :]
+
+    # ------------------------------------------------------------------ restarts
+
+    def _finish_again(self, error: WorkerError) -> tuple[str | None, bytes]:
+        """Have another process repeat what the last one did not finish; return the kind and the reply."""
+        while True:
+            self._repeat(error)
+            try:
+                return self._pending.kind, self._pending.take()
+            except WorkerError as again:
+                error = again
+
+    def _repeat(self, error: WorkerError) -> None:
+        """Restart the process, and send it what the last one did not finish."""
+        while True:
+            self._restart(error)
+            self._lose_unfinished()
+            try:
+                self._send_unfinished()
+                return
+            except WorkerError as again:
+                error = again
+
+    def _restart(self, error: WorkerError) -> None:
+        """Start another process in place of the dead one. Raises `error` unless restarts are possible."""
+        while True:
+            if self._restarts is None or not can_restart(error):
+                raise error
+            self._restarts.begin(error, [0])
+            # The process has ended; this frees what the conversation holds.
+            self._conversation.close(forgive=True)
+            self._start_process(replaces=True)
+            self._lost = True
+            try:
+                spaces = self._conversation.value_of(self._pending.take())
+                check_alike(spaces, self.spaces, self._index, self._index)
+                if self._bound is not None:
+                    number = self._conversation.ask("bind", None, *self._bound)
+                    self._end_bind(number, *self._bound)
+                return
+            except WorkerError as again:
+                error = again
+            except BaseException as again:
+                self._conversation.break_off(again)
+                raise
+
+    def _lose_unfinished(self) -> None:
+        """Record what the unfinished row of a restarted process loses."""
+        assert self._restarts is not None
+        self._lost = False
+        operation, t, *_ = self._unfinished
+        # A reset begins with new episodes, but the ones in progress were lost; decorrelation has none.
+        if operation != "decorrelate":
+            self._restarts.lose(None if operation in _RESETS else t, [0])
+
+    def _restart_between_rows(self, error: WorkerError) -> None:
+        self._restart(error)
+        assert self._restarts is not None
+        self._restarts.lose(None, [0])
+        self._needs_reset[0] = True
+
+    def restart_dead(self) -> None:
+        """Restart the process if it has died since the last row."""
+        idle = self._conversation.broken is None and self._pending.kind is None
+        if self._restarts is not None and idle and self._child.died():
+            error = self._conversation.failure("between two batches")
+            if not isinstance(error, WorkerError):
+                raise error
+            self._restart_between_rows(error)
 
     def collect_infos(self) -> RowInfos:
         """Return the infos of the last row or reset."""
@@ -283,13 +400,21 @@ class ProcessCage(RemoteCage, StepMethods):
         # Before the call: results that the worker took for an answer that failed are gone.
         self._to_collect = False
         # Filtered in the worker: final observations that are not wanted are not pickled.
-        return [conversation.call("collect", truncated_only)]
+        try:
+            return [conversation.call("collect", truncated_only)]
+        except WorkerError as error:
+            self._restart_between_rows(error)
+            return []
 
     def start_environment_states(self) -> None:
         """Request the state from the worker; `environment_states` waits for the answer."""
         # Separate from the wait, so that the workers of many cages answer in parallel.
         self._check_idle("environment_states")
-        number = self._conversation.ask("states")
+        try:
+            number = self._conversation.ask("states")
+        except WorkerError as error:
+            self._restart_between_rows(error)
+            number = self._conversation.ask("states")
         self._pending.begin("states", "environment_states", number)
 
     def environment_states(self) -> list[State]:
@@ -298,7 +423,12 @@ class ProcessCage(RemoteCage, StepMethods):
         if self._pending.kind != "states":
             self.start_environment_states()
         self._conversation.check_open()
-        return by_column([self._conversation.value_of(self._pending.take())])
+        try:
+            reply = self._pending.take()
+        except WorkerError as error:
+            self._restart_between_rows(error)
+            return self.environment_states()
+        return by_column([self._conversation.value_of(reply)])
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Restore states returned by `environment_states`."""
@@ -362,4 +492,5 @@ class ProcessCage(RemoteCage, StepMethods):
         If the worker died or hung, WorkerError is raised.
         """
         self.start_close()  # does nothing if a sampler has already asked all its cages
-        self._conversation.close()
+        # A process that would be restarted for the next row is not missed here.
+        self._conversation.close(forgive=self._restarts is not None)

@@ -128,6 +128,8 @@ class SynchronizedProcessCage(RemoteCage):
             seeds=seeds,
             traj_info=traj_info,
             reset_automatically=reset_automatically,
+            restarts=None,
+            infos=infos,
         )
         n = len(seeds)
         self._name = f"cage of environments {index} to {index + n - 1}"

@@ -268,6 +268,7 @@ def _check_fields(sampler: Any, algorithm: Algorithm, also_reads: Sequence[str])
         return
     transforms = [one for one in getattr(sampler, "transforms", ()) if isinstance(one, Transform)]
     _check_transforms_of(algorithm, transforms)
+    check_lost_steps(algorithm, samples)
     reads = fields_read(algorithm, samples)
     if reads is None:
         return
@@ -281,6 +282,20 @@ def _check_fields(sampler: Any, algorithm: Algorithm, also_reads: Sequence[str])
     if isinstance(handler, Handler) and type(handler).agent_inputs is Handler.agent_inputs:
         readers = {name: reads, **({"your own code": also_reads} if also_reads else {})}
         check_outputs_are_read(samples, transforms, readers)
+
+
+def check_lost_steps(algorithm: Algorithm, samples: Samples) -> None:
+    """Raise ValueError for an algorithm that would learn from the steps that a crash has lost."""
+    # Batches of fragments have versions too; there, whole rows at the end of a column are padding.
+    if getattr(samples.env, "aborted", None) is None or "version" in samples.env._fields:
+        return
+    if "env.valid" not in (fields_read(algorithm, samples) or ()):
+        name = type(algorithm).__name__
+        raise ValueError(
+            f"{name}: expected an algorithm that reads env.valid, because the cages restart dead processes, "
+            f"whose last steps are lost. {name}.reads does not name it, so the algorithm would learn from "
+            "rows without a step; use PPO, or make the cages without restarts"
+        )
 
 
 def _check_there(reader: str, path: str, samples: Samples) -> None:

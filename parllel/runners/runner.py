@@ -20,6 +20,7 @@ from parllel.logging.logger import Logger
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.matching_parts import (
+    check_lost_steps,
     check_parts,
     check_publishing,
     check_saved_agent,
@@ -301,6 +302,7 @@ class Runner:
         self._seen_batch = True
         if isinstance(samples, Samples) and getattr(self.sampler, "samples", None) is None:
             check_size(self.batch_spec, samples, self.sampler)
+            check_lost_steps(self.algorithm, samples)
             self._checkpoints.see_batch(samples)
             if isinstance(self.eval_sampler, EvalSampler):
                 self.eval_sampler.compare_with(samples)

@@ -248,6 +248,13 @@ class AsynchronousSampler(PublishingSampler):
             "dropped_batches": self.ledger.counts()["dropped"],
         }
 
+    def overview(self) -> str:
+        """Return the number of restarts in the sampling process, if there were any."""
+        restarts = self._inner_stats.get("restarts")
+        if not restarts:
+            return ""
+        return f"{restarts} restarts, {self._inner_stats['crashed_episodes']} crashed episodes"
+
     def state(self, *, environments: bool = True) -> State:
         """Return the states of the inner sampler and of its agent after the last batch.
 

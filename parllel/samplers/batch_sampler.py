@@ -32,6 +32,7 @@ from parllel.samplers.final_observations import (
     stack_final,
     write_next_observations,
 )
+from parllel.samplers.lost_steps import LostSteps, restarts_of
 from parllel.samplers.part_checks import (
     check_actions,
     check_handler,
@@ -86,6 +87,11 @@ class BatchSampler(Sampler):
     The garbage collector is off during a batch. After an error in the middle of a batch, the sampler can only
     be closed.
 
+    If cages restart dead processes (see `RestartBudget`), the samples need fields `env.valid` and
+    `env.aborted`. Row t of a column in which the process died holds no step: `env.valid` is false there,
+    and reward and flags are zero. The episode ends with the row before, as if truncated, and `env.aborted`
+    is true there.
+
     Raises:
         ValueError: if cages, agent, buffer and batch spec do not fit together.
         TypeError: if handler, buffer or a transform has the wrong type.
@@ -133,6 +139,8 @@ class BatchSampler(Sampler):
         check_fields(samples, self.transforms)
         warn_of_discounts(self.transforms)
         self.final_chain = FinalChain(samples, self.step_transforms)
+        # None for cages without restarts.
+        self._lost = LostSteps(samples, batch_spec) if restarts_of(cages) is not None else None
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self.updates_statistics = True
         self._started = self._within = False
@@ -198,6 +206,8 @@ class BatchSampler(Sampler):
             self._begin()
             self._within = True
             self.handler.start_batch()
+            if self._lost is not None:
+                self._lost.start_batch()
             yield
 
     def _begin(self) -> None:
@@ -208,6 +218,7 @@ class BatchSampler(Sampler):
                 number = shown_number(self._moving)
                 for use_batch in self._rebind:
                     use_batch(number)
+            self._restart_dead()
             if self._restarted.any() or not self.resets_automatically:
                 self._reset_ended()
             return
@@ -221,6 +232,21 @@ class BatchSampler(Sampler):
             counts = np.random.default_rng(seed).integers(0, most + 1, self.batch_spec.B)
             self.cages.decorrelate(counts.tolist())
         self._started = True
+        self.cages.crashes()  # no episode had begun
+
+    def _restart_dead(self) -> None:
+        """Restart processes that have died since the last batch; their environments begin new episodes."""
+        if self._lost is not None:
+            self.cages.restart_dead()
+            self._see_crashes_between_batches()
+
+    def _see_crashes_between_batches(self) -> list[int]:
+        """Take note of crashes outside of rows; return their columns."""
+        columns = [crash.column for crash in self.cages.crashes()]
+        self._restarted[columns] = True
+        if self._lost is not None:
+            self._lost.episodes += len(columns)
+        return columns
 
     def _reset_ended(self) -> None:
         """Reset waiting environments into row 0."""
@@ -228,15 +254,20 @@ class BatchSampler(Sampler):
         ended = np.flatnonzero(self.cages.needs_reset)
         if len(ended):
             self.cages.reset(0, all_envs=False)
-            self.handler.reset_one(ended)
+            # Those of a process that died in this reset began new episodes too.
+            crashed = self._see_crashes_between_batches()
+            self.handler.reset_one(np.union1d(ended, crashed).astype(np.intp) if crashed else ended)
         self._forget_restarted()
 
     def _forget_restarted(self) -> None:
         """Tell the transforms which environments began new episodes on resuming."""
-        if self._restarted.any():
+        self._forget(np.flatnonzero(self._restarted).tolist())
+        self._restarted[:] = False
+
+    def _forget(self, columns: list[int]) -> None:
+        if columns:
             for transform in self.transforms:
-                transform.forget(np.flatnonzero(self._restarted))
-            self._restarted[:] = False
+                transform.forget(np.array(columns, np.intp))
 
     def collect_timed_batch(
         self, elapsed_steps: int
@@ -296,6 +327,10 @@ class BatchSampler(Sampler):
     def _write_final_values(self) -> None:
         wants_all = has_next_observations(self.samples)
         final = self.cages.final_observations(truncated_only=not wants_all)
+        if self._lost is not None and (crashes := self.cages.crashes()):
+            first, waiting = self._lost.mark_all(crashes, final)
+            self._forget(first)
+            self._restarted[waiting] = True
         if wants_all:
             write_next_observations(self.samples, final)
             final = [one for one in final if one.truncated]
@@ -313,12 +348,28 @@ class BatchSampler(Sampler):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """The `stats` of all transforms, keyed as `Class/name`."""
-        return {
+        """The `stats` of all transforms, keyed as `Class/name`.
+
+        With cages that restart dead processes also `restarts`, the number of restarts so far, and
+        `crashed_episodes`, the number of episodes that were lost. These are not in any other statistics.
+        """
+        stats = {
             f"{type(transform).__name__}/{name}": value
             for transform in self.transforms
             for name, value in transform.stats.items()
         }
+        if self._lost is not None:
+            stats["restarts"] = restarts_of(self.cages.cages)
+            stats["crashed_episodes"] = self._lost.episodes
+        return stats
+
+    def overview(self) -> str:
+        """Return the number of restarts, with the reason of the last one."""
+        restarts = restarts_of(self.cages.cages)
+        if not restarts or self._lost is None:
+            return ""
+        reasons = [cage.last_crash for cage in self.cages.cages if cage.last_crash]
+        return f"{restarts} restarts, {self._lost.episodes} crashed episodes; {reasons[-1]}"
 
     def state(self, *, environments: bool = True) -> State:
         """Return the states of transforms and environments, and the rows with which the next batch begins.
@@ -341,6 +392,7 @@ class BatchSampler(Sampler):
             "batches": self._batches,
         }
         if environments:
+            self._restart_dead()  # since the batch; such an environment has no state
             states = self.cages.states()
             self._unsaved = count_unsaved(states)
             if self._started:

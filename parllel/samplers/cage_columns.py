@@ -21,7 +21,7 @@ from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.owners import Owners
 from parllel.cages.spaces import check_side_by_side
-from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.step_result import Crash, FinalObservation
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import first_of
 from parllel.types import State
@@ -211,6 +211,15 @@ class CageColumns:
             cage.start_decorrelation(counts[columns], t)
         for cage in self.cages:
             cage.finish_row()  # without a group: decorrelation is for whole cages
+
+    def restart_dead(self) -> None:
+        """Between two batches: restart processes that have died, where cages do that."""
+        for cage in self.cages:
+            cage.restart_dead()
+
+    def crashes(self) -> list[Crash]:
+        """Return the environments whose process was restarted since the last call."""
+        return [crash for cage in self.cages for crash in cage.collect_crashes()]
 
     def completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, ordered by column."""

@@ -33,7 +33,8 @@ class EvalSampler(Sampler):
     """Plays a fixed number of episodes with the agent in eval mode.
 
     Each environment plays a quota of episodes, and its further episodes do not count. Taking the
-    first N episodes that end in any environment would favour short ones. The statistics of the step
+    first N episodes that end in any environment would favour short ones. An episode whose process died and
+    was restarted does not count either. The statistics of the step
     transforms are used but not updated.
 
     Args:
@@ -122,8 +123,10 @@ class EvalSampler(Sampler):
         self.handler.eval_mode()
         try:
             self.handler.reset()
+            self._cages.restart_dead()
             self._cages.reset(0, all_envs=True)
             self._cages.completed_trajs()  # drops episodes of an evaluation that failed
+            self._cages.crashes()
             played: list[list[TrajInfo]] = [[] for _ in self.quotas]
             for _ in range(self._max_steps):
                 if self.watch is not None:
@@ -180,6 +183,8 @@ class EvalSampler(Sampler):
             columns = groups.columns
             ended = [b for b in range(columns.start, columns.stop) if done[b]]
             trajs = cage.collect_completed_trajs() if ended else []
+            if ended and cage.restarts is not None:
+                ended = self._without_crashed(cage, ended)
             for b, traj in zip(ended, trajs, strict=True):
                 played[b].append(traj)
             if ended:  # discarded, or they would accumulate in the cage
@@ -188,6 +193,16 @@ class EvalSampler(Sampler):
             self.handler.reset_one(np.flatnonzero(done))
         # Moves the observation in row 1 to row 0, for the next step to act on.
         buffer_rotate(self.samples)
+
+    def _without_crashed(self, cage: CageInterface, ended: list[int]) -> list[int]:
+        """Return the columns whose episodes ended with a step; reset those that wait after a crash."""
+        crashes = cage.collect_crashes()
+        # Into row 1, as after an automatic reset.
+        for number in range(len(cage.groups)) if cage.needs_reset.any() else ():
+            cage.start_reset(1, all_envs=False, group=number)
+            cage.finish_row(number)
+        crashed = {crash.column for crash in crashes}
+        return [b for b in ended if b not in crashed]
 
     def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, EnvGroups]]:
         """Return the cages with episodes left to play, each with all its groups."""
@@ -215,6 +230,7 @@ class EvalSampler(Sampler):
         """Return the environments' states, so that their random numbers continue in the next evaluation."""
         state: State = {"evaluations": self._evaluations}
         if environments:
+            self._cages.restart_dead()
             states = self._cages.states()
             self._unsaved = count_unsaved(states)
             state["environments"] = states

@@ -11,6 +11,7 @@ from parllel.agents.handler import Handler
 from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.errors import EpisodeTooLongError
+from parllel.samplers.lost_steps import check_no_restarts
 from parllel.samplers.recurrent_sampler import RecurrentSampler
 from parllel.transforms.transform import BatchTransform, StepTransform
 from parllel.types import BatchSpec
@@ -38,6 +39,8 @@ class FullEpisodeSampler(RecurrentSampler):
         step_transforms: Sequence[StepTransform] = (),
         batch_transforms: Sequence[BatchTransform] = (),
     ) -> None:
+        why = "an episode whose process died is not whole; use RecurrentSampler"
+        check_no_restarts(cages, "FullEpisodeSampler", why)
         super().__init__(batch_spec, cages, handler, samples, step_transforms, batch_transforms)
 
     def _run(self) -> NDArray[np.bool_]:

@@ -61,6 +61,11 @@ class RecurrentSampler(BatchSampler):
         """Fill the buffer with up to `T` more steps of every environment."""
         with self.batch():
             live = self._run()
+            while self._lost is not None and not np.asarray(self.samples.env.valid).any():
+                # All processes died in row 0, so all environments wait.
+                self._reset_ended()
+                self.handler.start_batch()
+                live = self._run()
             if not live.all():
                 self._clear(np.asarray(self.samples.env.valid), live)
             return self.finish()
@@ -82,6 +87,8 @@ class RecurrentSampler(BatchSampler):
             all_envs.start_row(t)
             all_envs.finish_row()
             if done[t].any():
+                if self._lost is not None:
+                    self._mark_crashes(t, live)
                 # Only in the row of the end: later rows of a waiting environment may repeat its flags.
                 cut = truncated[t] & live
                 if cut.any():
@@ -93,6 +100,18 @@ class RecurrentSampler(BatchSampler):
                     self._played = slices_of(live)
         self.bootstrap(columns)
         return live
+
+    def _mark_crashes(self, t: int, live: NDArray[np.bool_]) -> None:
+        """Mark the steps of row `t` that were lost, and remove their environments from `live`."""
+        assert self._lost is not None
+        for crash in self.cages.crashes():
+            b = crash.column
+            # A waiting environment had no step to lose.
+            if live[b]:
+                live[b] = False
+                self._lost.episodes += 1
+                if self._lost.mark(t, b):
+                    self._forget([b])
 
     def transform_row(self, t: int, columns: slice) -> None:
         """Apply the step transforms to row `t` of the columns that are not waiting."""
@@ -125,6 +144,7 @@ class RecurrentSampler(BatchSampler):
     def _write_final_values(self) -> None:
         # `_run` has written them. The cages' final observations are discarded, or they would accumulate.
         self.cages.final_observations()
+        self._see_crashes_between_batches()
         if has_next_observations(self.samples):
             write_next_observations(
                 self.samples, ()

@@ -10,6 +10,7 @@ from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.traj_info import TrajInfo
 from parllel.samplers.batch_sampler import BatchSampler
+from parllel.samplers.lost_steps import check_no_restarts
 from parllel.transforms.transform import BatchTransform, StepTransform
 from parllel.types import BatchSpec
 
@@ -51,6 +52,9 @@ class RolloutSampler(BatchSampler):
                 "RolloutSampler: step_transforms: expected none, as policies act on rows before the main "
                 f"process sees them, got {list(step_transforms)}; use BasicSampler"
             )
+        check_no_restarts(
+            cages, "RolloutSampler", "policies act in its processes; use BasicSampler"
+        )
         for i, cage in enumerate(cages):
             if not cage.has_policy:
                 raise ValueError(

@@ -92,8 +92,8 @@ def allocate_samples(
             by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
 
     `agent.observation`, the agent's input, is `env.observation` itself unless a transform declares it. Cages
-    with reset_automatically=False add `env.valid`; a recurrent agent adds the state at the start of a batch,
-    `agent.initial_rnn_state` [1, B, ...].
+    with reset_automatically=False or restarts add `env.valid`, and those with restarts `env.aborted`; a
+    recurrent agent adds the state at the start of a batch, `agent.initial_rnn_state` [1, B, ...].
 
     Raises:
         ValueError: without cages, or if arguments, agent, environments and transforms do not fit together.
@@ -151,8 +151,11 @@ def _further_fields(
     if next_observation:
         # Like the allocated arrays, so that `dtype` rules of observations apply here too.
         fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
-    if not cages[0].reset_automatically:
+    restarts = any(cage.restarts is not None for cage in cages)
+    if restarts or not cages[0].reset_automatically:
         fields["env.valid"] = False
+    if restarts:
+        fields["env.aborted"] = False
     if noise:
         fields["agent.noise"] = _noise(handler)
     return fields

@@ -123,6 +123,21 @@ class RowEnvironments(ABC):
             rows.write_action(t, i, action)
         self._run_drawn(t, rows, actions)
 
+    def lose_row(self, t: int) -> None:
+        """Write a row without steps, for environments whose episodes were lost with another process.
+
+        With automatic resets, row `t + 1` holds the first observations of new episodes.
+        """
+        rows = self._bound()
+        check_row(t, rows.T, self.name)
+        rows.write_loss(t)
+        if self.stepper.reset_automatically:
+            self.reset_rows(t + 1)
+            return
+        for i in self._indices:
+            rows.clear_observation(t + 1, i)
+        self._started = True
+
     @abstractmethod
     def _run_drawn(self, t: int, rows: Rows, actions: list[Any]) -> None:
         """Step all environments with these actions, one for each."""

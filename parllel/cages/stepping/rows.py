@@ -304,6 +304,16 @@ class Rows:
             for flag, value in zip(flags, values, strict=True):
                 flag[i] = value
 
+    def write_loss(self, t: int) -> None:
+        """Write a row without steps, in which the episodes of all environments were lost."""
+        rewards, terminations, truncations, dones = self.results[t]
+        for row in (rewards, terminations, truncations):
+            row[...] = 0
+        dones[...] = True
+        if self.env_info is not None:
+            for rows in self.env_info.rows:
+                rows[t][...] = 0
+
     def clear_observation(self, t: int, i: int) -> None:
         """Write zeros in place of an observation."""
         # Not NaN, which integers do not have, and which networks propagate.

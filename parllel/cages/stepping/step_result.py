@@ -47,6 +47,19 @@ class FinalObservation(typing.NamedTuple):
     truncated: bool
 
 
+class Crash(typing.NamedTuple):
+    """The end of an environment with its process, which was restarted.
+
+    Attributes:
+        row: the row of the batch that holds no step of this environment; None between rows, where
+            results that were not yet collected are lost, and the environment needs a reset.
+        column: column of the environment.
+    """
+
+    row: int | None
+    column: int
+
+
 class RowInfos(typing.NamedTuple):
     """Infos of one row of a cage, or of a reset.
 

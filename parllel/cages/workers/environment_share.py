@@ -61,6 +61,8 @@ class EnvironmentShare:
         reset_automatically: the setting of the environments.
         after_row: function called after each row of a rollout, with the group and the number of
             finished rows.
+        lost: groups whose episodes were lost with another process. Their first row, unless it is a reset, is
+            one without steps.
 
     Attributes:
         batch: number of the current batch.
@@ -75,7 +77,12 @@ class EnvironmentShare:
         *,
         reset_automatically: bool,
         after_row: Callable[[int, int], None],
+        lost: Sequence[int] = (),
     ) -> None:
+        self._lost = set(lost)
+        if lost:
+            # Shadows the method only until the first row of each group: other rows cost nothing more.
+            self.run = self._run_lost  # type: ignore[method-assign]
         self._shares = shares
         self._needs_reset, self._which = needs_reset, which
         # One for each group, as the infos of their rows have different layouts.
@@ -154,6 +161,25 @@ class EnvironmentShare:
         # Before the caller posts the done word, after which main reads the flags.
         if not self._automatic or operation in (RESET_ALL, RESET_ENDED, RESET_SOME):
             self._needs_reset[self._shares[group]] = envs.needs_reset
+
+    def _run_lost(self, operation: int, group: int, row: int) -> None:
+        """As `run`, in a process that replaces another until each group has had a row."""
+        lost = group in self._lost
+        self._recover(group)
+        envs = self.groups[group]
+        if envs is None or not lost:
+            EnvironmentShare.run(self, operation, group, row)
+        elif operation in (RESET_ALL, RESET_ENDED, RESET_SOME):
+            # No episode goes on, so the others need a reset too.
+            EnvironmentShare.run(self, RESET_ALL, group, row)
+        else:
+            envs.lose_row(row)
+            self._needs_reset[self._shares[group]] = envs.needs_reset
+
+    def _recover(self, group: int) -> None:
+        self._lost.discard(group)
+        if not self._lost and "run" in vars(self):
+            del self.run
 
     def _roll_out(self, group: int, envs: RowEnvironments, T: int) -> None:
         """Act and step for `T` rows without waiting for any other process."""
@@ -267,8 +293,10 @@ class EnvironmentShare:
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[column]` random steps of each environment, of all groups."""
         # Every process receives the counts of all columns, and takes its part.
-        for envs, share in zip(self.groups, self._shares, strict=True):
+        for group, (envs, share) in enumerate(zip(self.groups, self._shares, strict=True)):
             if envs is not None:
+                if group in self._lost:
+                    self._run_lost(RESET_ALL, group, t)
                 envs.decorrelate(counts[share], t)
 
     def states(self) -> list[list[State]]:

@@ -29,9 +29,11 @@ from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.batched_trajectories import sees_agent_info
 from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.rows import cage_part
-from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.step_result import Crash, FinalObservation
 from parllel.cages.stepping.trajectories import TrajInfoFactory, unpack
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.workers.restarts import Restarts
+from parllel.system.processes.restart_budget import RestartBudget
 from parllel.types import Tree
 
 # Sent in place of a method, which cannot be pickled; the cage returns a proxy that calls it.
@@ -46,6 +48,8 @@ class RemoteCage(CageInterface):
         env_factories, seeds: the factory and the seed of each environment.
         traj_info: function that makes the record of one episode.
         reset_automatically: the setting of the environments.
+        restarts: budget of restarts of dead processes, or None.
+        infos: whether the cage keeps infos, which excludes restarts.
     """
 
     _name: str  # name of the cage, for messages
@@ -59,9 +63,20 @@ class RemoteCage(CageInterface):
         seeds: Sequence[Any],
         traj_info: TrajInfoFactory,
         reset_automatically: bool,
+        restarts: RestartBudget | None,
+        infos: bool,
     ) -> None:
         self._index = index
         self._env_factories, self._seeds = env_factories, list(seeds)
+        # Those of the current processes; a restart replaces them.
+        self._seeds_now = list(seeds)
+        self._restarts: Restarts | None = None
+        if restarts is not None:
+            if infos:
+                raise ValueError(
+                    "restarts: expected None with infos=True, as no row holds the loss"
+                )
+            self._restarts = Restarts(restarts, self._seeds_now, index)
         self._traj_info = traj_info
         # agent_info is bound, and introduced to the workers, only if a TrajInfo uses it.
         self._sees_agent_info = sees_agent_info(traj_info)
@@ -132,6 +147,20 @@ class RemoteCage(CageInterface):
                 f"{columns}"
             )
         return action, fields
+
+    @property
+    def restarts(self) -> int | None:
+        """Number of restarts of dead processes so far; None for a cage that restarts none."""
+        return None if self._restarts is None else self._restarts.count
+
+    @property
+    def last_crash(self) -> str:
+        """Why the last restart was necessary; "" without restarts."""
+        return "" if self._restarts is None else self._restarts.last
+
+    def collect_crashes(self) -> list[Crash]:
+        """Return the environments whose process was restarted since the last call."""
+        return [] if self._restarts is None else self._restarts.take()
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, ordered by column, then by time.

@@ -47,6 +47,7 @@ class Worker:
         connection: Connection,
         make: Callable[[], RowEnvironments],
         infos: bool,
+        replaces: bool,
         inherited: Any,
     ) -> None:
         self._infos = infos
@@ -62,6 +63,7 @@ class Worker:
             np.zeros(1, bool),
             reset_automatically=True,  # the share's flags are unused: replies carry the environment's own
             after_row=lambda group, rows: None,
+            lost=[0] if replaces else (),
         )
         self._calls: dict[str, Callable[..., Any]] = {
             **share.calls,
@@ -153,7 +155,11 @@ def serve(
     connection: Connection,
     make: Callable[[], RowEnvironments],
     infos: bool,
+    replaces: bool,
     inherited: Any = None,
 ) -> None:
-    """Run a worker; the target of the child process."""
-    Worker(connection, make, infos, inherited).run()
+    """Run a worker; the target of the child process.
+
+    replaces: whether it replaces a process that died.
+    """
+    Worker(connection, make, infos, replaces, inherited).run()

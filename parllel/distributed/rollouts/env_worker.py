@@ -15,12 +15,10 @@ from parllel.cages.process_cage import ProcessCage
 from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.workers.restarts import restart_seed
 from parllel.errors import RestartsUsedUpError
 from parllel.system.processes.restart_budget import RestartBudget
 from parllel.types import Closeable
-
-# Part of the seeds of restarted processes, which must differ from those that `SeedSequence.spawn` gives.
-_RESTARTS = 0x7E57A7
 
 
 class EnvWorker(Closeable):
@@ -104,10 +102,9 @@ class EnvWorker(Closeable):
         """
         # Counted first: a process that fails to start has used up its seed, too.
         self.restarts += 1
-        key = (*self._seed.spawn_key, _RESTARTS, self.restarts)
         # Returns before the environment is constructed, which may take long, so others are not held up.
         # If it raises, `cage` stays the closed one, which `fail` can close again.
-        self.cage = self._make(seed=np.random.SeedSequence(self._seed.entropy, spawn_key=key))
+        self.cage = self._make(seed=restart_seed(self._seed, self.restarts))
 
     def close(self) -> None:
         """End the process. Idempotent. Never raises, even if the process has died."""
