@@ -2,10 +2,17 @@
 
 All sides learn from the same batch of T=128, 4 epochs of 4 minibatches, with a learning rate so small that
 the policy stays where it is. They count the CPU time of their thread.
+
+    UPDATE_BEFORE=CHECKOUT python benchmarks/run.py --only update_before
+
+compares with the PPO of another checkout of this repository, in a process that learns when it is told to.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -169,7 +176,7 @@ def unknown(spaces: Any) -> Any:
     return agent
 
 
-def algorithm_for(agent: Any, update: str, *, subclass: bool) -> Any:
+def algorithm_for(agent: Any, *, subclass: bool, **options: Any) -> Any:
     """Return PPO for an agent, or a subclass."""
     from parllel.torch import PPO, MultiAgentPPO
 
@@ -178,8 +185,8 @@ def algorithm_for(agent: Any, update: str, *, subclass: bool) -> Any:
             return super().loss(inputs)
 
     if hasattr(agent, "learning_groups"):
-        return MultiAgentPPO(agent, **SETTINGS, update=update)
-    return (OwnLoss if subclass else PPO)(agent, **SETTINGS, update=update)  # type: ignore[arg-type]
+        return MultiAgentPPO(agent, **SETTINGS, **options)
+    return (OwnLoss if subclass else PPO)(agent, **SETTINGS, **options)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -195,7 +202,7 @@ def against_autograd(
     works, algorithms = [], []
     for update in ("auto", "autograd"):
         agent, samples = batch_of(make_env, make_agent, B)
-        algorithm = algorithm_for(agent, update, subclass=subclass)
+        algorithm = algorithm_for(agent, update=update, subclass=subclass)
 
         def learn(algorithm: Any = algorithm, samples: Any = samples) -> int:
             algorithm.optimize_agent(T * B, samples)
@@ -212,6 +219,64 @@ def against_autograd(
         assert found == [method, "autograd"]
 
     yield Sides(works[0], works[1], check, clock=time.thread_time)
+
+
+# In a checkout that is older than this file.
+_CHILD = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("bench_update", sys.argv[1])
+module = sys.modules["bench_update"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.learn_when_told(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True")
+"""
+
+
+def learn_when_told(B: int, size: int, subclass: bool) -> None:
+    """Learn once for each line of standard input, and print the CPU time of that."""
+    agent, samples = batch_of(Noise, partial(single, size), B)
+    algorithm = algorithm_for(agent, subclass=subclass)
+    for _ in sys.stdin:
+        start = time.thread_time()
+        algorithm.optimize_agent(T * B, samples)
+        print(time.thread_time() - start, flush=True)
+
+
+@contextmanager
+def against_before(checkout: str, size: int, B: int, *, subclass: bool = False) -> Iterator[Sides]:
+    """Learn with this code, and with that of another checkout."""
+    agent, samples = batch_of(Noise, partial(single, size), B)
+    algorithm = algorithm_for(agent, subclass=subclass)
+    child: Any = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, __file__, str(B), str(size), str(subclass)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", "patterns"])},
+    )
+    theirs_s = [0.0]
+
+    def ours() -> int:
+        algorithm.optimize_agent(T * B, samples)
+        return 1
+
+    def theirs() -> int:
+        child.stdin.write("\n")
+        child.stdin.flush()
+        theirs_s[0] += float(child.stdout.readline())
+        return 1
+
+    def check() -> None:
+        ours()
+        theirs()
+        assert algorithm.update_method == (PARAMETERS if subclass else FLAT)
+
+    try:
+        yield Sides(ours, theirs, check, clock=lambda: time.thread_time() + theirs_s[0])
+    finally:
+        child.stdin.close()
+        child.stdout.close()
+        child.wait(timeout=60)
 
 
 def for_three() -> Any:
@@ -261,6 +326,24 @@ COMPARISONS = [
             partial(ONE, unknown, method=PARAMETERS),
         ),
     )
+]
+BEFORE = os.environ.get("UPDATE_BEFORE")
+COMPARISONS += [
+    Comparison(
+        f"update_before/{name}",
+        f"PPO's updates, T=128, B={B}, hidden layers of {size}{what}: against the other checkout",
+        partial(against_before, BEFORE, size, B, subclass=bool(what)),
+        target=goal,
+        quick=False,
+        needs=("torch",),
+    )
+    for name, B, size, what, goal in (
+        ("flat-16", 16, 64, "", 3.5),
+        ("flat-128", 128, 64, "", 1.5),
+        ("flat-16-256", 16, 256, "", 1.3),
+        ("parameters-16", 16, 64, ", a subclass with another loss", 1.9),
+    )
+    if BEFORE is not None
 ]
 
 test_update = timed_sides(COMPARISONS)

@@ -435,23 +435,43 @@ def test_what_is_not_valid_changes_nothing():
         np.testing.assert_array_equal(array, changed[1][name], err_msg=name)
 
 
-@pytest.mark.parametrize("make", [categorical, gaussian])
-def test_flat_parameters_learn_what_autograd_learns(make):
+def deviating():
+    """An agent whose network computes the standard deviation."""
+    head = GaussianHead((2,), initial_log_std=-0.5, state_dependent=True)
+    model = RecurrentPgModel((3,), head, (6,), 5, cell="gru", seed=0)
+    return RecurrentPgAgent(model, Gaussian((2,)), prev_action=None, seed=1)
+
+
+@pytest.mark.parametrize("make", [categorical, gaussian, deviating])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"value_clip": 0.1},
+        {"learning_rate_anneal_steps": 500, "entropy_loss_coeff": 0.0, "clip_grad_norm": None},
+        {"kl_limit": 1e-6},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_flat_parameters_learn_what_autograd_learns(make, options):
+    """After 80 updates, where none is skipped."""
     found = []
     for update in ("auto", "autograd"):
         agent = make()
         transforms = [transform() for transform in TRANSFORMS]
         with make_sampler(agent, transforms=transforms) as sampler:
-            algorithm = ppo(agent, update=update, value_clip=0.1, learning_rate=1e-3)
+            more = {"learning_rate": 3e-4, "epochs": 10, "minibatches": 2, **options}
+            algorithm = ppo(agent, update=update, **more)
             samples, _ = sampler.collect_batch(0)
-            diagnostics = [dict(algorithm.optimize_agent(18, samples)) for _ in range(5)]
+            diagnostics = [dict(algorithm.optimize_agent(18 * i, samples)) for i in range(1, 5)]
         found.append((parameters(agent), diagnostics, algorithm.update_method))
     (mine, seen, method), (theirs, expected, other) = found
     assert (method, other) == ("flat parameters", "autograd")
     for name, array in mine.items():
-        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=2e-6, err_msg=name)
+        np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
     for one, two in zip(seen, expected, strict=True):
         assert one == pytest.approx(two, rel=1e-3, abs=1e-5, nan_ok=True)
+    if "kl_limit" in options:
+        assert {one["early_stop"] for one in seen} >= {1}
 
 
 def test_more_minibatches_than_columns_are_refused():
