@@ -40,6 +40,14 @@ class BatchSpec:
         return (self.T, self.B)
 
 
+def overrides(part: object, base: type, *methods: str) -> bool:
+    """Return whether an object or its class has a method of its own in place of one of `base`."""
+    own = vars(part)
+    return any(
+        name in own or getattr(type(part), name) is not getattr(base, name) for name in methods
+    )
+
+
 class _Closes(Protocol):
     def close(self) -> None: ...
 

@@ -31,13 +31,11 @@ class StepViews:
     Attributes:
         observation: one view per row.
         action, info: writers of the agent's outputs.
-        noise: rows of the current batch's noise; None until first used.
     """
 
     observation: list[Tree]
     action: ColumnWriter
     info: ColumnWriter
-    noise: Sequence[Tree] | None = None
 
 
 class BoundSamples:
@@ -80,8 +78,6 @@ class BoundSamples:
 
     def use_batch(self, number: int) -> None:
         """Switch to a batch."""
-        for prepared in self.prepared.values():
-            prepared.noise = None  # the noise belongs to the previous batch
         self._number = number
         self.prepared = self._by_batch.at(number)
         self.final_values = [(path, views.rows(number)) for path, views in self._final_values]

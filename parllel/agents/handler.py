@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from parllel.buffers.paths import dotted, part_at
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map, named_map
 from parllel.errors import WrongStateError
-from parllel.types import State, Tree
+from parllel.types import State, Tree, overrides
 
 
 class Handler(ABC):
@@ -47,6 +48,8 @@ class Handler(ABC):
         self._bound: BoundSamples | None = None
         self._prepared: dict[tuple[Any, Any], StepViews] = {}
         self._noise: Tree = None
+        # Functions that step some columns in the current batch, keyed like `prepared`.
+        self._steps: dict[tuple[Any, Any], Callable[[int], None]] = {}
         self.noise_source: Callable[[int, int], Tree] | None = None
         # Packing and unpacking the inputs costs as much as the rest of a step.
         self._only_observation = type(self).agent_inputs is Handler.agent_inputs
@@ -93,7 +96,7 @@ class Handler(ABC):
     def bind(self, samples: Samples) -> None:
         """Set the buffer to read from and write to. Views are created on first use."""
         self._bound = BoundSamples(samples, self.convert, self.write)
-        self._prepared = self._bound.prepared
+        self._prepared, self._steps = self._bound.prepared, {}
 
     def use_batch(self, number: int) -> None:
         """Switch to batch `number` of a buffer with several batches, without binding again.
@@ -103,14 +106,14 @@ class Handler(ABC):
         """
         bound = self._in_use()
         bound.use_batch(number)
-        self._prepared = bound.prepared
+        self._prepared, self._steps = bound.prepared, {}
 
     def release(self) -> None:
         """Drop the buffer and all views. `act` still works, and `bind` sets another buffer.
 
         A subclass that keeps views of its own should override both this method and `bind`.
         """
-        self._bound, self._prepared, self._noise = None, {}, None
+        self._bound, self._prepared, self._noise, self._steps = None, {}, None, {}
 
     def _models(self) -> list[Any]:
         """Return the agent's models; empty if it does not implement `models`."""
@@ -151,9 +154,8 @@ class Handler(ABC):
         # One call is cheaper than T, and makes a cell's noise independent of the order of steps.
         draw = self.noise_source or self.agent.draw_noise
         self._noise = draw(bound.T, bound.B) if self._sampling else None
-        for prepared in self._prepared.values():
-            # Drop the previous batch's rows.
-            prepared.noise = None
+        # They hold the noise of the previous batch.
+        self._steps = {}
         if self._noise is not None:
             for path, field in bound.noise:
                 np.copyto(field, self.to_numpy(part_at(self._noise, path)))
@@ -161,22 +163,41 @@ class Handler(ABC):
     def step(self, t: int, columns: slice) -> None:
         """Step the agent on `agent.observation[t, columns]`, and write action and agent info to row `t`."""
         # Keyed by start and stop, because slices are not hashable before Python 3.12.
-        prepared = self._prepared.get((columns.start, columns.stop))
-        if prepared is None:
-            prepared = self._in_use().prepare(columns)
-        noise = None
-        if self._noise is not None:
-            if prepared.noise is None:
-                prepared.noise = self._in_use().rows_of_noise(self._noise, columns)
-            noise = prepared.noise[t]
-        observation = prepared.observation[t]
-        if self._only_observation:
-            action, agent_info = self.agent.step(observation, env_indices=columns, noise=noise)
-        else:
-            inputs = self.agent_inputs(observation, t, columns)
-            action, agent_info = self.agent.step(**inputs, env_indices=columns, noise=noise)
-        prepared.action.write(t, action)
-        prepared.info.write(t, agent_info)
+        key = columns.start, columns.stop
+        step = self._steps.get(key)
+        if step is None:
+            step = self._steps[key] = self._bind_step(columns)
+        step(t)
+
+    def bound_step(self, columns: slice) -> Callable[[int], None]:
+        """Return a function that calls `step(t, columns)` for a row of this batch.
+
+        Samplers look it up after `start_batch`. A subclass that overrides `step` is called in every row.
+        """
+        if overrides(self, Handler, "step"):
+            return partial(self.step, columns=columns)
+        return self._bind_step(columns)
+
+    def _bind_step(self, columns: slice) -> Callable[[int], None]:
+        """Return a function that steps the agent in these columns, with all look-ups made."""
+        views = self._views(columns)
+        observations, noise = views.observation, self._noise_of(columns)
+        write_action, write_info = views.action.write, views.info.write
+        agent_step, only_observation = self.agent.step, self._only_observation
+
+        def step(t: int) -> None:
+            noise_now = None if noise is None else noise[t]
+            if only_observation:
+                action, agent_info = agent_step(
+                    observations[t], env_indices=columns, noise=noise_now
+                )
+            else:
+                inputs = self.agent_inputs(observations[t], t, columns)
+                action, agent_info = agent_step(**inputs, env_indices=columns, noise=noise_now)
+            write_action(t, action)
+            write_info(t, agent_info)
+
+        return step
 
     def bootstrap_value(self, t: int, columns: slice) -> None:
         """Write the values of observation row `t` into row `t` of `agent.agent_info.value`.
@@ -286,6 +307,14 @@ class Handler(ABC):
         self.agent.close()
 
     # --- private
+
+    def _views(self, columns: slice) -> StepViews:
+        views = self._prepared.get((columns.start, columns.stop))
+        return self._in_use().prepare(columns) if views is None else views
+
+    def _noise_of(self, columns: slice) -> Sequence[Tree] | None:
+        """Return rows of the batch's noise for some columns, or None."""
+        return None if self._noise is None else self._in_use().rows_of_noise(self._noise, columns)
 
     def _in_use(self) -> BoundSamples:
         if self._bound is None:

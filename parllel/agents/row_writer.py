@@ -73,34 +73,43 @@ class ColumnWriter:
         where: the columns, for error messages.
         leaves: for each leaf, its path in a value and the views of its rows.
         write: function that copies a value into a view, as for `RowWriter`.
+
+    Attributes:
+        write: function that copies a value, leaves [N, ...], into row `t`. Raises ValueError if a leaf is
+            missing from it or differs in shape from its field.
     """
+
+    write: Callable[[int, Tree], None]
 
     def __init__(
         self, name: str, where: str, leaves: list[tuple[Path, list[Any]]], write: Write
     ) -> None:
         self._name, self._where = name, where
         self._leaves = leaves
-        # The usual fields, one array or a node of arrays, need no walk along paths.
-        self._whole = leaves[0][1] if len(leaves) == 1 and not leaves[0][0] else None
-        self._names = [path[0] if len(path) == 1 else None for path, _ in leaves]
         self._write = write
         self._checked = False
+        # Chosen once, as it runs in every row.
+        self.write = self._write_parts
+        if len(leaves) == 1 and not leaves[0][0]:
+            self._whole = leaves[0][1]
+            self.write = self._write_whole
+        # The usual fields, an array or a node of arrays, need no walk along paths.
+        self._named = [(path[0] if len(path) == 1 else None, path, rows) for path, rows in leaves]
 
-    def write(self, t: int, value: Tree) -> None:
-        """Copy `value`, leaves [N, ...], into row `t`.
+    def _write_whole(self, t: int, value: Tree) -> None:
+        """Write a field that is a single array."""
+        if not self._checked:
+            self._check(t, value)
+        self._write(self._whole[t], value)
 
-        Raises:
-            ValueError: if a leaf is missing from `value` or differs in shape from its field.
-        """
+    def _write_parts(self, t: int, value: Tree) -> None:
+        """Write a field with any number of leaves."""
         if not self._checked:
             self._check(t, value)
         write = self._write
-        if self._whole is not None:
-            write(self._whole[t], value)
-            return
         # Once for all leaves, instead of a look-up for each.
         parts = value._asdict() if isinstance(value, NamedTuple) else {}
-        for name, (path, rows) in zip(self._names, self._leaves, strict=True):
+        for name, path, rows in self._named:
             # `part_at` knows what else a value may be, and what to say of one that lacks the part.
             write(rows[t], parts[name] if name in parts else part_at(value, path))
 

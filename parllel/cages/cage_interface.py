@@ -319,6 +319,20 @@ class CageInterface(HeldEnvironments):
     def finish_row(self, group: int = 0) -> None:
         """Wait for the work started for the group. An exception of an environment is re-raised."""
 
+    # Not abstract: every cage has it by its two methods.
+    def bound_step(self, group: int = 0) -> Callable[[int], None]:
+        """Return a function that calls `start_row(t, group)` and `finish_row(group)` for a row of this batch.
+
+        Samplers look it up at the start of each batch.
+        """
+        start_row, finish_row = self.start_row, self.finish_row
+
+        def step_row(t: int) -> None:
+            start_row(t, group)
+            finish_row(group)
+
+        return step_row
+
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, ordered by column, then by time."""

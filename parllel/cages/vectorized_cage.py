@@ -38,7 +38,7 @@ from parllel.cages.stepping.step_result import FinalObservation, RowInfos
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import ClosedError, WrongStateError
-from parllel.types import State
+from parllel.types import State, overrides
 
 
 class VectorizedCage(CageInterface):
@@ -208,6 +208,20 @@ class VectorizedCage(CageInterface):
         """Complete the row in progress."""
         self._order.check_started("finish_row", group)
         self._order.in_progress = None
+
+    def bound_step(self, group: int = 0) -> Callable[[int], None]:
+        """Return a function that steps a row of this batch, see `CageInterface.bound_step`."""
+        if group or overrides(self, VectorizedCage, "start_row", "finish_row"):
+            return super().bound_step(group)
+        order, step = self._order, self._envs.bound_step()
+
+        def step_row(t: int) -> None:
+            # The check of `start_row`. There is nothing to finish.
+            if order.closed or order.in_progress is not None:
+                order.check_idle("start_row")
+            step(t)
+
+        return step_row
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call."""

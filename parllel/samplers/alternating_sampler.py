@@ -38,13 +38,14 @@ class AlternatingSampler(BatchSampler):
         """Fill the buffer with the next `T` steps of every environment."""
         halves = self._halves
         with self.batch():
+            bound = [(half, self.bound_act(half.columns)) for half in halves]
             for t in range(self.batch_spec.T):
-                for half in halves:
+                for half, act in bound:
                     # Finished as late as possible: since its start the agent has acted for the other half,
                     # which now steps while the agent acts for this one.
                     if t > 0:
                         half.finish_row()
-                    self.act(t, half.columns)
+                    act(t)
                     half.start_row(t)
             for half in halves:
                 # The second half still steps while the agent computes values for the first.

@@ -20,13 +20,14 @@ class BasicSampler(BatchSampler):
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Fill the buffer with the next `T` steps of every environment."""
-        all_envs = self.cages.all_envs
-        columns = all_envs.columns
+        columns = self.cages.all_envs.columns
         with self.batch():
+            # Bound for this batch: for a few environments, looking things up in every row costs as much as
+            # their steps.
+            act, step = self.bound_act(columns), self.cages.all_envs.bound_step()
             for t in range(self.batch_spec.T):
-                self.act(t, columns)
-                all_envs.start_row(t)
-                all_envs.finish_row()
+                act(t)
+                step(t)
             # Before `finish`, which updates the statistics with which row T must still be transformed.
             self.bootstrap(columns)
             return self.finish()

@@ -54,15 +54,15 @@ from parllel.transforms.transform import (
     note_transform,
     transform_batch,
 )
-from parllel.types import BatchSpec, State
+from parllel.types import BatchSpec, State, overrides
 
 
 class BatchSampler(Sampler):
     """Base class of samplers that own cages, a handler, transforms and a buffer.
 
-    Subclasses decide the order of acting and stepping. Within `batch()`, a subclass calls `act` for
-    each row of some columns and steps their environments. After the last row it calls `bootstrap`
-    for all columns and returns `finish()`.
+    Subclasses decide the order of acting and stepping. Within `batch()`, a subclass calls `act`, or
+    what `bound_act` returned, for each row of some columns and steps their environments. After the last
+    row it calls `bootstrap` for all columns and returns `finish()`.
 
     Args:
         batch_spec: T and B.
@@ -289,6 +289,32 @@ class BatchSampler(Sampler):
         self.handler.step(t, columns)
         if timer is not None:
             timer.add_inference(began)
+
+    def bound_act(self, columns: slice) -> Callable[[int], None]:
+        """Return a function that calls `act(t, columns)` for a row of this batch.
+
+        Call it within `batch()`.
+        """
+        if overrides(self, BatchSampler, "act"):
+            return partial(self.act, columns=columns)
+        step, transform_row, timer = (
+            self.handler.bound_step(columns),
+            self.transform_row,
+            self._timer,
+        )
+        if timer is None and not self.step_transforms:
+            return step
+        transforms = bool(self.step_transforms)
+
+        def act(t: int) -> None:
+            began = 0.0 if timer is None else perf_counter()
+            if transforms:
+                transform_row(t, columns)
+            step(t)
+            if timer is not None:
+                timer.add_inference(began)
+
+        return act
 
     def transform_row(self, t: int, columns: slice) -> None:
         """Apply the step transforms to row `t` of `columns`."""

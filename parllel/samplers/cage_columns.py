@@ -64,6 +64,17 @@ class EnvGroups:
             self.start_row = partial(groups[0].cage.start_row, group=groups[0].number)
             self.finish_row = partial(groups[0].cage.finish_row, groups[0].number)
 
+    def bound_step(self) -> Callable[[int], None]:
+        """Return a function that steps all environments with the actions of a row of this batch."""
+        if len(self.groups) == 1:
+            return self.groups[0].cage.bound_step(self.groups[0].number)
+
+        def step_row(t: int) -> None:
+            self._start_row(t)
+            self._finish_row()
+
+        return step_row
+
     def _start_row(self, t: int) -> None:
         for start_row, number in self._starts:
             start_row(t, number)

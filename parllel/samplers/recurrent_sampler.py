@@ -80,12 +80,12 @@ class RecurrentSampler(BatchSampler):
         # All columns again, as the previous batch may have ended with some of them waiting.
         self._played = [columns]
         valid[:] = False  # a batch that ends early does not write the remaining rows
+        act, step = self.bound_act(columns), all_envs.bound_step()
         for t in range(T):
             # Before the step, after which `live` changes for episodes that end.
             valid[t] = live
-            self.act(t, columns)
-            all_envs.start_row(t)
-            all_envs.finish_row()
+            act(t)
+            step(t)
             if done[t].any():
                 if self._lost is not None:
                     self._mark_crashes(t, live)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -49,38 +49,30 @@ class TorchHandler(Handler):
         modules = [m for m in self._models() if isinstance(m, nn.Module)]
         on_cpu = [m for m in modules if all(p.device.type == "cpu" for p in m.parameters())]
         set_threads(on_cpu, threads)
-        self._act: Act | None = None
-        self._act_is_known = False
 
     def convert(self, array: NDArray[Any]) -> Tensor:
         """Return a tensor that shares the memory of `array`, or a copy if it is read-only."""
         # `from_numpy` warns about read-only memory, because tensors cannot be read-only.
         return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
-    def start_batch(self) -> None:
-        """Start a batch, see `Handler.start_batch`."""
-        super().start_batch()
-        # Looked up anew with the first step, since modules may be hooked or replaced between batches.
-        self._act, self._act_is_known = None, False
-
-    def step(self, t: int, columns: slice) -> None:
-        """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
-        if not self._act_is_known:
-            self._act, self._act_is_known = self._known_act(), True
-        act, noise = self._act, self._noise
+    def _bind_step(self, columns: slice) -> Callable[[int], None]:
+        # Looked up for each batch, since modules may be hooked or replaced between batches.
+        act, noise = self._known_act(), self._noise_of(columns)
         if act is None or noise is None:
-            super().step(t, columns)
-            return
-        prepared = self._prepared.get((columns.start, columns.stop))
-        if prepared is None:
-            prepared = self._in_use().prepare(columns)
-        if prepared.noise is None:
-            prepared.noise = self._in_use().rows_of_noise(noise, columns)
-        # As in `PgAgent.step`: results without version counters are cheaper.
-        with torch.inference_mode():
-            action, value, log_prob = act(prepared.observation[t], prepared.noise[t])
-            prepared.action.write(t, action)
-            prepared.info.write(t, NamedTuple(value=value, log_prob=log_prob))
+            return super()._bind_step(columns)
+        views = self._views(columns)
+        observations = views.observation
+        write_action, write_info = views.action.write, views.info.write
+        inference = torch.inference_mode()
+
+        def step(t: int) -> None:
+            # As in `PgAgent.step`: results without version counters are cheaper.
+            with inference:
+                action, value, log_prob = act(observations[t], noise[t])
+                write_action(t, action)
+                write_info(t, NamedTuple(value=value, log_prob=log_prob))
+
+        return step
 
     def _known_act(self) -> Act | None:
         """Return what computes the steps of a known agent without calling its modules, or None."""

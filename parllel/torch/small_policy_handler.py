@@ -146,13 +146,11 @@ class SmallPolicyHandler(TorchHandler):
         action, log_prob, value = self._policy.decide(np.asarray(observation), cells)
         return action, NamedTuple(value=value, log_prob=log_prob)
 
-    def step(self, t: int, columns: slice) -> None:
-        """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+    def _bind_step(self, columns: slice) -> Callable[[int], None]:
         # Modes without batch noise use PyTorch, which draws its own noise where needed.
         if self._sampling and self._noise is not None:
-            self._policy.step(t, columns)
-        else:
-            super().step(t, columns)
+            return partial(self._policy.step, columns=columns)
+        return super()._bind_step(columns)
 
     def bootstrap_value(self, t: int, columns: slice) -> None:
         """Write the value of observation row `t` into row `t` of `agent.agent_info.value`."""

@@ -107,7 +107,7 @@ def second_batch() -> list[str]:
     return trace.calls["main"]
 
 
-ACT = "samplers.batch_sampler.BatchSampler.act"
+ACT = "torch.handler.TorchHandler._bind_step.step"
 
 
 def sampling_in_process(folder: Path) -> Calls:

@@ -27,7 +27,7 @@ from parllel.cages.stepping.trajectories import (
     is_number,
 )
 from parllel.cages.traj_info import TrajInfo
-from parllel.types import State, Tree
+from parllel.types import State, Tree, overrides
 
 # 256 KiB; when full, rows are summed, as memory must not grow if episodes are never collected.
 _KEPT_REWARDS = 2**15
@@ -257,10 +257,11 @@ def _numbers(traj: TrajInfo) -> tuple[float, float, float, float]:
 
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
     """Return trajectories of n environments: batched, unless the TrajInfo overrides per-step methods."""
+    # An object, as the factory may be a function, or may set methods on the object.
     example = make_traj_info(make)
     # Only these two are called in every step; other additions of a subclass cost nothing there.
-    sees_agent_info = _has_own(example, "see_agent_info")
-    if sees_agent_info or _has_own(example, "step"):
+    sees_agent_info = overrides(example, TrajInfo, "see_agent_info")
+    if sees_agent_info or overrides(example, TrajInfo, "step"):
         return PerStepTrajectories(make, n, example, sees_agent_info=sees_agent_info)
     return BatchedTrajectories(make, n, example)
 
@@ -268,7 +269,7 @@ def follow(make: TrajInfoFactory, n: int) -> Trajectories:
 def sees_agent_info(make: TrajInfoFactory) -> bool:
     """Return whether the TrajInfos of a factory override `see_agent_info`."""
     # Also called in the main process: only then does a cage bind the agent's fields.
-    return _has_own(make_traj_info(make), "see_agent_info")
+    return overrides(make_traj_info(make), TrajInfo, "see_agent_info")
 
 
 def make_traj_info(make: TrajInfoFactory) -> TrajInfo:
@@ -283,10 +284,3 @@ def make_traj_info(make: TrajInfoFactory) -> TrajInfo:
             f"traj_info: expected a function that returns a TrajInfo, got {traj!r} from it"
         )
     return traj
-
-
-def _has_own(traj: TrajInfo, method: str) -> bool:
-    # Looks at an object, not at the factory, which may be a function or a partial. Its own dict is checked
-    # too, as a factory may set the method on the object.
-    own = getattr(type(traj), method, None) is not getattr(TrajInfo, method)
-    return own or method in vars(traj)

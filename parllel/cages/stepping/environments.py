@@ -21,7 +21,7 @@ from parllel.cages.stepping.rows import Rows
 from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.stepping.trajectories import End, is_number
 from parllel.errors import add_note
-from parllel.types import Tree
+from parllel.types import Tree, overrides
 
 
 class Environments(RowEnvironments):
@@ -33,6 +33,9 @@ class Environments(RowEnvironments):
         super().__init__(stepper)
         # The stepper's own list, in which it may replace a checked step by a plain one during a row.
         self._steps = stepper.steps
+        # The fast path of `step_row`, and the batch it was made for, by the list of its cells.
+        self._quick: Callable[[int], None] | None = None
+        self._quick_cells: list[list[NDArray[Any]]] | None = None
 
     def reset_rows(
         self, t: int, *, all_envs: bool = True, which: NDArray[np.bool_] | None = None
@@ -64,44 +67,83 @@ class Environments(RowEnvironments):
         elif rows.cells is None or self.stepper.n_waiting or self._trajs.per_step:
             self._run_row(t, rows, rows.read_actions(t), by_agent=True)
         else:
-            self._run_quick(t, rows, rows.read_actions(t), rows.cells[t + 1])
+            self._quick_step(rows)(t)
+
+    def bound_step(self) -> Callable[[int], None]:
+        """Return `step_row`, or the fast path for the current batch, with all look-ups made."""
+        rows = self._rows
+        # What else could be wrong, `step_row` refuses in the first row.
+        if (
+            rows is None
+            or rows.read_actions is None
+            or rows.cells is None
+            or not self._started
+            or self._trajs.per_step
+            or overrides(self, Environments, "step_row")
+        ):
+            return self.step_row
+        return self._quick_step(rows)
 
     def _run_drawn(self, t: int, rows: Rows, actions: list[Any]) -> None:
         self._run_row(t, rows, actions)
 
-    def _run_quick(self, t: int, rows: Rows, actions: list[Any], cells: list[NDArray[Any]]) -> None:
-        """Fast path of `_run_row` for a single observation array when every environment steps."""
-        # Fast because each environment costs one call, one append and one copy, without indexing. So
-        # `rewards` has no entries for steps that were not made; they are filled in for `_abandon_row`.
-        rewards: list[Any] = []
-        ended: list[End] = []
-        add_reward = rewards.append
-        i = -1
-        try:
-            for i, step, action, cell in zip(
-                self._indices, self._steps, actions, cells, strict=False
-            ):
-                observation, reward, terminated, truncated, _ = step(action)
-                # Before anything that can raise: the step was made, so the statistics count it.
-                add_reward(reward)
-                if observation is None:  # numpy would write NaN
-                    raise none_observed(self.stepper.name_of(i))
-                if terminated or truncated:
-                    ended.append((i, bool(terminated), bool(truncated)))
-                    final = self.stepper.end_episode(i, observation)
-                    self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
-                    observation = self.stepper.follow_episode(i, final)
-                # Copied immediately, as the environment may overwrite its array in the next step. After an
-                # automatic reset this is the first observation of the next episode; only `_final` has the
-                # true last one.
-                cell[...] = observation
-        except Exception as error:
-            add_note(error, f"in {self.stepper.name_of(i)}, during step")
-            left_out: list[Any] = [None] * (len(self._indices) - len(rewards))
-            self._abandon_row(t, rows, rewards + left_out, ended, i)
-            raise
-        # Last, and as a whole: one call for the row costs as much as one call per reward would.
-        rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
+    def _quick_step(self, rows: Rows) -> Callable[[int], None]:
+        if self._quick is None or self._quick_cells is not rows.cells:
+            self._quick, self._quick_cells = self._bind_step(rows), rows.cells
+        return self._quick
+
+    def close(self) -> None:
+        """Close all environments even if some fail, then raise the first error."""
+        self._quick = self._quick_cells = None  # they hold views of the batch
+        super().close()
+
+    def _bind_step(self, rows: Rows) -> Callable[[int], None]:
+        """Return the fast path for a single observation array, and rows in which every environment steps."""
+        # A closure: its names cost less than attributes, in a function that runs in every row.
+        stepper, steps, indices = self.stepper, self._steps, self._indices
+        read_actions, all_cells, T = rows.read_actions, rows.cells, rows.T
+        add_row, write_results = self._add_row, rows.write_results
+        assert read_actions is not None
+        assert all_cells is not None
+
+        def step_row(t: int) -> None:
+            if stepper.n_waiting or not 0 <= t < T:
+                self.step_row(t)
+                return
+            # Each environment costs one call, one append and one copy, without indexing. So `rewards` has no
+            # entries for steps that were not made; they are filled in for `_abandon_row`.
+            rewards: list[Any] = []
+            ended: list[End] = []
+            add_reward = rewards.append
+            actions = read_actions(t)
+            i = -1
+            try:
+                for i, step, action, cell in zip(
+                    indices, steps, actions, all_cells[t + 1], strict=False
+                ):
+                    observation, reward, terminated, truncated, _ = step(action)
+                    # Before anything that can raise: the step was made, so the statistics count it.
+                    add_reward(reward)
+                    if observation is None:  # numpy would write NaN
+                        raise none_observed(stepper.name_of(i))
+                    if terminated or truncated:
+                        ended.append((i, bool(terminated), bool(truncated)))
+                        final = stepper.end_episode(i, observation)
+                        self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
+                        observation = stepper.follow_episode(i, final)
+                    # Copied immediately, as the environment may overwrite its array in the next step. After
+                    # an automatic reset this is the first observation of the next episode; only `_final` has
+                    # the true last one.
+                    cell[...] = observation
+            except Exception as error:
+                add_note(error, f"in {stepper.name_of(i)}, during step")
+                left_out: list[Any] = [None] * (len(indices) - len(rewards))
+                self._abandon_row(t, rows, rewards + left_out, ended, i)
+                raise
+            # Last, and as a whole: one call for the row costs as much as one call per reward would.
+            write_results(t, add_row(t, rows, rewards, ended), ended)
+
+        return step_row
 
     def _run_row(self, t: int, rows: Rows, actions: list[Any], *, by_agent: bool = False) -> None:
         # None marks a step that was not made.
