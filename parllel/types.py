@@ -42,10 +42,8 @@ class BatchSpec:
 
 def overrides(part: object, base: type, *methods: str) -> bool:
     """Return whether an object or its class has a method of its own in place of one of `base`."""
-    own = vars(part)
-    return any(
-        name in own or getattr(type(part), name) is not getattr(base, name) for name in methods
-    )
+    kind, own = type(part), vars(part)
+    return any(name in own or getattr(kind, name) is not getattr(base, name) for name in methods)
 
 
 class _Closes(Protocol):

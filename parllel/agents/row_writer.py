@@ -90,7 +90,9 @@ class ColumnWriter:
         self._checked = False
         # Chosen once, as it runs in every row.
         self.write = self._write_parts
-        if len(leaves) == 1 and not leaves[0][0]:
+        if not leaves:
+            self.write = _write_nothing
+        elif len(leaves) == 1 and not leaves[0][0]:
             self._whole = leaves[0][1]
             self.write = self._write_whole
         # The usual fields, an array or a node of arrays, need no walk along paths.
@@ -128,3 +130,7 @@ class ColumnWriter:
                     f"{name}: expected shape {expected} for {self._where}, the agent returned {got}"
                 )
         self._checked = True
+
+
+def _write_nothing(t: int, value: Tree) -> None:
+    """Write a field that the buffer does not have."""

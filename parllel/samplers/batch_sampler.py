@@ -151,6 +151,11 @@ class BatchSampler(Sampler):
         self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
         self._moving = moving_blocks(self._arrays)
+        # For the others, `rotate` does nothing.
+        self._rotating = [
+            array for array in self._arrays if array.padding or array.block in self._moving
+        ]
+        self._has_next_observations = has_next_observations(samples)
         self._bind()
         # Looked up once, as it is called for each batch.
         self._rebind = self._rebinds()
@@ -212,7 +217,7 @@ class BatchSampler(Sampler):
 
     def _begin(self) -> None:
         if self._started:
-            for array in self._arrays:  # moves the observation after the last batch to row 0
+            for array in self._rotating:  # moves the observation after the last batch to row 0
                 array.rotate()
             if self._moving:
                 number = shown_number(self._moving)
@@ -351,7 +356,7 @@ class BatchSampler(Sampler):
         return self.samples, trajs
 
     def _write_final_values(self) -> None:
-        wants_all = has_next_observations(self.samples)
+        wants_all = self._has_next_observations
         final = self.cages.final_observations(truncated_only=not wants_all)
         if self._lost is not None and (crashes := self.cages.crashes()):
             first, waiting = self._lost.mark_all(crashes, final)

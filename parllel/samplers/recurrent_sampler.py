@@ -12,7 +12,7 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.cages.traj_info import TrajInfo
 from parllel.samplers.batch_sampler import BatchSampler
-from parllel.samplers.final_observations import has_next_observations, write_next_observations
+from parllel.samplers.final_observations import write_next_observations
 
 
 class RecurrentSampler(BatchSampler):
@@ -145,7 +145,7 @@ class RecurrentSampler(BatchSampler):
         # `_run` has written them. The cages' final observations are discarded, or they would accumulate.
         self.cages.final_observations()
         self._see_crashes_between_batches()
-        if has_next_observations(self.samples):
+        if self._has_next_observations:
             write_next_observations(
                 self.samples, ()
             )  # no final observations: no reset has replaced an observation in this batch

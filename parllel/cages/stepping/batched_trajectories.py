@@ -167,10 +167,12 @@ class BatchedTrajectories(Trajectories):
         parts, self._reported = self._reported, []
         if not parts:
             return b""
+        envs, numbers = parts[0]
+        if len(parts) > 1:  # rows are added up once for each batch, usually
+            envs = np.concatenate([envs for envs, _ in parts])
+            numbers = np.concatenate([numbers for _, numbers in parts])
         # The parts are in the order of time, which a stable sort keeps within each environment.
-        envs = np.concatenate([envs for envs, _ in parts])
-        numbers: NDArray[np.float64] = np.concatenate([numbers for _, numbers in parts])
-        return numbers[np.argsort(envs, kind="stable")].tobytes()
+        return numbers[envs.argsort(kind="stable")].tobytes()
 
     def count(self) -> int:
         """Return the number of episodes that `take` would return."""
@@ -206,8 +208,11 @@ class BatchedTrajectories(Trajectories):
         ended = np.empty((len(events), 4))
         add(self._rewards, self._n_kept, events, self._start, self._discount, self._sums, ended)
         # `ended` has a row for every event, so that the compiled loop needs no counter.
-        ends = events[:, 2] == 1
-        self._reported.append((events[ends, 1], ended[ends]))
+        if self._n_ended < len(events):
+            ends = events[:, 2] == 1
+            events, ended = events[ends], ended[ends]
+        if len(events):
+            self._reported.append((events[:, 1], ended))
         self._events, self._n_ended, self._n_kept = [], 0, 0
 
 

@@ -8,7 +8,7 @@ prepare      while a worker is idle        -> ended environments are reset, into
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class Environments(RowEnvironments):
         # A closure: its names cost less than attributes, in a function that runs in every row.
         stepper, steps, indices = self.stepper, self._steps, self._indices
         read_actions, all_cells, T = rows.read_actions, rows.cells, rows.T
-        add_row, write_results = self._add_row, rows.write_results
+        add_row, write_results = self._trajs.add_row, rows.write_results
         assert read_actions is not None
         assert all_cells is not None
 
@@ -141,7 +141,11 @@ class Environments(RowEnvironments):
                 self._abandon_row(t, rows, rewards + left_out, ended, i)
                 raise
             # Last, and as a whole: one call for the row costs as much as one call per reward would.
-            write_results(t, add_row(t, rows, rewards, ended), ended)
+            try:
+                row = add_row(rewards, ended)
+            except Exception as error:
+                self._refuse_rewards(t, rows, rewards, ended, error)
+            write_results(t, row, ended)
 
         return step_row
 
@@ -221,13 +225,19 @@ class Environments(RowEnvironments):
         try:
             return self._trajs.add_row(rewards, ended)
         except Exception as error:
-            # Checked only after a failure: checking every reward would slow down all rows.
-            wrong = [i for i, reward in enumerate(rewards) if not is_number(reward)]
-            failed = wrong[0] if wrong else None
-            self._abandon_row(t, rows, rewards, ended, failed)
-            if failed is None:
-                raise
-            raise no_number(rewards[failed], self.stepper.name_of(failed)) from error
+            self._refuse_rewards(t, rows, rewards, ended, error)
+
+    def _refuse_rewards(
+        self, t: int, rows: Rows, rewards: list[Any], ended: list[End], error: Exception
+    ) -> NoReturn:
+        """Keep the valid part of a row whose rewards could not be added, and raise."""
+        # Checked only after a failure: checking every reward would slow down all rows.
+        wrong = [i for i, reward in enumerate(rewards) if not is_number(reward)]
+        failed = wrong[0] if wrong else None
+        self._abandon_row(t, rows, rewards, ended, failed)
+        if failed is None:
+            raise error
+        raise no_number(rewards[failed], self.stepper.name_of(failed)) from error
 
     def _step_randomly(self, counts: Sequence[int], t: int, rows: Rows) -> None:
         stepper = self.stepper
