@@ -53,9 +53,12 @@ from parllel.cages.workers.control import (
 from parllel.cages.workers.group_rows import RESETS, GroupRows, operation_name
 from parllel.cages.workers.info_messages import InfoUnpacker
 from parllel.cages.workers.remote_cage import RemoteCage, by_column
+from parllel.cages.workers.replacements import Replacements
+from parllel.cages.workers.restarts import can_restart
 from parllel.cages.workers.start_workers import PoolSettings, divide, environments_of, start_pool
 from parllel.cages.workers.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
+from parllel.system.processes.restart_budget import RestartBudget
 from parllel.types import State, Tree
 
 
@@ -87,16 +90,19 @@ class SynchronizedProcessCage(RemoteCage):
         spin_us: longest spin in microseconds; defaults to 1000, or 0 if there are fewer cores than
             processes.
         cores: core numbers to pin the workers to, in turn; by default, workers are not pinned.
+        restarts: how often workers are restarted that die or hang in a row, see `collect_crashes`. All
+            environments of such a worker begin new episodes, and the others continue. By default none is
+            restarted. Not with `participate`, `infos`, policies, or wait="semaphore".
 
     Attributes and methods of the environments are available as lists, as on a VectorizedCage.
 
     Raises:
         ValueError: for numbers that do not fit together.
-        WorkerError: if a worker died (detected within about 10 ms) or hangs (at the time-out). An
-            exception of an environment is re-raised with its type, and the worker's traceback as
-            its cause. In either case all workers have ended and the cage is closed. Ctrl-C also
-            ends the workers, except while a row waits for them: `finish_row` can then be called
-            again.
+        WorkerError: if a worker died (detected within about 10 ms) or hangs (at the time-out), and was not
+            restarted. An exception of an environment is re-raised with its type, and the worker's traceback
+            as its cause. In either case all workers have ended and the cage is closed. Ctrl-C also ends the
+            workers, except while a row waits for them: `finish_row` can then be called again.
+        RestartsUsedUpError: if workers died too often, as the budget sees it.
     """
 
     def __init__(
@@ -120,6 +126,7 @@ class SynchronizedProcessCage(RemoteCage):
         wait: str | None = None,
         spin_us: float | None = None,
         cores: Sequence[int] | None = None,
+        restarts: RestartBudget | None = None,
     ) -> None:
         by_columns, seeds = factories_by_column(env_factories, n, seeds, "SynchronizedProcessCage")
         super().__init__(
@@ -128,18 +135,23 @@ class SynchronizedProcessCage(RemoteCage):
             seeds=seeds,
             traj_info=traj_info,
             reset_automatically=reset_automatically,
-            restarts=None,
+            restarts=restarts,
             infos=infos,
         )
         n = len(seeds)
         self._name = f"cage of environments {index} to {index + n - 1}"
         check_pool_options(timeout_s, participate, n_main, cores)
+        if restarts is not None and participate:
+            raise ValueError(
+                "restarts: expected None with participate=True: this process cannot be restarted if one of "
+                "its own environments crashes"
+            )
         if n_main is None:
             # Rounded down, as this process also runs the agent.
             n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
         self._groups, shares = divide(n, n_workers, n_groups, n_main)
         make = environments_of(
-            env_factories, seeds, traj_info, reset_automatically, index, check, infos
+            env_factories, self._seeds_now, traj_info, reset_automatically, index, check, infos
         )
         settings = PoolSettings(
             n_workers=n_workers,
@@ -153,18 +165,28 @@ class SynchronizedProcessCage(RemoteCage):
             cores=cores,
             buffers=buffers,
             infos=infos,
+            restarts=restarts is not None,
         )
-        self._pool, self._needs_reset, self._which = start_pool(make, settings)
+        self._pool, self._needs_reset, self._which, start = start_pool(make, settings)
         self._unpackers = [[InfoUnpacker() for _ in range(n_workers)] for _ in range(n_groups)]
         self._keeps_infos = infos
         self._policy: MakePolicy | None = None
         self._rows = GroupRows(self._pool, n_groups)
+        self._replacements: Replacements | None = None
+        if self._restarts is not None:
+            self._replacements = Replacements(
+                self._pool, self._rows, self._needs_reset, self._restarts, start
+            )
+            self._pool.recover = self._replacements.recover
+            self._pool.take_losses = self._replacements.take_losses
 
     # ------------------------------------------------------------------ what it is
 
     def _await_spaces(self) -> Spaces:
         # Awaited only on first use, so that several cages start in parallel.
         spaces = self._pool.await_spaces(self._name)
+        if self._replacements is not None:
+            self._replacements.spaces = spaces
         self._name = f"{self._name} ({spaces.name})"
         return spaces
 
@@ -199,6 +221,11 @@ class SynchronizedProcessCage(RemoteCage):
         buffer to the workers.
         """
         self._check_idle("set_policy")
+        if self._restarts is not None:
+            raise ValueError(
+                f"{self._name}: set_policy: expected a cage without restarts, as a policy acts for a whole "
+                "batch; make the cage without restarts, or let the main process act"
+            )
         # First: if a worker cannot make its policy, no row may run with a mixture of old and new policies.
         self._rows.unbind()
         self._policy = None
@@ -226,6 +253,8 @@ class SynchronizedProcessCage(RemoteCage):
         # Before any row: a process bound to a wrong place would overwrite columns of others.
         check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
+        if self._replacements is not None and self._restarts is not None:
+            self._replacements.bound, self._restarts.first_column = args, columns.start
         # Last, as it allows rows to start.
         self._rows.bind(
             fields["reward"], columns.start, batch_number(arrays), count_batches(arrays)
@@ -349,6 +378,12 @@ class SynchronizedProcessCage(RemoteCage):
             if not self._rows.decorrelates:
                 raise WrongStateError(f"{self._name}: {method}() was called without a start")
 
+    def restart_dead(self) -> None:
+        """Restart workers that have died since the last row."""
+        ready = self._pool.broken is None and self._spaces is not None
+        if self._restarts is not None and ready and not self._rows.busy:
+            self._pool.find_dead()
+
     def collect_infos(self) -> RowInfos:
         """Return the infos of the last row or reset of each group."""
         self._check_idle("collect_infos")
@@ -429,6 +464,9 @@ class SynchronizedProcessCage(RemoteCage):
         finally:
             # After Ctrl-C as well: no worker may outlive the cage.
             pool.end(None)
+        # A worker that would be restarted for the next row is not missed here.
+        if self._restarts is not None:
+            errors = [error for error in errors if not can_restart(error)]
         if errors:
             raise first_of(errors)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from parllel.cages import (
 from parllel.runs.names import suggest_names
 from parllel.samplers import Plan, plan_sampling
 from parllel.seeding import Seeds
+from parllel.system.processes import RestartBudget
 
 
 # Checked even without workers: nothing would read the arguments of SynchronizedProcessCage then, and a
@@ -34,6 +36,7 @@ def build_cages(
     traj_info: TrajInfoFactory = TrajInfo,
     reset_automatically: bool = True,
     stack: ExitStack | None = None,
+    restarts: RestartBudget | None = None,
     **process_arguments: Any,
 ) -> list[CageInterface]:
     """Return one cage of all environments, in this process or spread over workers.
@@ -50,20 +53,26 @@ def build_cages(
             `plan_sampling` finds fastest on this machine, possibly without workers.
         name: name of the seeds; use a different name for evaluation.
         stack: exit stack that closes the cage.
+        restarts: budget of restarts of workers that die or hang, see `SynchronizedProcessCage`. All
+            environments are in workers then, also if `parallel=True` finds this process faster.
         process_arguments: further arguments of SynchronizedProcessCage (`start_method`, `timeout_s`,
             `buffers`); ignored without workers.
 
     Raises:
         TypeError: for an argument that SynchronizedProcessCage does not accept, or if `seeds` or
             `parallel` has the wrong type.
-        ValueError: if `n_envs` is less than 1, for a Plan that leaves workers without environments, and for
-            a `name` whose seeds were already drawn.
+        ValueError: if `n_envs` is less than 1, for `restarts` without workers, for a Plan that leaves workers
+            without environments, and for a `name` whose seeds were already drawn.
     """
     _check_arguments(n_envs, seeds, name)
     _check_parallel(parallel, n_envs)
+    _check_restarts(restarts, parallel)
     stack = ExitStack() if stack is None else stack
     # After the argument checks, because the planner makes an environment and steps it.
     plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
+    if restarts is not None:
+        plan = _in_workers(plan, n_envs)
+        process_arguments["restarts"] = restarts
     # After all checks: seeds of a name can be drawn only once, even by a call that fails.
     options: dict[str, Any] = {
         "n": n_envs,
@@ -77,6 +86,30 @@ def build_cages(
     if not plan.n_workers:
         return [stack.enter_context(VectorizedCage(factories, **options))]
     return [stack.enter_context(_spread(factories, plan, **options, **process_arguments))]
+
+
+def _in_workers(plan: Plan, n_envs: int) -> Plan:
+    """Return a plan in which workers step the environments of this process too."""
+    if plan.n_workers and not plan.n_main:
+        return plan
+    why = f"{plan.why}; with restarts, no environment is in this process"
+    return replace(plan, n_workers=min(plan.n_workers + 1, n_envs), n_main=0, why=why)
+
+
+def _check_restarts(restarts: Any, parallel: bool | Plan) -> None:
+    if restarts is None:
+        return
+    if isinstance(parallel, Plan):
+        given = f"Plan({parallel.n_workers}, n_main={parallel.n_main})"
+        spread = parallel.n_workers > 0 and not parallel.n_main
+    else:
+        given, spread = str(parallel), parallel
+    if not spread:
+        raise ValueError(
+            "build_cages: restarts: expected all environments in workers, because this process cannot be "
+            f"restarted if one of its own environments crashes, got parallel={given}; pass "
+            "parallel=True or Plan(n_workers)"
+        )
 
 
 def _spread(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from parllel.buffers.tree import buffer_close
 from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
 from parllel.samplers import Plan
 from parllel.seeding import Seeds
+from parllel.system.processes import RestartBudget
 from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.dummy_envs import CountingEnv
 from parllel_patterns import build_cages
@@ -194,3 +196,16 @@ def test_wrong_arguments_are_named(wrong, error, message):
     right = {"n_envs": 2, "seeds": Seeds(0)}
     with pytest.raises(error, match="build_cages: " + message):
         close(build_cages(CountingEnv, **{**right, **wrong}))
+
+
+def test_restarts_put_all_environments_into_workers() -> None:
+    budget = RestartBudget(1, 60.0)
+    with ExitStack() as stack:
+        (cage,) = build_cages(
+            CountingEnv, 2, seeds=Seeds(0), parallel=True, restarts=budget, stack=stack
+        )
+        assert isinstance(cage, SynchronizedProcessCage)
+        assert cage.restarts == 0
+    for parallel, given in ((False, "False"), (Plan(1, n_main=1), r"Plan\(1, n_main=1\)")):
+        with pytest.raises(ValueError, match=f"restarts: expected all .* got parallel={given}"):
+            build_cages(CountingEnv, 2, seeds=Seeds(0), parallel=parallel, restarts=budget)

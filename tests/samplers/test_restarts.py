@@ -14,13 +14,19 @@ import psutil
 import pytest
 from crashing_env import CrashingEnv
 from private_memory import private_memory
+from start_methods import SENT_SPAWN_SOAKS
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
-from parllel.cages import Cage, ProcessCage
+from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage
 from parllel.cages.workers.restarts import restart_seed
 from parllel.errors import RestartsUsedUpError, WorkerDiedError
-from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSampler
+from parllel.samplers import (
+    AlternatingSampler,
+    AsynchronousSampler,
+    BasicSampler,
+    FullEpisodeSampler,
+)
 from parllel.system.processes import RestartBudget
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_faults_contract import wait_until_gone
@@ -56,8 +62,25 @@ def one_each(factories: Any, restarts: Any, timeout_s: float, **options: Any) ->
     ]
 
 
+def pool(factories: Any, restarts: Any, timeout_s: float, **options: Any) -> list[Any]:
+    cage = SynchronizedProcessCage(
+        factories,
+        seeds=range(len(factories)),
+        restarts=restarts,
+        timeout_s=timeout_s,
+        start_method="fork",
+        **options,
+    )
+    return [cage]
+
+
 # For each kind of cage: the function, and the columns that share a process with the crashing one.
-KINDS: dict[str, tuple[Any, list[int]]] = {"ProcessCages": (one_each, [1])}
+KINDS: dict[str, tuple[Any, list[int]]] = {
+    "ProcessCages": (one_each, [1]),
+    "one worker each": (partial(pool, n_workers=4), [1]),
+    "two workers": (partial(pool, n_workers=2), [0, 1]),
+    "two groups": (partial(pool, n_workers=2, n_groups=2), [1, 3]),
+}
 
 
 def factories(folder: Path | None, *, envs: dict[str, Any] = ENVS, **crash: Any) -> list[Any]:
@@ -302,6 +325,7 @@ def test_deaths_in_resets_and_random_steps(kind: str, phase: str, tmp_path: Path
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_used_up_budget_names_environment_and_reasons(kind: str, tmp_path: Path) -> None:
     makes = factories(tmp_path, at=2, times=100)
+    before = set(psutil.Process().children(recursive=True))
     sampler = built(kind, makes, most=2)
     pids = [pid for cage in sampler.cages.cages for pid in getattr(cage, "pids", [0])]
     with pytest.raises(RestartsUsedUpError) as error:
@@ -310,7 +334,7 @@ def test_a_used_up_budget_names_environment_and_reasons(kind: str, tmp_path: Pat
     assert f"{named}: 2 restarts within" in str(error.value)
     assert str(error.value).count("exited with code 3") == 3
     assert all(wait_until_gone(pid) for pid in pids if pid)
-    assert not psutil.Process().children(recursive=True)
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -330,10 +354,67 @@ def test_without_restarts_a_death_is_an_error(tmp_path: Path) -> None:
             sampler.collect_batch(0)
 
 
-def test_alternating_sampler(tmp_path: Path) -> None:
+# For the column that crashes, which cells are lost: while the second half steps in row t, the worker of both
+# has begun row t + 1 of the first.
+ALTERNATING = {1: [[4, 1], [4, 3]], 3: [[4, 3], [5, 1]]}
+
+
+@pytest.mark.parametrize("column", ALTERNATING)
+def test_alternating_sampler_of_two_groups(column: int, tmp_path: Path) -> None:
+    make = partial(CountingEnv, **ENVS)
+    makes: list[Any] = [make] * B
+    expected = collect(built("two groups", makes, sampler_class=AlternatingSampler))
+    makes[column] = partial(CrashingEnv, make, tmp_path, at=5)
+    found = collect(built("two groups", makes, sampler_class=AlternatingSampler))
+    assert np.argwhere(~stacked(found, "valid")).tolist() == ALTERNATING[column]
+    assert_siblings_equal(found, expected, [1, 3])
+    assert found[-1]["restarts"] == 1
+    assert found[-1]["crashed_episodes"] == 2
+
+
+def test_alternating_sampler_loses_the_next_row_of_an_idle_half(tmp_path: Path) -> None:
+    make = partial(CountingEnv, 100)
+    makes: list[Any] = [make] * B
+    # In the last row of the batch, after the first half has finished it.
+    makes[3] = partial(CrashingEnv, make, tmp_path, at=T)
+    found = collect(built("two groups", makes, sampler_class=AlternatingSampler), 2)
+    assert np.argwhere(~stacked(found, "valid")).tolist() == [[T - 1, 3], [T, 1]]
+    assert np.argwhere(stacked(found, "aborted")).tolist() == [[T - 2, 3]]
+    assert found[-1]["crashed_episodes"] == 2
+
+
+def test_alternating_sampler_of_process_cages(tmp_path: Path) -> None:
     makes = factories(tmp_path, at=5)
     found = collect(built("ProcessCages", makes, sampler_class=AlternatingSampler))
     assert np.argwhere(~stacked(found, "valid")).tolist() == [[4, CRASHED]]
+
+
+@pytest.mark.parametrize("kind", ["ProcessCages", "two workers"])
+def test_asynchronous_sampler(kind: str, tmp_path: Path) -> None:
+    make = partial(built, kind, factories(tmp_path, at=5), switching=True)
+    with AsynchronousSampler(make, start_method="fork") as sampler:
+        samples, _ = sampler.collect_batch(0)
+        shared = KINDS[kind][1]
+        assert np.argwhere(~np.asarray(samples.env.valid)).tolist() == [[4, b] for b in shared]
+        assert sampler.count_steps(samples) == T * B - len(shared)
+        assert sampler.stats["restarts"] == 1
+        assert sampler.overview() == f"1 restarts, {len(shared)} crashed episodes"
+
+
+@pytest.mark.parametrize("method", SENT_SPAWN_SOAKS)
+def test_other_start_methods(method: str, tmp_path: Path) -> None:
+    makes = []
+    for name in ("pool", "cage"):
+        (tmp_path / name).mkdir()
+        makes.append(partial(CrashingEnv, CountingEnv, tmp_path / name, at=3))
+    start: dict[str, Any] = {"start_method": method, "restarts": budget()}
+    cages: list[Any] = [
+        SynchronizedProcessCage([CountingEnv, makes[0]], n_workers=2, seeds=[0, 1], **start),
+        ProcessCage(makes[1], index=2, seed=2, **start),
+    ]
+    with build_sampler(BatchSpec(T, 3), cages, NumpyHandler(CountingAgent(4))) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        assert np.argwhere(~np.asarray(samples.env.valid)).tolist() == [[2, 1], [2, 2]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -366,24 +447,33 @@ def test_many_deaths_leave_nothing_behind(kind: str, tmp_path: Path) -> None:
 
 def test_refusals() -> None:
     cages = one_each([CountingEnv] * 2, budget(), 20.0)
+    cages += pool([CountingEnv] * 2, budget(), 20.0, n_workers=1)
     handler = NumpyHandler(CountingAgent(4))
     spec = BatchSpec(4, 2)
     try:
         with pytest.raises(ValueError, match=r"expected no field env\.next_observation"):
-            build_sampler(spec, cages, handler, next_observation=True)
+            build_sampler(spec, cages[:2], handler, next_observation=True)
         plain = one_each([CountingEnv] * 2, None, 20.0)
         samples = allocate_samples(plain, spec, handler)
         for cage in plain:
             cage.close()
         with pytest.raises(ValueError, match=r"expected a field env\.valid, bool"):
-            BasicSampler(spec, cages, handler, samples)
-        samples = allocate_samples(cages, spec, handler)
+            BasicSampler(spec, cages[:2], handler, samples)
+        samples = allocate_samples(cages[:2], spec, handler)
         with pytest.raises(ValueError, match="FullEpisodeSampler: cage 0"):
-            FullEpisodeSampler(spec, cages, handler, samples)
+            FullEpisodeSampler(spec, cages[:2], handler, samples)
         with pytest.raises(TypeError, match="restarts: expected a RestartBudget or None, got 3"):
             ProcessCage(CountingEnv, restarts=3)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="restarts: expected None with infos=True"):
             ProcessCage(CountingEnv, infos=True, restarts=budget())
+        for wrong, options in (
+            ("participate=True", {"participate": True, "n_main": 1}),
+            ('wait="semaphore"', {"wait": "semaphore"}),
+        ):
+            with pytest.raises(ValueError, match=f"restarts: expected None with {wrong}"):
+                pool([CountingEnv] * 2, budget(), 20.0, n_workers=1, **options)
+        with pytest.raises(ValueError, match="set_policy: expected a cage without restarts"):
+            cages[2].set_policy(lambda: None)
     finally:
         for cage in cages:
             cage.close()

@@ -4,7 +4,10 @@
     0                 main         go: number of the last command           records of the last commands
     1 + g W + w       worker w     done: number of the last command of      -
                                    group g that it finished; FAILED in
-                                   all of them once the worker has failed
+                                   all of them once the worker has failed;
+                                   LOST after a row without a step, in a
+                                   worker that replaces a dead one, until
+                                   main writes the number
     1 + (G + 1) W     main         listening: 1 once it wants a byte for     -
                                    each done word, see wakeup_pipe.py
     (g = n_groups = G for calls, which concern the whole cage; their arguments go over pipes)
@@ -44,6 +47,7 @@ from parllel.system.waits.wait import LINE_BYTES, LINE_WORDS, Wait
 
 GO = 0
 FAILED = -1
+LOST = -2
 TOO_LONG = -1
 # RESET_SOME resets the environments marked in a row of flags that main has written before.
 STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT, RESET_SOME, STEP_OR_RESET = range(8)

@@ -66,6 +66,7 @@ class EnvironmentShare:
 
     Attributes:
         batch: number of the current batch.
+        lost_row: whether the last row of a group was the first since the episodes of `lost` were lost.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class EnvironmentShare:
         lost: Sequence[int] = (),
     ) -> None:
         self._lost = set(lost)
+        self.lost_row = False
         if lost:
             # Shadows the method only until the first row of each group: other rows cost nothing more.
             self.run = self._run_lost  # type: ignore[method-assign]
@@ -164,7 +166,7 @@ class EnvironmentShare:
 
     def _run_lost(self, operation: int, group: int, row: int) -> None:
         """As `run`, in a process that replaces another until each group has had a row."""
-        lost = group in self._lost
+        self.lost_row = lost = group in self._lost
         self._recover(group)
         envs = self.groups[group]
         if envs is None or not lost:
@@ -178,6 +180,7 @@ class EnvironmentShare:
 
     def _recover(self, group: int) -> None:
         self._lost.discard(group)
+        # Only then: the rows of other groups come this way until they have had their first.
         if not self._lost and "run" in vars(self):
             del self.run
 
@@ -296,7 +299,8 @@ class EnvironmentShare:
         for group, (envs, share) in enumerate(zip(self.groups, self._shares, strict=True)):
             if envs is not None:
                 if group in self._lost:
-                    self._run_lost(RESET_ALL, group, t)
+                    self._recover(group)
+                    EnvironmentShare.run(self, RESET_ALL, group, t)
                 envs.decorrelate(counts[share], t)
 
     def states(self) -> list[list[State]]:

@@ -149,6 +149,19 @@ class GroupRows:
         """Return whether a group has a row in progress; False for an unknown group."""
         return bool(self._numbers.get(group))
 
+    @property
+    def busy(self) -> bool:
+        """Whether any group has a row in progress."""
+        return any(self._numbers.values())
+
+    def started_commands(self) -> list[tuple[int, int]]:
+        """Return the groups with rows in progress, and the numbers of these commands."""
+        return [(group, number) for group, number in self._numbers.items() if number]
+
+    def doing(self, group: int) -> tuple[int, int]:
+        """Return the operation and the row of a group's last command."""
+        return self._doing[group]
+
     def awaited(self, group: int) -> PendingCommand:
         """Return a group's row in progress, or the decorrelation in progress of all groups."""
         number = self._numbers[group]

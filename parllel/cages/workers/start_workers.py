@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,22 @@ class PoolSettings:
     cores: Sequence[int] | None
     buffers: Any
     infos: bool = False
+    restarts: bool = False
+
+
+class StartedPool(NamedTuple):
+    """The processes of a cage, which have started.
+
+    Attributes:
+        needs_reset, which: flags [n], in shared memory.
+        start: function that starts a worker, given its number, the number of the last command that was
+            finished, and the groups whose episodes were lost.
+    """
+
+    pool: WorkerPool
+    needs_reset: NDArray[np.bool_]
+    which: NDArray[np.bool_]
+    start: Callable[[int, int, Sequence[int]], Conversation]
 
 
 def divide(
@@ -147,17 +163,22 @@ def environments_of(
 
 def start_pool(
     make: Callable[[slice], Callable[[], RowEnvironments]], settings: PoolSettings
-) -> tuple[WorkerPool, NDArray[np.bool_], NDArray[np.bool_]]:
+) -> StartedPool:
     """Start all workers, and make the environments of the main process.
 
     make: function returned by `environments_of`.
 
-    Returns the pool, and the flags `needs_reset` and `which`, [n] each, in shared memory. A worker's error is
-    raised by the first call that needs its environments.
+    A worker's error is raised by the first call that needs its environments.
     """
     shares, n_workers = settings.shares, settings.n_workers
     size = ControlSize(n_workers, len(shares[0]))
     kind, spin_us = _choose_wait(settings)
+    if settings.restarts and kind == "semaphore":
+        # Their number is fixed, and their names are gone once all processes have started.
+        raise ValueError(
+            'restarts: expected None with wait="semaphore", whose semaphores later processes cannot open; '
+            "use another wait"
+        )
     # Allocated here and inherited: semaphores and unnamed shared memory cannot be sent to running processes.
     lines, sleep_slots = size.allocate(kind)
     wakeup = WakeupPipe() if WakeupPipe.available else None
@@ -184,29 +205,34 @@ def start_pool(
 
     # Made once: it packs gymnasium's registry for all workers.
     target = RegistryTarget(serve)
+
+    def start(w: int, handled: int | None = None, lost: Sequence[int] = ()) -> Conversation:
+        cores = settings.cores
+        # Cycles if there are fewer cores than workers.
+        core = None if cores is None else cores[w % len(cores)]
+        # Of two processes on one core only one should move, so each avoids those started before it.
+        others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers[:w])]
+        of_worker = WorkerSettings(
+            w,
+            size,
+            kind,
+            spin_us,
+            shares[w],
+            settings.reset_automatically,
+            core,
+            others,
+            settings.infos,
+            handled,
+            lost,
+        )
+        # Unpacked by SynchronizedWorker. The buffers come last, where `_start` reads them for its end.
+        inherited = (lines, flags, sleep_slots, wakeup, settings.buffers)
+        return _start(target, makes(w), of_worker, inherited, settings)
+
     try:
         for w in range(n_workers):
-            cores = settings.cores
-            # Cycles if there are fewer cores than workers.
-            core = None if cores is None else cores[w % len(cores)]
-            # Of two processes on one core only one should move, so each avoids those started before it.
-            others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers)]
-            of_worker = WorkerSettings(
-                w,
-                size,
-                kind,
-                spin_us,
-                shares[w],
-                settings.reset_automatically,
-                core,
-                others,
-                settings.infos,
-            )
-            # Unpacked by SynchronizedWorker. The buffers come last, where `_start`
-            # reads them for its end.
-            inherited = (lines, flags, sleep_slots, wakeup, settings.buffers)
             # Returns once the process has started, so all make their environments in parallel.
-            pool.workers.append(_start(target, makes(w), of_worker, inherited, settings))
+            pool.workers.append(start(w))
         # Main's own environments last, while the workers make theirs.
         if any(share.start < share.stop for share in shares[n_workers]):
             pool.main = EnvironmentShare(
@@ -220,7 +246,7 @@ def start_pool(
     except BaseException:
         pool.end(None)  # the caller gets no pool, and some workers may have started
         raise
-    return pool, needs_reset, which
+    return StartedPool(pool, needs_reset, which, start)
 
 
 def _choose_wait(settings: PoolSettings) -> tuple[str, float]:

@@ -19,6 +19,7 @@ import gc
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -34,6 +35,7 @@ from parllel.cages.workers.control import (
     COLLECT_TRUNCATED,
     FAILED,
     GO,
+    LOST,
     Control,
     ControlSize,
 )
@@ -57,6 +59,8 @@ class WorkerSettings:
         core: core to pin it to; None leaves the choice to the system.
         others: ids of the main process's thread and of the workers before this one. The worker
             avoids their cores.
+        handled: for a worker that replaces another, the number of the last command that was finished.
+        lost: groups whose episodes were lost with that worker.
     """
 
     worker: int
@@ -68,6 +72,8 @@ class WorkerSettings:
     core: int | None
     others: Sequence[int]
     infos: bool = False
+    handled: int | None = None
+    lost: Sequence[int] = ()
 
 
 class SynchronizedWorker:
@@ -95,9 +101,14 @@ class SynchronizedWorker:
             which,
             reset_automatically=settings.reset_automatically,
             after_row=self._report_rows,
+            lost=settings.lost,
         )
+        self._handled = settings.handled
         # One for each group, and the last for calls.
         self._post_done = self._control.done_posters(settings.worker)
+        self._post_plain = list(self._post_done)
+        for group in settings.lost:
+            self._post_done[group] = partial(self._post_first, group)
         self._placement = Placement(settings.others)
 
     def run(self) -> None:
@@ -109,7 +120,9 @@ class SynchronizedWorker:
             conversation = self._conversation
             conversation.send(conversation.answer(FIRST_WORDS, self._share.made))
             wait, control = self._control.wait, self._control
-            handled, more = 0, True
+            handled, more = self._handled or 0, True
+            if self._handled is not None:
+                self._set_up()
             while more:
                 go = wait.wait(GO, handled, _WAIT_S)
                 # Main may have started several groups since: `go` is the latest command, and none may be
@@ -139,6 +152,21 @@ class SynchronizedWorker:
         with contextlib.suppress(Exception):
             self._share.close()
 
+    def _set_up(self) -> None:
+        """Answer the only request that comes without a command: the binding of the worker that died."""
+        request = self._conversation.next_request()
+        if request is None:
+            raise EOFError("the main process is gone")
+        number, op, args = self._conversation.read_call(request)
+        reply = self._conversation.reply_to(number, (), self._share.calls[op], *args)
+        self._conversation.send(reply)
+
+    def _post_first(self, group: int, number: int) -> None:
+        """Post the first row of a group whose episodes were lost with another worker."""
+        self._post_done[group] = self._post_plain[group]
+        # Unless random steps, which are not recorded, began new episodes before.
+        self._post_done[group](LOST if self._share.lost_row else number)
+
     def _fail(self, error: BaseException) -> None:
         """Report the failure of this worker to main.
 
@@ -147,7 +175,7 @@ class SynchronizedWorker:
         # Before the exception is sent: a long one blocks until main reads the pipe, which main does only
         # after it has seen FAILED. In every line, as main may be waiting for another group or a call, if this
         # worker failed in a prepared reset.
-        for post_done in self._post_done:
+        for post_done in self._post_plain:
             post_done(FAILED)
         self._conversation.fail(error, lambda: self._share.collect(False, True))
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from parllel.arrays.array import Array
 from parllel.buffers.conversation import FIRST_WORDS, Conversation, reason_of
@@ -29,6 +29,8 @@ from parllel.cages.workers.control import (
     COLLECT_ALL,
     COLLECT_AT_ONCE,
     COLLECT_TRUNCATED,
+    FAILED,
+    LOST,
     Control,
 )
 from parllel.cages.workers.environment_share import EnvironmentShare
@@ -76,6 +78,12 @@ class WorkerPool:
         self.broken: str | None = None
         self.rescued: list[Any] | None = None
         self.unfinished: list[int] = []
+        # Number, name and arguments of the last call until its end; no arguments for a command without a
+        # request over the pipe.
+        self.call_in_progress: tuple[int, str, tuple[Any, ...] | None] | None = None
+        # Set by a cage with restarts: replaces dead workers, and records the rows that were lost with them.
+        self.recover: Callable[[dict[int, BaseException]], bool] = lambda errors: False
+        self.take_losses: Callable[[int, int], None] = lambda group, number: None
         self._deaths: ExitPoller | None = None
         self._handles: Sequence[Handle] | None = None
         self._timeout_s = timeout_s
@@ -126,6 +134,15 @@ class WorkerPool:
                     self._end_failed(error, set(), (group, number))
                 raise
 
+    def set_worker(self, w: int, worker: Conversation) -> None:
+        """Put a worker in the place of another, which has ended."""
+        self.workers[w] = worker
+        self._deaths = self._handles = None
+
+    def done_word(self, group: int, w: int) -> int:
+        """Return a worker's done word for a group, or for calls."""
+        return self.control.wait.load(self.control.size.done_line(group, w))
+
     def after_row(self, group: int, rows: int) -> None:
         """Poll worker liveness while the main process runs its own share of a rollout."""
         # A rollout takes as long as a batch: without this a death would be noticed only at its end.
@@ -170,20 +187,42 @@ class WorkerPool:
                 self._check_workers(group, number, doing)
                 # Empty if the last one finished just after the wait; the next round then returns.
                 self.unfinished = self._busy(group, number)
-                late = [
-                    self.workers[w].child.late_error(self._timeout_s, doing)
+                late: dict[int, BaseException] = {
+                    w: self.workers[w].child.late_error(self._timeout_s, doing)
                     for w in self.unfinished
-                ]
-                if late:
-                    error = first_of(late)
-                    self._end_failed(error, set(self.unfinished))
+                }
+                if late and self._recovered(late):
+                    left_s = self._timeout_s
+                elif late:
+                    error = first_of(list(late.values()))
+                    self._end_failed(error, set(late))
                     raise error
 
     def _check_workers(self, group: int, number: int, doing: str) -> None:
         """Raise the error of workers that have failed or died."""
         # Checks words as well as deaths: a failed worker may take long to send its error and to close.
-        if self._died() or min(self.control.done_words(group)) < 0:
-            self._fail(group, number, doing, set())
+        words = self.control.done_words(group)
+        if LOST in words:
+            self.take_losses(group, number)
+        if self._died() or FAILED in words:
+            self._fail(group, number, doing, set(), recover=True)
+
+    def _recovered(self, errors: dict[int, BaseException]) -> bool:
+        """Return whether the workers with these errors were replaced."""
+        try:
+            return self.recover(errors)
+        except BaseException as error:
+            self._end_failed(error, set(errors))
+            raise
+
+    def find_dead(self) -> None:
+        """Replace workers that have died, while no command is in progress. Raises the error of any other."""
+        dead = [w for w, worker in enumerate(self.workers) if worker.child.died()]
+        errors = {w: self.workers[w].failure("between two batches") for w in dead}
+        if errors and not self._recovered(errors):
+            error = first_of(list(errors.values()))
+            self._end_failed(error, set(errors))
+            raise error
 
     def _died(self) -> bool:
         """Return whether a worker has ended."""
@@ -211,6 +250,7 @@ class WorkerPool:
         """Collect episodes and final observations from all processes, the main process's last."""
         row = COLLECT_TRUNCATED if truncated_only else COLLECT_ALL
         number = self.control.command(CALL, self._calls, row)
+        self.call_in_progress = number, "collect", None
         return self.end_call(number, "collect", (truncated_only,))
 
     def begin_call(self, op: str, args: tuple[Any, ...]) -> int:
@@ -218,6 +258,7 @@ class WorkerPool:
         # The command before the requests: a worker reads its pipe only after it has seen the command, and
         # sending a request that exceeds the pipe's capacity blocks until the worker reads.
         number = self.control.command(CALL, self._calls, BY_PIPE)
+        self.call_in_progress = number, op, args
         n, sent = len(self.workers), 0
         try:
             while sent < n:
@@ -280,6 +321,8 @@ class WorkerPool:
             if self.broken is None:
                 self.end(error)
             raise
+        finally:
+            self.call_in_progress = None
         results, errors = [], []
         # Continues after an error: an unread answer would be taken for that of the next call.
         for w in range(len(self.workers)):
@@ -318,13 +361,18 @@ class WorkerPool:
         if self.broken is not None:
             raise ClosedError(f"{name}: {self.broken}")
 
-    def _fail(self, group: int, number: int, doing: str, failed: set[int]) -> NoReturn:
-        """Raise the error of the failed workers, after giving the others SETTLE_S to fail as well."""
+    def _fail(
+        self, group: int, number: int, doing: str, failed: set[int], *, recover: bool = False
+    ) -> None:
+        """Raise the error of the failed workers, after giving the others SETTLE_S to fail as well.
+
+        recover: whether to replace them where that is possible; nothing is raised then.
+        """
         load, first = self.control.wait.load, self.control.size.done_line(group)
         deadline = time.monotonic() + SETTLE_S
         while True:
             dead = {w for w, worker in enumerate(self.workers) if worker.child.died()}
-            failed |= dead | {w for w in range(len(self.workers)) if load(first + w) < 0}
+            failed |= dead | {w for w in range(len(self.workers)) if load(first + w) == FAILED}
             self.unfinished = self._busy(group, number)
             busy = [w for w in self.unfinished if w not in failed]
             if not busy or time.monotonic() > deadline:
@@ -332,7 +380,10 @@ class WorkerPool:
             # Waits on a busy worker's word, which changes as soon as it finishes or fails.
             self.control.wait.wait(first + busy[0], load(first + busy[0]), SETTLE_S / 4)
         # A worker posts FAILED before it sends its error, so this may wait for the pipe.
-        error = first_of([self.workers[w].failure(doing) for w in sorted(failed)])
+        errors = {w: self.workers[w].failure(doing) for w in sorted(failed)}
+        if recover and self._recovered(errors):
+            return
+        error = first_of(list(errors.values()))
         self._end_failed(error, failed.union(busy))
         raise error
 
