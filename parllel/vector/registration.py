@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -66,7 +67,17 @@ def register_gymnasium() -> None:
         name = f"{NAMESPACE}/{spec.id}"
         # Ids have one namespace at most.
         if spec.namespace is None and spec.entry_point is not None and name not in gym.registry:
-            gym.register(name, vector_entry_point=partial(make_vec, spec.id))
+            gym.register(name, vector_entry_point=_EntryPoint(spec.id))
+
+
+@dataclass(frozen=True)
+class _EntryPoint:
+    """Makes vector environments of an id. Copies are equal, and so are copies of the specs that hold them."""
+
+    id: str
+
+    def __call__(self, **options: Any) -> VectorEnv:
+        return make_vec(self.id, **options)
 
 
 def _make(

@@ -345,6 +345,7 @@ def test_gymnasium_makes_it_by_id() -> None:
     env.close()
     again = gym.make_vec(env.spec)
     assert again.num_envs == 3
+    assert again.spec == env.spec
     again.close()
     # Keyword arguments reach the environments, and a limit of steps its wrapper.
     with make_vec("Pendulum-v1", 2, parallel=False, g=3.0, max_episode_steps=5) as pendulum:

@@ -152,10 +152,11 @@ def test_any_calls_have_the_results_of_a_sync_vector_env(
 
 
 @pytest.mark.parametrize("layout", ["float64", "scalar", "image", "discrete", "dict", "tuple"])
-@pytest.mark.parametrize("placement", ["here", "a worker and here"])
-@pytest.mark.parametrize("copy", [True, False])
-def test_observations_of_every_form(layout: str, placement: str, copy: bool) -> None:
-    mode = AutoresetMode.SAME_STEP
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("mode, copy", [*zip(MODES, [True, False, True], strict=True)], ids=str)
+def test_observations_of_every_form(
+    layout: str, placement: str, mode: AutoresetMode, copy: bool
+) -> None:
     makes = factories(layout, varied=False)
     reference = SyncVectorEnv(makes, autoreset_mode=mode)
     with VectorEnv(makes, autoreset_mode=mode, copy=copy, **PLACEMENTS[placement]) as env:
@@ -167,6 +168,9 @@ def test_observations_of_every_form(layout: str, placement: str, copy: bool) -> 
             found = call(env, "step", k)
             same(found, call(reference, "step", k))
             assert env.observation_space.contains(found[0])
+            ended = (found[2] | found[3]).tolist()
+            if mode == AutoresetMode.DISABLED and any(ended):
+                same(call(env, "some", ended), call(reference, "some", ended))
     reference.close()
 
 
