@@ -153,7 +153,7 @@ def test_any_calls_have_the_results_of_a_sync_vector_env(
 
 @pytest.mark.parametrize("layout", ["float64", "scalar", "image", "discrete", "dict", "tuple"])
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("mode, copy", [*zip(MODES, [True, False, True], strict=True)], ids=str)
+@pytest.mark.parametrize(("mode", "copy"), [*zip(MODES, [True, False, True], strict=True)], ids=str)
 def test_observations_of_every_form(
     layout: str, placement: str, mode: AutoresetMode, copy: bool
 ) -> None:
