@@ -247,10 +247,11 @@ class BatchSampler(Sampler):
 
     def _see_crashes_between_batches(self) -> list[int]:
         """Take note of crashes outside of rows; return their columns."""
+        if self._lost is None:
+            return []
         columns = [crash.column for crash in self.cages.crashes()]
         self._restarted[columns] = True
-        if self._lost is not None:
-            self._lost.episodes += len(columns)
+        self._lost.episodes += len(columns)
         return columns
 
     def _reset_ended(self) -> None:
@@ -461,7 +462,11 @@ class BatchSampler(Sampler):
         self.cages.load_states(states, self._batches)
         load_edges(self.samples, edges)
         self._unsaved = count_unsaved(states)
-        self._restarted = np.array([one["env"] is None for one in states], bool)
+        # With automatic resets, only environments whose process was restarted have a state and wait.
+        waits = self.resets_automatically
+        self._restarted = np.array(
+            [one["env"] is None or (waits and one["needs_reset"]) for one in states], bool
+        )
         # The environments are in the middle of episodes, so the next batch must not reset them.
         self._started, self._within = True, False
 

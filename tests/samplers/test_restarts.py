@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
@@ -17,9 +18,10 @@ from private_memory import private_memory
 from start_methods import SENT_SPAWN_SOAKS
 
 from parllel import BatchSpec
-from parllel.agents import NumpyHandler
+from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage
 from parllel.cages.workers.restarts import restart_seed
+from parllel.distributed.rollouts import SynchronousSchedule
 from parllel.errors import RestartsUsedUpError, WorkerDiedError
 from parllel.samplers import (
     AlternatingSampler,
@@ -307,6 +309,32 @@ def test_a_death_between_two_batches_loses_no_row(
         assert "SIGKILL" in sampler.overview()
 
 
+@pytest.mark.parametrize("kind", ["ProcessCages", "two workers"])
+def test_a_checkpoint_after_a_death_begins_new_episodes(kind: str) -> None:
+    make: list[Any] = [partial(gym.make, "CartPole-v1")] * B
+
+    def sampler() -> Any:
+        cages = KINDS[kind][0](make, budget(), 20.0)
+        handler = NumpyHandler(RandomAgent(cages[0].spaces.action, seed=3))
+        return build_sampler(BatchSpec(3, B), cages, handler)
+
+    with sampler() as first, sampler() as second:
+        first.collect_batch(0)
+        cage = first.cages.cages[0]
+        pid = cage.pid if isinstance(cage, ProcessCage) else cage.pids[0]
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until_gone(pid)
+        second.load_state(first.state())
+        assert not first.unsaved_environments
+        for one in (first, second):
+            one.handler.agent.load_state(RandomAgent(cage.spaces.action, seed=4).state())
+        batches = [one.collect_batch(0)[0] for one in (first, second)]
+        for name in ("observation", "reward", "valid"):
+            ours, theirs = (np.asarray(getattr(batch.env, name)) for batch in batches)
+            assert (ours == theirs).all(), name
+        assert np.asarray(batches[1].env.valid).all()
+
+
 @pytest.mark.parametrize("phase", ["reset", "decorrelation"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_deaths_in_resets_and_random_steps(kind: str, phase: str, tmp_path: Path) -> None:
@@ -462,6 +490,11 @@ def test_refusals() -> None:
         samples = allocate_samples(cages[:2], spec, handler)
         with pytest.raises(ValueError, match="FullEpisodeSampler: cage 0"):
             FullEpisodeSampler(spec, cages[:2], handler, samples)
+        with (
+            build_sampler(spec, one_each([CountingEnv] * 2, budget(), 20.0), handler) as sampler,
+            pytest.raises(ValueError, match="SynchronousSchedule: cage 0"),
+        ):
+            SynchronousSchedule(sampler)
         with pytest.raises(TypeError, match="restarts: expected a RestartBudget or None, got 3"):
             ProcessCage(CountingEnv, restarts=3)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="restarts: expected None with infos=True"):

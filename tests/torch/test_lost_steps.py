@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from parllel import BatchSpec, Seeds
 from parllel.algos import Algorithm
 from parllel.buffers import NamedTuple, Samples
 from parllel.cages import ProcessCage
-from parllel.runners import check_parts
+from parllel.logging import JsonlWriter, Logger
+from parllel.runners import OnPolicyRunner, check_parts
 from parllel.system.processes import RestartBudget
 from parllel.testing import CountingEnv
 from parllel.torch import PPO, TorchHandler, agent_for
@@ -79,6 +81,29 @@ def test_updates_equal_those_without_the_lost_step(update: Any, tmp_path: Path) 
             # Adam's first step is the learning rate wherever a gradient is not zero.
             torch.testing.assert_close(learned[name], value, rtol=1e-4, atol=1e-6)
             assert not torch.equal(value, start[name]) or not value.requires_grad
+
+
+def test_the_log_counts_restarts_and_crashed_episodes(tmp_path: Path) -> None:
+    (tmp_path / "deaths").mkdir()
+    sampler, agent = sampler_with_a_death(tmp_path / "deaths")
+    with sampler, Logger([JsonlWriter(tmp_path)]) as logger:
+        OnPolicyRunner(
+            BatchSpec(T, B),
+            sampler,
+            PPO(agent, **{**PPO_DEFAULTS, "minibatches": 1}, seed=0),
+            n_steps=4 * T * B,
+            logger=logger,
+            log_interval_steps=T * B,
+        ).run()
+        assert sampler.overview().startswith("1 restarts, 1 crashed episodes; cage 1 (CountingEnv)")
+    (log,) = tmp_path.glob("*.jsonl")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    row = [row for row in rows if "sampler/restarts" in row][-1]
+    assert row["sampler/restarts"] == row["sampler/crashed_episodes"] == 1
+    # Steps are counted without the lost one, and episodes without the crashed one.
+    assert row["step"] % (T * B) == T * B - 1
+    lengths = [row["training/length/min"] for row in rows if "training/length/min" in row]
+    assert min(lengths) == 20
 
 
 class IgnorantAlgorithm(Algorithm):

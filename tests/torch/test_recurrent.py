@@ -391,6 +391,24 @@ def test_the_loss_is_the_mean_over_valid_steps_one_after_the_other(make):
         assert loss.item() == pytest.approx(total, rel=1e-4, abs=1e-5)
 
 
+def test_a_column_without_a_step_makes_no_update():
+    agent = categorical()
+    transforms = [transform() for transform in TRANSFORMS]
+    lengths = tuple((n,) for n in (2, 5, 9))
+    with make_sampler(agent, lengths=lengths, transforms=transforms) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        # As after a crash in row 0.
+        np.asarray(samples.env.valid)[:, 1] = False
+        algorithm = ppo(agent, minibatches=3, epochs=2)
+        taken = [
+            minibatch.n_steps
+            for minibatch in algorithm.minibatches(algorithm.construct_agent_inputs(samples))
+        ]
+        assert sorted(taken) == np.asarray(samples.env.valid).sum(axis=0)[[0, 2]].tolist()
+        diagnostics = algorithm.optimize_agent(0, samples)
+        assert all(np.isfinite(value) for value in diagnostics.values())
+
+
 def test_every_column_is_in_one_minibatch_of_an_epoch_with_its_own_state():
     agent = categorical()
     transforms = [transform() for transform in TRANSFORMS]

@@ -284,6 +284,9 @@ class WorkerPool:
             if isinstance(error, WorkerTimeoutError):
                 self.end(error)  # the pipe may contain half a message, and cannot be used again
             elif worker.broken is not None:
+                # Only this one: the other dead workers are found when the call is sent to them.
+                if self._recovered({w: error}):
+                    return
                 self._fail(self._calls, number, f"before {op}", {w})
             raise
         except BaseException as error:

@@ -12,6 +12,7 @@ from parllel.agents.handler import Handler
 from parllel.distributed.rollouts.step_collector import StepCollector
 from parllel.errors import RestartsUsedUpError
 from parllel.samplers.batch_sampler import BatchSampler
+from parllel.samplers.lost_steps import check_no_restarts
 from parllel.transforms.transform import StepTransform
 from parllel.types import Tree
 
@@ -81,6 +82,7 @@ class SynchronousSchedule(Schedule):
 
     Raises:
         TypeError: if it is not a BatchSampler, whose handler is in this process.
+        ValueError: if its cages restart dead processes.
     """
 
     def __init__(self, sampler: BatchSampler) -> None:
@@ -88,6 +90,12 @@ class SynchronousSchedule(Schedule):
             raise TypeError(
                 f"SynchronousSchedule: sampler: expected a BatchSampler, got a {type(sampler).__name__}"
             )
+        check_no_restarts(
+            sampler.cages.cages,
+            "SynchronousSchedule",
+            "fragments are cut from batches without lost steps; use an AsynchronousSchedule, whose "
+            "EnvWorkers are restarted",
+        )
         self.sampler = sampler
         # The trainer owns the statistics, and publishes them with the weights.
         sampler.updates_statistics = False

@@ -114,7 +114,11 @@ class RecurrentPPO(PPO):
         # Only columns are shuffled: within a column, states follow from earlier rows.
         shuffled = torch.from_numpy(self._generator.permutation(np.arange(B)))
         for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
-            yield _without_empty_rows(cast(SequenceInputs, inputs.select(indices)))
+            minibatch = cast(SequenceInputs, inputs.select(indices))
+            assert minibatch.valid is not None
+            # Without any step, if all its environments crashed in row 0; Adam would still move.
+            if minibatch.valid.any():
+                yield _without_empty_rows(minibatch)
 
 
 def _without_empty_rows(inputs: SequenceInputs) -> PpoInputs:

@@ -1,0 +1,155 @@
+"""A thousand deaths of environments in training runs of CartPole: none ends a run, and all runs learn.
+
+PARLLEL_SOAK_DEATHS (1000) says how many environments die, in all runs together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+from private_memory import private_memory
+
+from parllel import BatchSpec, Seeds
+from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.logging import JsonlWriter, Logger
+from parllel.runners import Callback, OnPolicyRunner
+from parllel.samplers import AlternatingSampler
+from parllel.system.processes import RestartBudget
+from parllel.testing.faulty_envs import FAULTS
+from parllel.torch import PPO, TorchHandler, agent_for
+from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
+from parllel_patterns import PpoParameters, build_eval_sampler, build_sampler
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+DEATHS = int(os.environ.get("PARLLEL_SOAK_DEATHS", 1000))
+T, B, N_STEPS, N_EVAL = 128, 8, 100_000, 32
+HANGS = 0.015  # the share of deaths that are hangs, each of which takes the time-out
+TIMEOUT_S = 3.0
+MAY_GROW = 8 * 2**20  # bytes
+
+
+class MortalEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Dies in a step with a given probability, after adding a letter to a file."""
+
+    def __init__(self, folder: Path, probability: float) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self._file, self._probability = folder / "deaths", probability
+        self._random = random.Random(os.getpid())
+
+    def step(self, action: Any) -> Any:
+        """Step, or die."""
+        if self._random.random() < self._probability:
+            hangs = self._random.random() < HANGS
+            fault = "hang" if hangs else self._random.choice(["exit", "kill", "segfault"])
+            # One write, so that those of several processes do not mix.
+            with self._file.open("ab", buffering=0) as file:
+                file.write(fault[0].encode())
+            FAULTS[fault]()
+        return self.env.step(action)
+
+
+class Holdings(Callback):
+    """Memory and descriptors after each batch."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def after_optimization(self, elapsed_steps: int, diagnostics: Any) -> None:
+        """Look at what this process holds."""
+        self.seen.append((private_memory(), psutil.Process().num_fds()))
+
+
+def cages_of(kind: str, make: Any, seeds: Any, restarts: RestartBudget | None) -> list[Any]:
+    options: dict[str, Any] = {"restarts": restarts, "timeout_s": TIMEOUT_S}
+    options["reset_automatically"] = kind != "waiting for resets"
+    if kind == "process cages":
+        return [ProcessCage(make, seed=seeds[b], index=b, **options) for b in range(B)]
+    groups = 2 if kind == "alternating" else 1
+    return [
+        SynchronizedProcessCage([make] * B, n_workers=B, n_groups=groups, seeds=seeds, **options)
+    ]
+
+
+def train(kind: str, folder: Path, deaths: int) -> tuple[float, dict[str, Any], Holdings]:
+    """Return the mean return of the best evaluation, the last row of the log, and the holdings."""
+    folder.mkdir()
+    seeds = Seeds(1)
+    budget = RestartBudget(10**6, 1e9, 0.0, 0.0)
+    make = partial(MortalEnv, folder, deaths / N_STEPS)
+    cages = cages_of(kind, make, seeds.spawn("environments", B), budget if deaths else None)
+    agent = agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(64, 64), policy_gain=0.0)
+    transforms: Any = [EstimateAdvantage(0.99, 0.95), NormalizeAdvantage()]
+    more: dict[str, Any] = {"sampler_class": AlternatingSampler} if kind == "alternating" else {}
+    spec, holdings = BatchSpec(T, B), Holdings()
+    parameters = PpoParameters(
+        learning_rate=1e-3,
+        learning_rate_anneal_steps=N_STEPS,
+        epochs=10,
+        minibatches=8,
+        kl_limit=0.01,
+    )
+    evaluation = [
+        VectorizedCage(
+            [partial(gym.make, "CartPole-v1")] * N_EVAL, seeds=seeds.spawn("evaluation", N_EVAL)
+        )
+    ]
+    with (
+        Logger([JsonlWriter(folder)]) as logger,
+        build_sampler(spec, cages, TorchHandler(agent), [], transforms, **more) as sampler,
+        build_eval_sampler(evaluation, sampler, N_EVAL) as eval_sampler,
+    ):
+        result = OnPolicyRunner(
+            spec,
+            sampler,
+            PPO(agent, **parameters, seed=0),
+            n_steps=N_STEPS,
+            logger=logger,
+            log_interval_steps=10_000,
+            eval_sampler=eval_sampler,
+            callbacks=[holdings],
+        ).run()
+    (log,) = folder.glob("*.jsonl")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    # Without notices, which are no rows.
+    rows = [row for row in rows if "training/return/mean" in row]
+    best = max(mean for _, mean in result.curves["evaluation"])
+    return best, rows[-1], holdings
+
+
+KINDS = ("process cages", "one worker each", "alternating", "waiting for resets")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_with_deaths(kind: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    plain, _, _ = train(kind, tmp_path / "plain", 0)
+    plain_s = time.monotonic() - began
+    began = time.monotonic()
+    learned, row, holdings = train(kind, tmp_path / "mortal", DEATHS // len(KINDS))
+    died = (tmp_path / "mortal" / "deaths").read_text()
+    memory, descriptors = np.array(holdings.seen).T
+    settled = len(memory) // 5
+    print(
+        f"\n{kind}: {len(died)} deaths {dict(Counter(died))}, return {learned:.1f}, without deaths "
+        f"{plain:.1f}; {time.monotonic() - began:.0f} s, without deaths {plain_s:.0f} s; private memory "
+        f"{memory[settled] / 2**20:.1f} -> {memory[-1] / 2**20:.1f} MiB, descriptors "
+        f"{descriptors[settled]} -> {descriptors[-1]}"
+    )
+    assert len(died) > 0.7 * DEATHS // len(KINDS)
+    # Every death is one restart, and one crashed episode in the log.
+    assert row["sampler/restarts"] == row["sampler/crashed_episodes"] == len(died)
+    assert memory[-1] - memory[settled] < MAY_GROW
+    assert descriptors[-1] == descriptors[settled]
+    assert learned > 0.85 * plain
