@@ -115,7 +115,7 @@ from parllel.policies import load_policy
 for path in sys.argv[1:]:
     with load_policy(path) as policy:
         policy.act_one(np.zeros(policy.observation_space.shape, policy.observation_space.dtype))
-    print(*sorted({"torch", "torch._dynamo", "sympy"} & set(sys.modules)))
+    print(*sorted({"torch", "torch._dynamo", "sympy", "parllel.algos.compiled_updates"} & set(sys.modules)))
 """
 
 
