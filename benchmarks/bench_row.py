@@ -3,6 +3,9 @@
 The loop steps environments and resets those that have ended; it checks nothing, keeps no trajectories and
 stores only observations. With the torch policy, it also calls the agent on the row's observations. A ratio
 of 0.8 says that the loop needs 0.8 of the sampler's time. Both sides count the CPU time of their thread.
+
+Over a worker and this process, the loop steps half of the environments, as two processes would that never
+wait for each other. Both sides count the time that passes.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from numpy.typing import NDArray
 from benchmarks.bench_absolute_rows import DrawnActions
 from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.agents import NumpyHandler
-from parllel.cages import VectorizedCage
+from parllel.cages import SynchronizedProcessCage, VectorizedCage
 from parllel.samplers import BasicSampler
 from parllel.types import BatchSpec
 
 T = 64
-make_env = partial(gym.make, "CartPole-v1")
+CARTPOLE, HALF_CHEETAH = "CartPole-v1", "HalfCheetah-v5"
 
 
 def make_handler(kind: str, B: int) -> Any:
@@ -41,8 +44,10 @@ def make_handler(kind: str, B: int) -> Any:
 class BareLoop:
     """Step environments by hand."""
 
-    def __init__(self, B: int, act: Callable[[NDArray[Any], int], Any]) -> None:
-        self.envs = [make_env() for _ in range(B)]
+    def __init__(
+        self, B: int, act: Callable[[NDArray[Any], int], Any], env_id: str = CARTPOLE
+    ) -> None:
+        self.envs = [gym.make(env_id) for _ in range(B)]
         self.act = act
         self.observations = np.stack([env.reset(seed=i)[0] for i, env in enumerate(self.envs)])
 
@@ -85,6 +90,7 @@ def row_against_loop(kind: str, B: int) -> Iterator[Sides]:
     """Sample a batch, and step as many times by hand."""
     from parllel_patterns import allocate_samples
 
+    make_env = partial(gym.make, CARTPOLE)
     with ExitStack() as stack:
         cages = [VectorizedCage([make_env] * B, seeds=range(B))]
         handler = make_handler(kind, B)
@@ -98,6 +104,43 @@ def row_against_loop(kind: str, B: int) -> Iterator[Sides]:
             return T * B
 
         yield Sides(sample, loop.run, lambda: None, clock=time.thread_time)
+
+
+class DrawnNumbers(DrawnActions):
+    """Give actions of a Box that were drawn beforehand, row by row."""
+
+    def __init__(self, B: int, size: int) -> None:
+        super().__init__(B)
+        self.actions = np.random.default_rng(0).uniform(-1, 1, (len(self.actions), B, size))
+
+
+@contextmanager
+def row_over_worker(env_id: str, B: int) -> Iterator[Sides]:
+    """Sample a batch over a worker and this process, and step half of the environments by hand."""
+    from parllel_patterns import allocate_samples
+
+    make_env = partial(gym.make, env_id)
+    with ExitStack() as stack:
+        cage = SynchronizedProcessCage(
+            [make_env] * B, n_workers=1, participate=True, seeds=range(B)
+        )
+        space = cage.spaces.action
+        agent = DrawnNumbers(B, *space.shape) if space.shape else DrawnActions(B)
+        handler = NumpyHandler(agent)
+        samples = allocate_samples([cage], BatchSpec(T, B), handler)
+        sampler = stack.enter_context(BasicSampler(BatchSpec(T, B), [cage], handler, samples))
+        drawn = agent.actions[:, : B // 2].astype(space.dtype)
+        loop = BareLoop(B // 2, lambda observations, t: drawn[t % len(drawn)], env_id)
+        stack.callback(loop.close)
+
+        def sample() -> int:
+            sampler.collect_batch(0)
+            return T * B
+
+        def step_half() -> int:
+            return 2 * loop.run()
+
+        yield Sides(sample, step_half, lambda: None)
 
 
 GOALS: dict[str, dict[int, float | None]] = {
@@ -116,6 +159,20 @@ COMPARISONS = [
     )
     for kind, goals in GOALS.items()
     for B, goal in goals.items()
+] + [
+    Comparison(
+        f"row/worker-{name}-{B}",
+        f"A row of {B} {env_id} over a worker and this process: against a loop of each half by hand",
+        partial(row_over_worker, env_id, B),
+        target=goal,
+        needs=needs,
+    )
+    for name, env_id, B, goal, needs in (
+        ("cartpole", CARTPOLE, 4, 0.57, ()),
+        ("cartpole", CARTPOLE, 16, 0.78, ()),
+        ("cartpole", CARTPOLE, 128, 0.86, ()),
+        ("half-cheetah", HALF_CHEETAH, 16, 0.9, ("mujoco",)),
+    )
 ]
 
 test_row = timed_sides(COMPARISONS)
