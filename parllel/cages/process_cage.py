@@ -493,4 +493,5 @@ class ProcessCage(RemoteCage, StepMethods):
         """
         self.start_close()  # does nothing if a sampler has already asked all its cages
         # A process that would be restarted for the next row is not missed here.
+        self._bound = None  # frees the buffer
         self._conversation.close(forgive=self._restarts is not None)

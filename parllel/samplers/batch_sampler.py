@@ -140,7 +140,9 @@ class BatchSampler(Sampler):
         warn_of_discounts(self.transforms)
         self.final_chain = FinalChain(samples, self.step_transforms)
         # None for cages without restarts.
-        self._lost = LostSteps(samples, batch_spec) if restarts_of(cages) is not None else None
+        self._lost: LostSteps | None = None
+        if restarts_of(cages) is not None:
+            self._lost = LostSteps(samples, batch_spec, self.transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self.updates_statistics = True
         self._started = self._within = False

@@ -23,6 +23,7 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.stepping.step_result import Crash, FinalObservation
+from parllel.transforms.transform import Transform
 from parllel.types import BatchSpec
 
 _ZEROED = ("reward", "terminated", "truncated", "done")
@@ -34,15 +35,26 @@ class LostSteps:
     Args:
         samples: the sampler's buffer.
         batch_spec: T and B.
+        transforms: the sampler's transforms.
 
     Attributes:
         episodes: number of episodes that were lost so far.
 
     Raises:
-        ValueError: if a field is missing, or the samples have `env.next_observation`.
+        ValueError: if a field is missing, the samples have `env.next_observation`, or a transform uses steps
+            that are not valid.
     """
 
-    def __init__(self, samples: Samples, batch_spec: BatchSpec) -> None:
+    def __init__(
+        self, samples: Samples, batch_spec: BatchSpec, transforms: Sequence[Transform] = ()
+    ) -> None:
+        for transform in transforms:
+            if not transform.skips_invalid:
+                raise ValueError(
+                    f"{type(transform).__name__}: expected a transform that skips steps that are not in "
+                    "env.valid, because the cages restart dead processes, whose last steps are lost; this "
+                    "one has skips_invalid = False"
+                )
         for name in ("valid", "aborted"):
             field = getattr(samples.env, name, None)
             if not isinstance(field, Array) or field.shape[:2] != batch_spec.shape:

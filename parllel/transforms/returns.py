@@ -74,6 +74,8 @@ class DiscountedReturns(BatchTransform):
     ) -> None:
         self.discount = check_fraction("DiscountedReturns", "discount", discount)
         self._reward, self._value = reward, value
+        # Without values, the return of an episode whose process died would lack its later rewards.
+        self.skips_invalid = value is not None
         values = () if value is None else (value,)
         self.reads = (reward, "env.terminated", "env.truncated", *values)
         self._views = BatchMemo(self._views_of)

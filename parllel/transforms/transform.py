@@ -29,9 +29,12 @@ class Transform:
     Attributes:
         reads: paths of the fields, or trees of fields, that the transform reads. Samplers check that these
             exist and that no later transform writes them. None, the default, checks nothing.
+        skips_invalid: whether the transform uses only steps with `env.valid`, if there is this field. Where
+            it is False, samplers refuse the transform with cages that restart dead processes.
     """
 
     reads: Sequence[str] | None = None
+    skips_invalid = True
 
     def fields(self, samples: Samples) -> Mapping[str, Field | Tree]:
         """Return the fields that this transform writes, by path: Fields, or trees of Fields.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -34,7 +37,12 @@ from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_faults_contract import wait_until_gone
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
-from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeRewards
+from parllel.transforms import (
+    EstimateAdvantage,
+    NormalizeAdvantage,
+    NormalizeRewards,
+)
+from parllel.transforms.returns import DiscountedReturns
 from parllel_patterns import allocate_samples, build_eval_sampler, build_sampler
 
 T, B, BATCHES = 8, 4, 3
@@ -487,6 +495,8 @@ def test_refusals() -> None:
             cage.close()
         with pytest.raises(ValueError, match=r"expected a field env\.valid, bool"):
             BasicSampler(spec, cages[:2], handler, samples)
+        with pytest.raises(ValueError, match=r"DiscountedReturns: .* has skips_invalid = False"):
+            build_sampler(spec, cages[:2], handler, (), [DiscountedReturns(0.9, value=None)])
         samples = allocate_samples(cages[:2], spec, handler)
         with pytest.raises(ValueError, match="FullEpisodeSampler: cage 0"):
             FullEpisodeSampler(spec, cages[:2], handler, samples)
@@ -522,3 +532,88 @@ def test_a_pause_of_the_budget_is_awaited(tmp_path: Path) -> None:
         began = time.monotonic()
         sampler.collect_batch(0)
         assert time.monotonic() - began >= 0.2
+
+
+class Killer(threading.Thread):
+    """Kills a random worker of a sampler every few milliseconds."""
+
+    def __init__(self, cages: list[Any], kills: int, seed: int) -> None:
+        super().__init__()
+        self.cages, self.left, self.random = cages, kills, random.Random(seed)
+
+    def run(self) -> None:
+        while self.left:
+            time.sleep(self.random.uniform(0.0, 0.05))
+            cage = self.random.choice(self.cages)
+            pid = cage.pid if isinstance(cage, ProcessCage) else self.random.choice(cage.pids)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self.left -= 1
+
+
+def assert_consistent(batches: list[dict[str, Any]], waits: bool) -> None:
+    """Check that each column consists of whole steps of episodes, one after the other."""
+    for b in range(B):
+        # What the next observation must be: of this episode, the first of another, or either.
+        expected: Any = "any"
+        for batch in batches:
+            for t in range(T):
+                observation, valid = batch["observation"][t, b], batch["valid"][t, b]
+                mark, _, step = observation.tolist()
+                if not valid:
+                    # The last observation of the episode, unless its environment waits.
+                    if not waits:
+                        assert expected in ("any", "first", observation.tolist())
+                    expected = "first"
+                    continue
+                if expected == "first":
+                    assert step == 0, (b, t)
+                elif expected != "any":
+                    assert observation.tolist() == expected, (b, t)
+                action = batch["action"][t, b]
+                assert batch["reward"][t, b] == step + 1 + action / 8
+                expected = [mark, batch["observation"][t, b].tolist()[1], step + 1]
+                if batch["done"][t, b]:
+                    expected = "first"
+            # An environment may have died between two batches.
+            if expected != "first":
+                expected = "any"
+
+
+@pytest.mark.parametrize("trials", [15, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ProcessCages", {}),
+        ("ProcessCages", {"recurrent": True}),
+        ("two workers", {}),
+        ("two groups", {"sampler_class": AlternatingSampler}),
+        ("one worker each", {"recurrent": True}),
+    ],
+)
+def test_workers_killed_at_any_moment(kind: str, options: dict[str, Any], trials: int) -> None:
+    envs = {"lengths": (30, 4, 9), "end": "alternate"}
+    transforms: Any = [EstimateAdvantage(0.9, 0.9)]
+    sampler = built(
+        kind, factories(None, envs=envs), most=10**6, batch_transforms=transforms, **options
+    )
+    batches = []
+    with sampler:
+        sampler.collect_batch(0)
+        killer = Killer(sampler.cages.cages, trials, seed=len(kind))
+        killer.start()
+        while killer.is_alive():
+            samples, trajs = sampler.collect_batch(0)
+            assert all(traj.length in envs["lengths"] for traj in trajs)
+            batch = {name: np.array(getattr(samples.env, name)) for name in FIELDS}
+            batch["action"] = np.array(samples.agent.action)
+            # At the ends that crashes made, the value is that of the observation that followed.
+            for t, b in np.argwhere(batch["aborted"]).tolist():
+                value = np.asarray(samples.agent.agent_info.value)
+                final = np.asarray(samples.agent.final_value)[t, b]
+                assert options or final == value[t + 1, b]
+            batches.append(batch)
+            sampler.state()
+        killer.join()
+        assert 0 < sampler.stats["restarts"] <= trials
+    assert_consistent(batches, "recurrent" in options)

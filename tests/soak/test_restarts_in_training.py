@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import time
 from collections import Counter
 from functools import partial
@@ -18,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+from mortal_env import MortalEnv
 from private_memory import private_memory
 
 from parllel import BatchSpec, Seeds
@@ -26,7 +26,6 @@ from parllel.logging import JsonlWriter, Logger
 from parllel.runners import Callback, OnPolicyRunner
 from parllel.samplers import AlternatingSampler
 from parllel.system.processes import RestartBudget
-from parllel.testing.faulty_envs import FAULTS
 from parllel.torch import PPO, TorchHandler, agent_for
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import PpoParameters, build_eval_sampler, build_sampler
@@ -35,29 +34,8 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 DEATHS = int(os.environ.get("PARLLEL_SOAK_DEATHS", 1000))
 T, B, N_STEPS, N_EVAL = 128, 8, 100_000, 32
-HANGS = 0.015  # the share of deaths that are hangs, each of which takes the time-out
-TIMEOUT_S = 3.0
+TIMEOUT_S = 30.0  # also for eight processes to start, on a busy machine
 MAY_GROW = 8 * 2**20  # bytes
-
-
-class MortalEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Dies in a step with a given probability, after adding a letter to a file."""
-
-    def __init__(self, folder: Path, probability: float) -> None:
-        super().__init__(gym.make("CartPole-v1"))
-        self._file, self._probability = folder / "deaths", probability
-        self._random = random.Random(os.getpid())
-
-    def step(self, action: Any) -> Any:
-        """Step, or die."""
-        if self._random.random() < self._probability:
-            hangs = self._random.random() < HANGS
-            fault = "hang" if hangs else self._random.choice(["exit", "kill", "segfault"])
-            # One write, so that those of several processes do not mix.
-            with self._file.open("ab", buffering=0) as file:
-                file.write(fault[0].encode())
-            FAULTS[fault]()
-        return self.env.step(action)
 
 
 class Holdings(Callback):

@@ -173,12 +173,6 @@ def start_pool(
     shares, n_workers = settings.shares, settings.n_workers
     size = ControlSize(n_workers, len(shares[0]))
     kind, spin_us = _choose_wait(settings)
-    if settings.restarts and kind == "semaphore":
-        # Their number is fixed, and their names are gone once all processes have started.
-        raise ValueError(
-            'restarts: expected None with wait="semaphore", whose semaphores later processes cannot open; '
-            "use another wait"
-        )
     # Allocated here and inherited: semaphores and unnamed shared memory cannot be sent to running processes.
     lines, sleep_slots = size.allocate(kind)
     wakeup = WakeupPipe() if WakeupPipe.available else None
@@ -203,32 +197,9 @@ def start_pool(
     def makes(process: int) -> list[Callable[[], RowEnvironments] | None]:
         return [make(share) if share.start < share.stop else None for share in shares[process]]
 
-    # Made once: it packs gymnasium's registry for all workers.
-    target = RegistryTarget(serve)
-
-    def start(w: int, handled: int | None = None, lost: Sequence[int] = ()) -> Conversation:
-        cores = settings.cores
-        # Cycles if there are fewer cores than workers.
-        core = None if cores is None else cores[w % len(cores)]
-        # Of two processes on one core only one should move, so each avoids those started before it.
-        others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers[:w])]
-        of_worker = WorkerSettings(
-            w,
-            size,
-            kind,
-            spin_us,
-            shares[w],
-            settings.reset_automatically,
-            core,
-            others,
-            settings.infos,
-            handled,
-            lost,
-        )
-        # Unpacked by SynchronizedWorker. The buffers come last, where `_start` reads them for its end.
-        inherited = (lines, flags, sleep_slots, wakeup, settings.buffers)
-        return _start(target, makes(w), of_worker, inherited, settings)
-
+    # Unpacked by SynchronizedWorker. The buffers come last, where `_start` reads them for its end.
+    inherited = (lines, flags, sleep_slots, wakeup, settings.buffers)
+    start = _Starter(settings, size, kind, spin_us, makes, inherited, pool.workers)
     try:
         for w in range(n_workers):
             # Returns once the process has started, so all make their environments in parallel.
@@ -249,9 +220,55 @@ def start_pool(
     return StartedPool(pool, needs_reset, which, start)
 
 
+class _Starter:
+    """Starts workers, also in place of others; the arguments are those of `start_pool` and what it made."""
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        size: ControlSize,
+        kind: str,
+        spin_us: float,
+        makes: Callable[[int], Sequence[Callable[[], RowEnvironments] | None]],
+        inherited: Any,
+        workers: Sequence[Conversation],
+    ) -> None:
+        self._settings, self._makes = settings, makes
+        self._waits = size, kind, spin_us
+        self._inherited, self._workers = inherited, workers
+        # Made once: it packs gymnasium's registry for all workers.
+        self._target = RegistryTarget(serve)
+
+    def __call__(
+        self, w: int, handled: int | None = None, lost: Sequence[int] = ()
+    ) -> Conversation:
+        settings, cores = self._settings, self._settings.cores
+        # Of two processes on one core only one should move, so each avoids those started before it.
+        others = [threading.get_native_id(), *(worker.child.pid for worker in self._workers[:w])]
+        of_worker = WorkerSettings(
+            w,
+            *self._waits,
+            settings.shares[w],
+            settings.reset_automatically,
+            # Cycles if there are fewer cores than workers.
+            None if cores is None else cores[w % len(cores)],
+            others,
+            settings.infos,
+            handled,
+            lost,
+        )
+        return _start(self._target, self._makes(w), of_worker, self._inherited, settings)
+
+
 def _choose_wait(settings: PoolSettings) -> tuple[str, float]:
     """Return kind and longest spin of the waits. All processes that share words must use one kind."""
     kind = available_kinds()[0] if settings.wait is None else settings.wait
+    if settings.restarts and kind == "semaphore":
+        # Their number is fixed, and their names are gone once all processes have started.
+        raise ValueError(
+            'restarts: expected None with wait="semaphore", whose semaphores later processes cannot open; '
+            "use another wait"
+        )
     if settings.spin_us is not None:
         return kind, settings.spin_us
     # With fewer cores than processes, a spin would take the core from the process it waits for.

@@ -82,8 +82,8 @@ class WorkerPool:
         # request over the pipe.
         self.call_in_progress: tuple[int, str, tuple[Any, ...] | None] | None = None
         # Set by a cage with restarts: replaces dead workers, and records the rows that were lost with them.
-        self.recover: Callable[[dict[int, BaseException]], bool] = lambda errors: False
-        self.take_losses: Callable[[int, int], None] = lambda group, number: None
+        self.recover: Callable[[dict[int, BaseException]], bool] = _recover_none
+        self.take_losses: Callable[[int, int], None] = _lose_nothing
         self._deaths: ExitPoller | None = None
         self._handles: Sequence[Handle] | None = None
         self._timeout_s = timeout_s
@@ -443,6 +443,8 @@ class WorkerPool:
         """End all processes, whatever they are doing. Later calls report `why` as the reason."""
         # First, so that the pool refuses all use even if the rest is interrupted.
         self.broken = reason_of(why)
+        # They refer to this pool, a cycle that would keep buffers alive.
+        self.recover, self.take_losses = _recover_none, _lose_nothing
         # Runs in reverse: main's environments, the workers, then the memory, which no process uses any more.
         with contextlib.ExitStack() as stack:
             for array in self._memory:
@@ -453,6 +455,14 @@ class WorkerPool:
             if self.main is not None:
                 stack.enter_context(contextlib.suppress(Exception))
                 self.main.close()
+
+
+def _recover_none(errors: dict[int, BaseException]) -> bool:
+    return False
+
+
+def _lose_nothing(group: int, number: int) -> None:
+    pass
 
 
 def _await_made(workers: Sequence[Conversation], timeout_s: float) -> list[tuple[int, Spaces]]:
