@@ -11,6 +11,7 @@ from benchmarks.end_to_end.sides import (
     IN_TURN,
     IN_TURN_NORMALIZED,
     OVERLAPPED,
+    OVERLAPPED_NORMALIZED,
     SB3,
     Side,
 )
@@ -63,7 +64,7 @@ SCENES = (
             normalize=True,
             initial_log_std=-1.0,
         ),
-        (IN_TURN_NORMALIZED, OVERLAPPED, SB3, CLEANRL_STYLE),
+        (IN_TURN_NORMALIZED, OVERLAPPED_NORMALIZED, SB3, CLEANRL_STYLE),
         {IN_TURN.name: Goal(2.5), OVERLAPPED.name: Goal(2.5)},
     ),
 )

@@ -74,14 +74,26 @@ IN_TURN = Side(
 )
 # Policies in workers see observations before a transform does.
 IN_TURN_NORMALIZED = replace(IN_TURN, variants=(SMALL_WITH_WORKERS, *ELSEWHERE))
-OVERLAPPED = Side(
-    "overlapped",
-    "parllel, overlapped",
-    "ours",
-    None,
-    tuple(
-        Variant(f"sampling process, {handler} policy", 1, {"overlapped": True, "handler": handler})
-        for handler in ("small", "torch")
+PROCESS_ALONE = tuple(
+    Variant(f"sampling process, {handler} policy", 1, {"overlapped": True, "handler": handler})
+    for handler in ("small", "torch")
+)
+OVERLAPPED_NORMALIZED = Side("overlapped", "parllel, overlapped", "ours", None, PROCESS_ALONE)
+OVERLAPPED = replace(
+    OVERLAPPED_NORMALIZED,
+    variants=(
+        *PROCESS_ALONE,
+        # The worker gets a core whenever learning waits for a batch.
+        Variant(
+            "sampling process and worker, small policy",
+            1,
+            {
+                "overlapped": True,
+                "synchronized": SHARED,
+                "handler": "small",
+                "sampler": "rollout",
+            },
+        ),
     ),
 )
 SB3 = Side(

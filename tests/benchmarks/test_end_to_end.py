@@ -163,6 +163,8 @@ def test_overlapped_only_the_weights_are_older():
     assert found[0] == in_turn[0]
     assert len(found) == len(in_turn)
     assert found != in_turn
+    with_worker = returns_of("cartpole", "overlapped", "sampling process and worker, small policy")
+    assert with_worker == found
 
 
 # ---------------------------------------------------------------------- the peer written by hand
