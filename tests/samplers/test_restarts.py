@@ -17,12 +17,13 @@ import numpy as np
 import psutil
 import pytest
 from crashing_env import CrashingEnv
+from gymnasium.vector import SyncVectorEnv
 from private_memory import private_memory
 from start_methods import SENT_SPAWN_SOAKS
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
-from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage
+from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorEnvFactory
 from parllel.cages.workers.restarts import restart_seed
 from parllel.distributed.rollouts import SynchronousSchedule
 from parllel.errors import RestartsUsedUpError, WorkerDiedError
@@ -423,6 +424,41 @@ def test_alternating_sampler_of_process_cages(tmp_path: Path) -> None:
     makes = factories(tmp_path, at=5)
     found = collect(built("ProcessCages", makes, sampler_class=AlternatingSampler))
     assert np.argwhere(~stacked(found, "valid")).tolist() == [[4, CRASHED]]
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_native_vector_environments(automatic: bool, tmp_path: Path) -> None:
+    make = partial(CountingEnv, 20)
+
+    def make_vector(n: int, crash: bool = True) -> SyncVectorEnv:
+        # Of three environments in two workers, one worker has two.
+        last = partial(CrashingEnv, make, tmp_path, at=4) if n == 2 and crash else make
+        return SyncVectorEnv([*[make] * (n - 1), last])
+
+    found = []
+    for crash in (True, False):
+        cage = SynchronizedProcessCage(
+            VectorEnvFactory(partial(make_vector, crash=crash)),
+            n=3,
+            n_workers=2,
+            seeds=range(3),
+            restarts=budget(),
+            start_method="fork",
+            reset_automatically=automatic,
+        )
+        sampler = build_sampler(BatchSpec(T, 3), [cage], NumpyHandler(CountingAgent(4)))
+        found.append(collect(sampler, 2))
+    lost = found[0][0]["valid"]
+    if automatic:
+        assert np.argwhere(~lost).tolist() == [[3, 0], [3, 1]]
+    else:
+        assert np.argwhere(~lost[:, 2]).tolist() == []
+        assert lost[:, :2].sum(axis=0).tolist() == [3, 3]
+    for name in ("observation", "reward", "valid", "done"):
+        ours, expected = (stacked(batches, name)[:, 2] for batches in found)
+        assert (ours == expected).all(), name
+    assert found[0][1]["valid"].all()
+    assert found[0][1]["restarts"] == 1
 
 
 @pytest.mark.parametrize("kind", ["ProcessCages", "two workers"])

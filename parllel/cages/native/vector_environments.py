@@ -77,6 +77,13 @@ class VectorEnvironments(RowEnvironments):
         # Only after the writes: if a reset failed, no row may be stepped.
         self._started = True
 
+    def lose_row(self, t: int) -> None:
+        """Write a row without steps."""
+        # Environments that wait are stepped too in most vector environments, which a reset must precede.
+        if not self.stepper.reset_automatically:
+            self.stepper.reset_to_wait()
+        super().lose_row(t)
+
     def step_row(self, t: int) -> None:
         """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
         rows = self._rows

@@ -307,6 +307,13 @@ class VectorStepper(Stepper):
             self._mark(which)
             raise
 
+    def reset_to_wait(self) -> None:
+        """Reset all environments, and let them wait for another reset."""
+        which, _ = self.reset(np.ones(len(self.needs_reset), bool))
+        self._mark(which)
+        if self.native.can_rest:
+            self.native.freeze(which)
+
     def _mark(self, which: NDArray[np.intp]) -> None:
         # None of `which` waits already, or it would be counted twice: `StackedStep.only` has
         # cleared the flags of those that do.
