@@ -32,7 +32,7 @@ class DrawnActions(Agent):
     """Give actions that were drawn beforehand, row by row."""
 
     def __init__(self, B: int) -> None:
-        self.actions = np.random.default_rng(0).integers(0, 2, (ROWS, B))
+        self.actions: NDArray[Any] = np.random.default_rng(0).integers(0, 2, (ROWS, B))
         self.row = -1
 
     def step(self, observation: Any, **inputs: Any) -> tuple[NDArray[Any], None]:
