@@ -19,6 +19,7 @@ MEASURED = ROOT / "docs" / "measured.md"
 DISTRIBUTED = ROOT / "docs" / "distributed.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
 MESSAGING = ROOT / "docs" / "messaging.md"
+VECTOR = ROOT / "docs" / "vector.md"
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def sections() -> list[Section]:
     from benchmarks.peers import figures as peers
     from benchmarks.remote import report as remote
     from benchmarks.rollouts import report as rollouts
+    from benchmarks.vector import report as vector
 
     all_sections = [
         Section("summary", README, ("peers", "end_to_end"), summary.markdown),
@@ -87,6 +89,7 @@ def sections() -> list[Section]:
         Section("messaging", MEASURED, ("messaging",), messaging.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.markdown),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
+        Section("vector", VECTOR, ("vector",), vector.markdown),
         Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),
     ]
     return [one for one in all_sections if all(results_of(name).exists() for name in one.sources)]
