@@ -130,5 +130,6 @@ def test_training_with_deaths(kind: str, tmp_path: Path) -> None:
     # Every death is one restart, and one crashed episode in the log.
     assert row["sampler/restarts"] == row["sampler/crashed_episodes"] == len(died)
     assert memory[-1] - memory[settled] < MAY_GROW
-    assert descriptors[-1] == descriptors[settled]
+    # Fewer, where garbage of the run without deaths is collected late.
+    assert descriptors[-1] <= descriptors[settled]
     assert learned > 0.85 * plain
