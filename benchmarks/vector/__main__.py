@@ -33,7 +33,7 @@ class VectorEffort(Effort):
     n_steps: int
 
 
-FULL = VectorEffort(rounds=13, turn_s=0.4, trainings=7, n_steps=128)
+FULL = VectorEffort(rounds=13, turn_s=0.4, trainings=7, n_steps=64)
 QUICK = VectorEffort(rounds=2, turn_s=0.01, trainings=1, n_steps=4)
 
 
