@@ -1,0 +1,244 @@
+"""Compiled environments alone: what a class may define, what is refused, and what it makes."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from parllel.envs.compiled import CompiledEnv, compiled_env
+from parllel.envs.states.env_state import env_state, load_env_state
+
+BOX = spaces.Box(-5, 5, (2,), np.float32)
+STATE = np.dtype([("x", np.float64), ("seen", np.int64), ("grid", np.uint8, (2, 3))])
+
+
+def body(**changes):
+    """Return a class body of an environment that walks; a change to None removes a name."""
+
+    def reset(state, rng):
+        state.x = rng.uniform(-1, 1)
+        state.seen = 0
+        for i in range(2):
+            for j in range(3):
+                state.grid[i, j] = rng.integers(0, 9)
+
+    def step(state, action, rng):
+        state.x += state.speed * (action - 1) + 0.01 * rng.standard_normal()
+        state.seen += 1
+        return -abs(state.x), abs(state.x) > 4
+
+    def observe(state, out):
+        out[0] = state.x
+        out[1] = state.grid[1, 2] / 9
+
+    parts = {
+        "__doc__": "Walks.",
+        "__module__": __name__,
+        "observation_space": BOX,
+        "action_space": spaces.Discrete(3),
+        "state": STATE,
+        "parameters": {"speed": 0.5},
+        "max_episode_steps": 20,
+        "reset": staticmethod(reset),
+        "step": staticmethod(step),
+        "observe": staticmethod(observe),
+        **changes,
+    }
+    return type("Walk", (), {name: part for name, part in parts.items() if part is not None})
+
+
+Walk = compiled_env(body())
+
+
+class WalkByHand:
+    """The same environment in plain numpy and math."""
+
+    def reset(self, seed):
+        self.rng, self.n = np.random.default_rng(seed), 0
+        self.x = self.rng.uniform(-1, 1)
+        self.grid = [int(self.rng.integers(0, 9)) for _ in range(6)]
+        return self.observe()
+
+    def observe(self):
+        return np.array([self.x, self.grid[5] / 9], np.float32)
+
+    def step(self, action):
+        self.x += 0.5 * (action - 1) + 0.01 * self.rng.standard_normal()
+        self.n += 1
+        return self.observe(), -abs(self.x), abs(self.x) > 4, self.n >= 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_plays_the_episodes_of_the_same_thing_written_by_hand(seed):
+    env, plain = Walk(), WalkByHand()
+    for episode in range(3):
+        first, info = env.reset(seed=seed + episode)
+        assert info == {}
+        np.testing.assert_array_equal(first, plain.reset(seed + episode), strict=True)
+        for action in np.random.default_rng(seed).integers(0, 3, 30).tolist():
+            observation, reward, terminated, truncated, info = env.step(action)
+            expected = plain.step(action)
+            np.testing.assert_array_equal(observation, expected[0], strict=True)
+            assert (reward, terminated, truncated, info) == (*expected[1:], {})
+            if terminated or truncated:
+                break
+
+
+def test_it_is_a_gymnasium_environment():
+    check_env(Walk(), skip_render_check=True)
+    assert issubclass(Walk, gym.Env)
+    assert (Walk.__name__, Walk.__doc__, Walk.__module__) == ("Walk", "Walks.", __name__)
+
+
+def test_parameters_and_fields_are_attributes():
+    env = Walk(speed=2.0)
+    env.reset(seed=0)
+    assert env.speed == 2.0
+    env.speed, env.x = 0.25, 1.0
+    env.step(2)
+    assert env.x == pytest.approx(1.25, abs=0.1)
+    env.reset()
+    assert env.speed == 0.25
+    assert env.grid.shape == (2, 3)
+    assert env.elapsed_steps == 0
+    with pytest.raises(TypeError, match=r"Walk: unknown parameters \['sped'\]"):
+        Walk(sped=1)
+
+
+def test_a_state_continues_exactly():
+    env, other = Walk(), Walk()
+    env.reset(seed=7)
+    env.step(0)
+    load_env_state(other, env_state(env))
+    for action in (1, 2, 0, 2):
+        mine, theirs = env.step(action), other.step(action)
+        np.testing.assert_array_equal(mine[0], theirs[0])
+        assert mine[1:] == theirs[1:]
+    np.testing.assert_array_equal(env.reset()[0], other.reset()[0])
+
+
+def test_dict_observations_and_arrays_of_actions():
+    def step(state, action, rng):
+        state.x += action[0]
+        return state.x, False
+
+    def observe(state, out):
+        out.place[0] = state.x
+        out.number[()] = state.seen
+
+    space = spaces.Dict({"place": spaces.Box(-9, 9, (1,)), "number": spaces.Discrete(3)})
+    env = compiled_env(
+        body(
+            observation_space=space,
+            action_space=spaces.Box(-1, 1, (1,)),
+            step=staticmethod(step),
+            observe=staticmethod(observe),
+        )
+    )()
+    first, _ = env.reset(seed=0)
+    assert space.contains(first)
+    after = env.step(np.array([0.5], np.float32))[0]
+    assert after["place"][0] == np.float32(first["place"][0] + 0.5)
+    with pytest.raises(ValueError, match=r"action: expected shape \(1,\), got \(2,\)"):
+        env.step(np.zeros(2))
+
+
+def test_steps_out_of_order_and_wrong_actions_are_refused():
+    env = Walk()
+    with pytest.raises(gym.error.ResetNeeded, match="Walk: call reset before step"):
+        env.step(0)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="Walk: action: expected 0 to 2, got 3"):
+        env.step(3)
+    with pytest.raises(ValueError, match="Walk: options: expected none"):
+        env.reset(options={"low": 0})
+    with pytest.raises(ValueError, match=r"render_mode: expected None or one of \[\], got 'human'"):
+        Walk(render_mode="human")
+
+
+def test_a_picture_is_drawn_by_plain_python():
+    def render(state):
+        return np.full((4, 4, 3), int(state.seen), np.uint8)
+
+    env = compiled_env(body(render=staticmethod(render)))(render_mode="rgb_array")
+    env.reset(seed=0)
+    env.step(1)
+    assert env.render().tolist() == np.ones((4, 4, 3), int).tolist()
+    assert Walk().render() is None
+
+
+def _with_self(self, state, rng): ...
+
+
+WRONG_BODIES = [
+    ({"reset": None}, r"Walk: missing \['reset'\]"),
+    ({"gravity": 9.8}, r"Walk: unknown names \['gravity'\]"),
+    ({"reset": staticmethod(_with_self)}, r"Walk.reset: expected the arguments \('state', 'rng'\)"),
+    ({"state": 3}, "Walk.state: expected a dtype with fields"),
+    ({"state": np.dtype(float)}, "Walk.state: expected a dtype with fields"),
+    ({"state": np.dtype([("text", "U3")])}, "Walk.state: text: expected numbers"),
+    ({"state": np.dtype([("step", float)])}, "'step' is a name of every environment"),
+    ({"parameters": {"x": 1.0}}, "'x' is a field of the state too"),
+    ({"parameters": {"speed": None}}, "speed: expected a bool, int or float, got None"),
+    ({"max_episode_steps": 0}, "max_episode_steps: expected at least 1 or None, got 0"),
+    ({"observation_space": spaces.Text(3)}, "Walk.observation_space: expected"),
+    ({"action_space": spaces.Dict({})}, "Walk.action_space: expected"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG_BODIES)
+def test_a_wrong_body_is_refused_when_the_class_is_made(change, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        compiled_env(body(**change))
+
+
+def test_what_a_function_returns_and_writes_is_checked_before_it_is_compiled():
+    def three(state, action, rng):
+        return 0.0, False, False
+
+    def no_number(state, action, rng):
+        return math.nan, False
+
+    def no_flag(state, action, rng):
+        return 0.0, 1
+
+    def outside(state, out):
+        out[0] = 77
+        out[1] = 0
+
+    def half(state, out):
+        out[0] = 0
+
+    def fails(state, rng):
+        raise KeyError("lost")
+
+    for change, message in [
+        ({"step": three}, r"Walk.step: expected \(reward, terminated\), got"),
+        ({"step": no_number}, "Walk.step: reward: expected a finite number, got nan"),
+        ({"step": no_flag}, "Walk.step: terminated: expected a bool, got 1"),
+        ({"observe": outside}, "Walk.observe: out: expected an element of Box.* after reset"),
+        ({"observe": half}, "Walk.observe: out: expected an element of Box.* after reset"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=message):
+            compiled_env(body(**change))()
+    with pytest.raises(KeyError, match="lost") as caught:
+        compiled_env(body(reset=fails))()
+    assert "in Walk.reset, called as Python with an example" in caught.value.__notes__
+
+
+def test_what_cannot_be_compiled_is_named_with_its_line():
+    def step(state, action, rng):
+        state.x += 1
+        names = globals()
+        return state.x, "state" in names
+
+    cls = compiled_env(body(step=step))
+    line = step.__code__.co_firstlineno
+    with pytest.raises(TypeError, match=rf"Walk.step cannot be compiled.*, line {line + 2}: "):
+        cls()
+    assert issubclass(cls, CompiledEnv)
