@@ -36,6 +36,7 @@ from parllel.cages.argument_checks import (
 from parllel.cages.cage_interface import PendingRow
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import factories_by_column
+from parllel.cages.stepping.info_table import JoinedInfos
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.step_result import RowInfos
 from parllel.cages.stepping.trajectories import TrajInfoFactory
@@ -168,7 +169,8 @@ class SynchronizedProcessCage(RemoteCage):
             restarts=restarts is not None,
         )
         self._pool, self._needs_reset, self._which, start = start_pool(make, settings)
-        self._unpackers = [[InfoUnpacker() for _ in range(n_workers)] for _ in range(n_groups)]
+        # One for each group: its workers' infos usually have one layout, those of two groups may differ.
+        self._unpackers = [InfoUnpacker() for _ in range(n_groups)]
         self._keeps_infos = infos
         self._policy: MakePolicy | None = None
         self._rows = GroupRows(self._pool, n_groups)
@@ -389,21 +391,22 @@ class SynchronizedProcessCage(RemoteCage):
         self._check_idle("collect_infos")
         if not self._keeps_infos:
             raise no_infos(self._name)
-        infos: list[dict[str, Any]] = []
+        infos: list[Sequence[dict[str, Any]]] = []
         finals: dict[int, tuple[Tree, dict[str, Any]]] = {}
         for group in range(len(self._groups)):
             for share, row in self._infos_of(group):
-                infos += row.infos
+                infos.append(row.infos)
                 for i, final in row.finals.items():
                     finals[share.start + i] = final
-        return RowInfos(infos, finals)
+        return RowInfos(JoinedInfos(infos), finals)
 
     def _infos_of(self, group: int) -> Iterator[tuple[slice, RowInfos]]:
         """Yield the columns and infos of each process, in the order of the columns."""
         pool, control = self._pool, self._pool.control
         by_pipe: list[bytes] | None = None
         shares = [of_process[group] for of_process in pool.shares]
-        for w, (share, unpacker) in enumerate(zip(shares, self._unpackers[group], strict=False)):
+        unpacker = self._unpackers[group]
+        for w, share in enumerate(shares[: len(pool.workers)]):
             packed = control.take_message(group, w)
             if packed is None:  # too long for the mail box
                 by_pipe = pool.call("infos", group) if by_pipe is None else by_pipe

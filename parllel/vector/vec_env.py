@@ -21,6 +21,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv as BaseVecEnv
 from stable_baselines3.common.vec_env.patch_gym import _patch_env
 
 from parllel.cages.native.native_trees import stacked
+from parllel.cages.stepping.info_table import InfoTable, JoinedInfos
 from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Tree
 from parllel.vector.descriptions import describe
@@ -103,7 +104,7 @@ class VecEnv(BaseVecEnv):
     def _reset(self, which: NDArray[np.bool_] | None, options: dict[str, Any] | None) -> None:
         self._rows.start_reset(which=which, seeds=self._seeds, options=options)
         self._rows.finish_reset()
-        infos = self.cage.collect_infos().infos
+        infos = list(self.cage.collect_infos().infos)
         for i in range(self.num_envs) if which is None else np.flatnonzero(which).tolist():
             self.reset_infos[i] = infos[i]
 
@@ -134,17 +135,22 @@ class VecEnv(BaseVecEnv):
         self._stepping = False
         rows = self._rows
         rows.finish()
-        infos, finals = self.cage.collect_infos()
-        truncated = rows.truncated.tolist()
-        # Copies, as an environment of this process may use the same dict again.
-        infos = [_copied(info) for info in infos]
+        kept, finals = self.cage.collect_infos()
+        infos: list[dict[str, Any]] = []
+        for part in kept.parts if isinstance(kept, JoinedInfos) else [kept]:
+            if isinstance(part, InfoTable):
+                infos += part
+            else:
+                # Copies, as an environment of this process may use the same dict again.
+                infos += [_copied(info) if info else {} for info in part]
         for i in finals:
             observation, info = finals[i]
             self.reset_infos[i] = infos[i]
             infos[i] = {**_copied(info), "terminal_observation": observation}
         done = rows.terminated | rows.truncated
-        for i, info in enumerate(infos):
-            info["TimeLimit.truncated"] = truncated[i] and not rows.terminated[i]
+        cut_off = (rows.truncated & ~rows.terminated).tolist()
+        for info, cut in zip(infos, cut_off, strict=True):
+            info["TimeLimit.truncated"] = cut
         return copy_tree(rows.observation), rows.reward.astype(np.float32), done, infos
 
     def _finish(self) -> None:

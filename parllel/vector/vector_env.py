@@ -34,7 +34,7 @@ from parllel.cages.stepping.pending_rows import PendingRows
 from parllel.types import Tree
 from parllel.vector.descriptions import describe
 from parllel.vector.placement import make_cage
-from parllel.vector.stacked_infos import stack_infos
+from parllel.vector.stacked_infos import InfoStacker
 from parllel.vector.step_rows import StepRows, copy_tree
 
 Results = tuple[Tree, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -107,6 +107,7 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
         try:
             self._describe()
             self._rows = StepRows(self.cage)
+            self._stacker = InfoStacker(self.num_envs)
         except BaseException:
             with suppress(Exception):  # the first error is the one to report
                 self.cage.close()
@@ -182,7 +183,7 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
         self._await("reset", timeout)
         self._rows.finish_reset()
         self._begun = True
-        infos = stack_infos(self.cage.collect_infos(), self)
+        infos = self._stacker.stack(self.cage.collect_infos())
         observation = self._rows.observation
         return copy_tree(observation) if self.copy else observation, infos
 
@@ -224,7 +225,7 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
         self._await("step", timeout)
         rows = self._rows
         rows.finish()
-        infos = stack_infos(self.cage.collect_infos(), self)
+        infos = self._stacker.stack(self.cage.collect_infos())
         observation = rows.observation
         return (
             copy_tree(observation) if self.copy else observation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parllel.errors import WrongStateError
@@ -65,12 +65,12 @@ class RowInfos(typing.NamedTuple):
 
     Attributes:
         infos: for each environment, the info of its step; of its reset, if it was reset in this row; {} if
-            it did neither.
+            it did neither. Dicts may be made anew each time they are read.
         finals: by the environment's number, the last observation and the info of an episode that ended in
             this row and was followed by an automatic reset.
     """
 
-    infos: list[dict[str, Any]]
+    infos: Sequence[dict[str, Any]]
     finals: dict[int, tuple[Tree, dict[str, Any]]]
 
 
