@@ -2,7 +2,7 @@
 
 "CartPole-v1", "ALE/Pong-v5"              an id of gymnasium
 "minigrid:MiniGrid-Empty-5x5-v0"          an id that a module registers
-"MiniGrid-...", "BabyAI-...", "ALE/..."   ids whose module is known
+"MiniGrid-...", "ALE/...", "parllel/..."  ids whose module is known, also "BabyAI-..."
 "file.py:function"                        a function that returns the environment; the file is executed
 "gymnasium/..."                           the name after the prefix; games have other prefixes
 """
@@ -23,7 +23,12 @@ import gymnasium as gym
 _FAMILY = "gymnasium/"
 _FILE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
 _ID = re.compile(r"(\w+(\.\w+)*:)?[\w./-]+")
-_MODULES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "ALE/": "ale_py"}
+_MODULES = {
+    "MiniGrid-": "minigrid",
+    "BabyAI-": "minigrid",
+    "ALE/": "ale_py",
+    "parllel/": "parllel.envs.compiled",
+}
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 

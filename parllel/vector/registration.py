@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
+from parllel.envs.compiled.registration import register_compiled
 from parllel.vector.vector_env import VectorEnv
 
 NAMESPACE = "parllel"
@@ -61,12 +62,18 @@ def make_vec(
     return env
 
 
-def register_gymnasium() -> None:
-    """Register "parllel/ID" for each environment of gymnasium, for `gymnasium.make_vec`."""
+def register_all() -> None:
+    """Register "parllel/ID" for `gymnasium.make_vec`, for each ID of gymnasium and each compiled environment.
+
+    If both have the same ID, it is the compiled environment.
+    """
+    register_compiled()
     for spec in list(gym.registry.values()):
         name = f"{NAMESPACE}/{spec.id}"
+        if spec.namespace == NAMESPACE:
+            spec.vector_entry_point = spec.vector_entry_point or _EntryPoint(spec.id)
         # Ids have one namespace at most.
-        if spec.namespace is None and spec.entry_point is not None and name not in gym.registry:
+        elif spec.namespace is None and spec.entry_point is not None and name not in gym.registry:
             gym.register(name, vector_entry_point=_EntryPoint(spec.id))
 
 
