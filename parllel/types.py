@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 # A tree: buffers, named tuples or dicts, with arrays, scalars or None as leaves.
 Tree: TypeAlias = Any
@@ -44,6 +44,18 @@ def overrides(part: object, base: type, *methods: str) -> bool:
     """Return whether an object or its class has a method of its own in place of one of `base`."""
     kind, own = type(part), vars(part)
     return any(name in own or getattr(kind, name) is not getattr(base, name) for name in methods)
+
+
+class CompiledActs(NamedTuple):
+    """How the actions of a whole batch are found in compiled code.
+
+    Attributes:
+        source: "given" for actions that are in the batch already; "categorical" or "gaussian" for a policy.
+        arguments: the arguments of the policy's compiled function, from the noise on.
+    """
+
+    source: str
+    arguments: tuple[Any, ...] = ()
 
 
 class _Closes(Protocol):

@@ -17,7 +17,7 @@ from parllel.buffers.paths import dotted, part_at
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map, named_map
 from parllel.errors import WrongStateError
-from parllel.types import State, Tree, overrides
+from parllel.types import CompiledActs, State, Tree, overrides
 
 
 class Handler(ABC):
@@ -198,6 +198,13 @@ class Handler(ABC):
             write_info(t, agent_info)
 
         return step
+
+    def compiled_acts(self) -> CompiledActs | None:
+        """Return how compiled code finds the actions of this batch, or None if it cannot.
+
+        Samplers ask after `start_batch` where the environments are compiled too, and then never call `step`.
+        """
+        return None
 
     def bootstrap_value(self, t: int, columns: slice) -> None:
         """Write the values of observation row `t` into row `t` of `agent.agent_info.value`.

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent
 from parllel.agents.handler import Handler
+from parllel.agents.random_agent import RandomAgent
+from parllel.types import CompiledActs, overrides
 
 
 class NumpyHandler(Handler):
@@ -39,6 +41,15 @@ class NumpyHandler(Handler):
             view[...] = value
         else:
             np.copyto(view, value)
+
+    def compiled_acts(self) -> CompiledActs | None:
+        """Write the actions of this batch if they are known before it begins: those of a RandomAgent."""
+        # Not of a subclass, which may look at the observations.
+        known = type(self.agent) is RandomAgent and isinstance(self._noise, np.ndarray)
+        if not known or overrides(self, NumpyHandler, "step", "bound_step", "_bind_step", "write"):
+            return None
+        np.copyto(np.asarray(self._in_use().samples.agent.action), self._noise)
+        return CompiledActs("given")
 
     def to_numpy(self, value: Any) -> NDArray[Any]:
         """Return `value` as an array."""

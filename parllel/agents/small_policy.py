@@ -16,7 +16,7 @@ from parllel.buffers.batches import batch_number
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.errors import WrongStateError
-from parllel.types import Tree
+from parllel.types import CompiledActs, Tree
 
 # Weight [n_out, n_in] and bias [n_out] of each layer, from the first to the last.
 Layers: TypeAlias = Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]
@@ -58,7 +58,7 @@ class SmallPolicy:
         start: Sequence[int] | None = None,
     ) -> None:
         # numba takes a third of a second to import, for those who use it alone.
-        from parllel.agents import compiled_policy as compiled
+        from parllel.arrays import compiled_policy as compiled
 
         self._action_shape = tuple(action_shape)
         actions = math.prod(self._action_shape)
@@ -70,6 +70,7 @@ class SmallPolicy:
             )
         self._policy, self._critic = _Network(policy_sizes), _Network(critic_sizes)
         self._step: Any = compiled.step_gaussian if nvec is None else compiled.step_categorical
+        self._source = "gaussian" if nvec is None else "categorical"
         self._write_values: Any = compiled.write_values
         # Parameters of the distribution besides the policy's outputs.
         self._head: NDArray[Any]
@@ -185,6 +186,12 @@ class SmallPolicy:
         start, stop = self._columns(t, columns, self._shape[0])
         self._step(t, start, stop, *self._arguments)
 
+    def compiled_acts(self) -> CompiledActs:
+        """Return the policy in a form that compiled environments can call. Call `start_batch` first."""
+        if not self._arguments:
+            raise _not_started()
+        return CompiledActs(self._source, self._arguments)
+
     def decide(
         self, observation: NDArray[Any], noise: NDArray[np.float32]
     ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]:
@@ -227,7 +234,7 @@ class SmallPolicy:
     def _columns(self, t: int, columns: slice, rows: int) -> tuple[int, int]:
         """Check bounds, which compiled code would silently exceed."""
         if not self._arguments:
-            raise WrongStateError("SmallPolicy: no batch has been started; call start_batch first")
+            raise _not_started()
         if not 0 <= t < rows:
             raise IndexError(f"row: expected 0 to {rows - 1}, got {t}")
         start, stop, step = columns.indices(self._shape[1])
@@ -257,6 +264,10 @@ class _Network:
         for (weight, bias), (new_weight, new_bias) in zip(self._layers, layers, strict=True):
             np.copyto(weight, new_weight)
             np.copyto(bias, new_bias)
+
+
+def _not_started() -> WrongStateError:
+    return WrongStateError("SmallPolicy: no batch has been started; call start_batch first")
 
 
 def _check_sizes(policy: Sequence[int], critic: Sequence[int], n_outputs: int) -> None:

@@ -15,6 +15,7 @@ from parllel.arrays.batch_views import BatchViews
 from parllel.buffers.batches import batch_number
 from parllel.buffers.samples import Samples
 from parllel.errors import WrongStateError
+from parllel.types import CompiledActs
 
 
 class SmallWorkerPolicy:
@@ -63,6 +64,10 @@ class SmallWorkerPolicy:
         # Copied to private memory, so that acting never reads what another process may be writing.
         self._version = self._shared.load(self._policy.parameters, self._version)
         self._policy.start_batch(self._noise)
+
+    def compiled_acts(self) -> CompiledActs:
+        """Return the policy in a form that compiled environments can call. Call `start_batch` first."""
+        return self._policy.compiled_acts()
 
     def step(self, t: int) -> None:
         """Act on row `t`."""

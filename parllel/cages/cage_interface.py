@@ -33,7 +33,7 @@ from parllel.cages.stepping.step_result import Crash, FinalObservation, RowInfos
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
 from parllel.system.processes.several import Handle
-from parllel.types import Closeable, State
+from parllel.types import Closeable, CompiledActs, State
 
 
 class PendingRow:
@@ -332,6 +332,17 @@ class CageInterface(HeldEnvironments):
             finish_row(group)
 
         return step_row
+
+    def bound_rollout(
+        self, find_acts: Callable[[], CompiledActs | None], group: int = 0
+    ) -> Callable[[int], None] | None:
+        """Return a function that fills rows 0 to T - 1 of this batch at once, given T, or None.
+
+        Only cages whose environments are compiled, in this process, have one.
+
+        find_acts: called only by these; returns where the actions come from, or None.
+        """
+        return None
 
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:

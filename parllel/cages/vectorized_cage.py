@@ -38,7 +38,7 @@ from parllel.cages.stepping.step_result import FinalObservation, RowInfos
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import ClosedError, WrongStateError
-from parllel.types import State, overrides
+from parllel.types import CompiledActs, State, overrides
 
 
 class VectorizedCage(CageInterface):
@@ -222,6 +222,22 @@ class VectorizedCage(CageInterface):
             step(t)
 
         return step_row
+
+    def bound_rollout(
+        self, find_acts: Callable[[], CompiledActs | None], group: int = 0
+    ) -> Callable[[int], None] | None:
+        """Return a function that fills the rows of this batch at once, see `CageInterface.bound_rollout`."""
+        if group or overrides(self, VectorizedCage, "start_row", "finish_row", "bound_step"):
+            return None
+        order, fill = self._order, self._envs.bound_rollout(find_acts)
+        if fill is None:
+            return None
+
+        def roll_out(T: int) -> None:
+            order.check_idle("roll_out")
+            fill(T)
+
+        return roll_out
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call."""

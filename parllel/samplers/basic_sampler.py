@@ -22,12 +22,16 @@ class BasicSampler(BatchSampler):
         """Fill the buffer with the next `T` steps of every environment."""
         columns = self.cages.all_envs.columns
         with self.batch():
-            # Bound for this batch: for a few environments, looking things up in every row costs as much as
-            # their steps.
-            act, step = self.bound_act(columns), self.cages.all_envs.bound_step()
-            for t in range(self.batch_spec.T):
-                act(t)
-                step(t)
+            roll_out = self.bound_rollout()
+            if roll_out is None:
+                # Bound for this batch: for a few environments, looking things up in every row costs as much
+                # as their steps.
+                act, step = self.bound_act(columns), self.cages.all_envs.bound_step()
+                for t in range(self.batch_spec.T):
+                    act(t)
+                    step(t)
+            else:
+                roll_out(self.batch_spec.T)
             # Before `finish`, which updates the statistics with which row T must still be transformed.
             self.bootstrap(columns)
             return self.finish()

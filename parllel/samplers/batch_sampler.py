@@ -280,7 +280,10 @@ class BatchSampler(Sampler):
     def collect_timed_batch(
         self, elapsed_steps: int
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Like `collect_batch`, but also return the time spent in each part, in seconds."""
+        """Like `collect_batch`, but also return the time spent in each part, in seconds.
+
+        Where agent and environments run in one compiled call, the agent's time counts as the environments'.
+        """
         timer = self._timer = _BatchTimer()
         try:
             samples, trajs = self.collect_batch(elapsed_steps)
@@ -323,6 +326,16 @@ class BatchSampler(Sampler):
                 timer.add_inference(began)
 
         return act
+
+    def bound_rollout(self) -> Callable[[int], None] | None:
+        """Return a function that fills rows 0 to T - 1 of this batch in compiled code, given T.
+
+        None if environments or agent are not compiled, or something wants to see each row. Call it
+        within `batch()`.
+        """
+        if self.step_transforms or overrides(self, BatchSampler, "act", "bound_act"):
+            return None
+        return self.cages.all_envs.bound_rollout(self.handler.compiled_acts)
 
     def transform_row(self, t: int, columns: slice) -> None:
         """Apply the step transforms to row `t` of `columns`."""

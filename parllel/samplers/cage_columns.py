@@ -24,7 +24,7 @@ from parllel.cages.spaces import check_side_by_side
 from parllel.cages.stepping.step_result import Crash, FinalObservation
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import first_of
-from parllel.types import State
+from parllel.types import CompiledActs, State
 
 _SAMPLED = Owners()
 
@@ -74,6 +74,23 @@ class EnvGroups:
             self._finish_row()
 
         return step_row
+
+    def bound_rollout(
+        self, find_acts: Callable[[], CompiledActs | None]
+    ) -> Callable[[int], None] | None:
+        """Return a function that fills rows 0 to T - 1 of this batch at once, or None if a cage cannot."""
+        fills = []
+        for one in self.groups:
+            fill = one.cage.bound_rollout(find_acts, one.number)
+            if fill is None:
+                return None
+            fills.append(fill)
+
+        def roll_out(T: int) -> None:
+            for fill in fills:
+                fill(T)
+
+        return roll_out
 
     def _start_row(self, t: int) -> None:
         for start_row, number in self._starts:

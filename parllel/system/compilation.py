@@ -29,11 +29,14 @@ def compiles() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "").strip() in ("", "0")
 
 
-def compiled(*signatures: str, **options: Any) -> Callable[[Function], Function]:
+def compiled(
+    *signatures: Any, cache: bool = True, **options: Any
+) -> Callable[[Function], Function]:
     """Return a decorator that compiles a function and caches the result on disk if possible.
 
     signatures: argument types to compile for immediately; others are refused. Without signatures, numba
         compiles at the first call with each combination of types.
+    cache: whether to cache on disk.
     options: options of `numba.njit`, such as `nogil=True`.
 
     With `NUMBA_DISABLE_JIT=1` the function is returned unchanged.
@@ -48,8 +51,9 @@ def compiled(*signatures: str, **options: Any) -> Callable[[Function], Function]
             return function
         # Raised if no folder for the cache is writable, as on a read-only file system.
         with contextlib.suppress(RuntimeError, OSError):
-            fast.enable_caching()
-            _tolerate_broken_files(fast._cache)
+            if cache:
+                fast.enable_caching()
+                _tolerate_broken_files(fast._cache)
         for signature in signatures:
             begin, misses = time.perf_counter(), sum(fast.stats.cache_misses.values())
             fast.compile(signature)

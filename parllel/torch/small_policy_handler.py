@@ -25,7 +25,7 @@ from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.handler import TorchHandler
 from parllel.torch.known_models import choices_of, known_agent, layers_of, sizes_of
 from parllel.torch.models.heads import GaussianHead
-from parllel.types import State, Tree
+from parllel.types import CompiledActs, State, Tree, overrides
 
 _NAME = "SmallPolicyHandler"
 _INSTEAD = "TorchHandler takes any agent"
@@ -151,6 +151,13 @@ class SmallPolicyHandler(TorchHandler):
         if self._sampling and self._noise is not None:
             return partial(self._policy.step, columns=columns)
         return super()._bind_step(columns)
+
+    def compiled_acts(self) -> CompiledActs | None:
+        """Return how compiled code finds the actions of this batch, in sample mode."""
+        changed = overrides(self, SmallPolicyHandler, "step", "bound_step", "_bind_step")
+        if changed or not self._sampling or self._noise is None:
+            return None
+        return self._policy.compiled_acts()
 
     def bootstrap_value(self, t: int, columns: slice) -> None:
         """Write the value of observation row `t` into row `t` of `agent.agent_info.value`."""

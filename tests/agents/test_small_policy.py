@@ -159,7 +159,7 @@ def test_normal_actions_are_those_of_a_plain_loop(shape, hidden, n_inputs, B, se
 
 
 def test_tanh_is_right_to_some_roundings_everywhere():
-    from parllel.agents.compiled_policy import tanh_in_place
+    from parllel.arrays.compiled_policy import tanh_in_place
 
     edges = [0.0, 1e-45, 1e-30, 1e-8, 8.9999, 9.0, 9.0001, 1e30, np.inf]
     x = np.concatenate([np.linspace(-12, 12, 1_000_001), edges, np.negative(edges), [np.nan]])

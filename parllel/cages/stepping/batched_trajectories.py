@@ -127,6 +127,30 @@ class BatchedTrajectories(Trajectories):
         if self._n_kept == len(self._rewards):
             self._add_up()
 
+    def reserve(self, n_rows: int) -> tuple[NDArray[np.float64], int]:
+        """Return the array of stored rows and the first of `n_rows` rows to write there. Call `store` next.
+
+        n_rows: at most `most_rows`.
+        """
+        if self._n_kept + n_rows > len(self._rewards):
+            self._add_up()
+        return self._rewards, self._n_kept
+
+    @property
+    def most_rows(self) -> int:
+        """Number of rows that fit into the array that `reserve` returns."""
+        return len(self._rewards)
+
+    def store(self, n_rows: int, events: NDArray[np.int64]) -> None:
+        """Count rows that were written after `reserve`.
+
+        events: [e, 3], row of the array that follows the end, environment, 1, in the order of time for each
+            environment.
+        """
+        self._n_kept += n_rows
+        self._events += events.ravel().tolist()
+        self._n_ended += len(events)
+
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
         """Add the valid steps of a failed row one by one."""
         # Only whole rows are kept, and in this one some environments were not stepped.

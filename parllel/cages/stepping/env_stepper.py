@@ -49,6 +49,7 @@ class EnvStepper(Stepper):
         envs: the environments; empty after `close`.
         steps: the function that steps each environment. At first it checks the results; later it is
             the environment's own `step`.
+        checking: whether the results of each environment are checked.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class EnvStepper(Stepper):
                 self.close()
             raise
         self._check_observation = ObservationCheck(self.spaces.observation)
-        self._checking = [True] * n
+        self.checking = [True] * n
         # Extended in place, never reassigned: `Environments` iterates over this very list.
         self.steps += [partial(self._checked_step, i) for i in range(n)]
         nested = isinstance(self.spaces.observation, (gym.spaces.Dict, gym.spaces.Tuple))
@@ -125,7 +126,7 @@ class EnvStepper(Stepper):
             else:
                 result = self.envs[i].reset(seed=self.seeds[i], options=self.options)
             self.seeds[i] = None  # not earlier: a failed reset may be repeated
-            if self._checking[i]:
+            if self.checking[i]:
                 check_reset(result, self.name_of(i))
                 what = f"{self.name_of(i)}: observation of reset"
                 self._check_observation(result[0], what)
@@ -196,14 +197,20 @@ class EnvStepper(Stepper):
 
     def wait_for_reset(self, i: int) -> None:
         """Mark an environment whose episode has ended."""
-        if self._checking[i] and not self._always_check:
+        if self.checking[i] and not self._always_check:
             self._stop_checking(i)
         # Before the reset, which clears it: if that raises, the environment still needs a reset.
         self.needs_reset[i] = True
         self.n_waiting += 1
 
+    def end_checks(self, ended: Sequence[int]) -> None:
+        """Stop checking after a checked row in which the episodes of `ended` ended, as `check` says."""
+        if not self._always_check:
+            for i in range(len(self.envs)) if self._check_once else ended:
+                self._stop_checking(i)
+
     def _stop_checking(self, i: int) -> None:
-        self._checking[i] = False
+        self.checking[i] = False
         self.steps[i] = self.envs[i].step
 
     def follow_episode(self, i: int, final: Tree) -> Tree:

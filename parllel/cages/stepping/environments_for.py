@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
 from parllel.cages.argument_checks import check_factories, check_native
 from parllel.cages.native.vector_environments import VectorEnvironments
 from parllel.cages.native.vector_stepper import VectorStepper
@@ -14,6 +16,11 @@ from parllel.cages.stepping.info_environments import InfoEnvironments
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.trajectories import TrajInfoFactory
+from parllel.envs.compiled.compiled_env import CompiledEnv
+from parllel.system.compilation import compiles
+
+# Wrappers that only check what these environments and cages check too.
+_CHECKS = (OrderEnforcing, PassiveEnvChecker)
 
 
 def factories_by_column(
@@ -57,5 +64,24 @@ def environments_for(
         return VectorEnvironments(
             VectorStepper(factories, seeds, traj_info, **settings), infos=infos
         )
-    made = InfoEnvironments if infos else Environments
-    return made(EnvStepper(factories, seeds, traj_info, **settings))
+    stepper = EnvStepper(factories, seeds, traj_info, **settings)
+    if infos:
+        return InfoEnvironments(stepper)
+    if (envs := _compiled(stepper.envs)) is None:
+        return Environments(stepper)
+    # Only now: it imports numba.
+    from parllel.cages.stepping.compiled_environments import CompiledEnvironments
+
+    return CompiledEnvironments(stepper, envs)
+
+
+def _compiled(envs: Sequence[Any]) -> list[CompiledEnv] | None:
+    """Return the environments without wrappers if all are compiled and of one class, otherwise None."""
+    cores = []
+    for env in envs:
+        while type(env) in _CHECKS:
+            env = env.env
+        cores.append(env)
+    first = cores[0]
+    alike = isinstance(first, CompiledEnv) and all(type(core) is type(first) for core in cores)
+    return cores if alike and compiles() else None

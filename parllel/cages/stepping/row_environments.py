@@ -30,7 +30,7 @@ from parllel.cages.stepping.stepper import Stepper
 from parllel.cages.stepping.trajectories import Packed
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
-from parllel.types import State, Tree
+from parllel.types import CompiledActs, State, Tree
 
 
 class RowEnvironments(ABC):
@@ -100,6 +100,17 @@ class RowEnvironments(ABC):
     def bound_step(self) -> Callable[[int], None]:
         """Return `step_row`, or a faster function with the same effects for the current batch."""
         return self.step_row
+
+    def bound_rollout(
+        self, find_acts: Callable[[], CompiledActs | None]
+    ) -> Callable[..., None] | None:
+        """Return a function that fills rows 0 to T - 1 of the current batch at once; None if there is none.
+
+        It takes T and, optionally, a function to call with the number of finished rows now and then.
+
+        find_acts: called only where there may be one; returns where the actions come from, or None.
+        """
+        return None
 
     def step_or_reset_row(self, t: int) -> None:
         """Step the environments that do not wait with the actions of row `t`, and reset the others."""

@@ -15,6 +15,7 @@ the others when they may read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,12 @@ class EnvironmentShare:
         acting, t = True, -1
         try:
             policy.start_batch()
+            find_acts = getattr(policy, "compiled_acts", None)
+            roll_out = None if find_acts is None else envs.bound_rollout(find_acts)
+            if roll_out is not None:
+                acting = False
+                roll_out(T, partial(self._after_row, group))
+                return
             for t in range(T):
                 acting = True
                 policy.step(t)

@@ -27,6 +27,10 @@ class WorkerPolicy(Protocol):
 
     A policy may also have a method `use_batch(number)`. If it does, this is called instead of
     `bind` when the current batch of a buffer with several batches changes.
+
+    It may have a method `compiled_acts()`, which returns a `parllel.types.CompiledActs` after
+    `start_batch`. With compiled environments, one compiled call then acts and steps through all
+    rows, and `step` is not called.
     """
 
     def bind(self, samples: Samples, columns: slice) -> None:

@@ -61,6 +61,7 @@ class CompiledEnv(gym.Env[Any, Any]):
         self._discrete = isinstance(self.action_space, spaces.Discrete)
         self._limit = functions.max_episode_steps or 0
         self._started = False
+        self._generator = np.random.default_rng()
         self._states: NDArray[Any] = functions.new_states(1)
         self._counts: NDArray[np.int64] = np.zeros(1, np.int64)
         self._i = 0
@@ -76,6 +77,22 @@ class CompiledEnv(gym.Env[Any, Any]):
         states[i], counts[i] = self._states[self._i], self._counts[self._i]
         self._states, self._counts, self._i = states, counts, i
         self._record = states.view(np.recarray)[i]
+
+    # Gymnasium's attribute: reset(seed=...) sets it, as does whoever loads a state. The generator itself
+    # stays the same object, which compiled code keeps.
+    @property
+    def _np_random(self) -> np.random.Generator:
+        return self._generator
+
+    @_np_random.setter
+    def _np_random(self, generator: np.random.Generator | None) -> None:
+        if generator is None:
+            generator = np.random.default_rng()
+        if not isinstance(generator.bit_generator, np.random.PCG64):
+            raise ValueError(
+                f"{self.functions.name}: np_random: expected a PCG64 generator, got {generator}"
+            )
+        self._generator.bit_generator.state = generator.bit_generator.state
 
     @property
     def record(self) -> Any:
@@ -194,7 +211,7 @@ class _Field:
 def compiled_env(cls: type[Any]) -> type[CompiledEnv]:
     """Class decorator that makes a `gymnasium.Env` of three functions over a record, compiled by numba.
 
-    The class has no bases, no `__init__` and no `self`, and defines:
+    The class has no `__init__` and no `self`, and defines or inherits:
 
         observation_space: a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict of these.
         action_space: a Discrete, Box, MultiDiscrete or MultiBinary.

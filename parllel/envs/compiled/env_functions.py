@@ -61,6 +61,7 @@ class EnvFunctions:
         max_episode_steps: the step in which an episode is truncated; None for no limit.
         plain: the functions as they were written.
         render: the function that draws; None if there is none.
+        loops: compiled loops around the functions, of those that make them.
     """
 
     name: str
@@ -72,7 +73,8 @@ class EnvFunctions:
     metadata: Mapping[str, Any]
     plain: Triple
     render: Callable[[Any], NDArray[np.uint8]] | None
-    _known: dict[Any, Any] = field(default_factory=dict)
+    loops: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _checked: list[bool] = field(default_factory=list, repr=False)
 
     @cached_property
     def compiled(self) -> Triple:
@@ -135,7 +137,7 @@ class EnvFunctions:
             TypeError, ValueError: if a result has another type, or an observation lies outside its space.
                 Errors of the functions get a note with their name.
         """
-        if self._known.get("checked"):
+        if self._checked:
             return
         record, rng = self.new_states(1).view(np.recarray)[0], np.random.default_rng(0)
         self._call("reset", record, rng)
@@ -152,7 +154,7 @@ class EnvFunctions:
         if not isinstance(terminated, (bool, np.bool_)):
             raise TypeError(f"{self.name}.step: terminated: expected a bool, got {terminated!r}")
         self._observe(record, "step")
-        self._known["checked"] = True
+        self._checked.append(True)
 
     def _observe(self, record: Any, after: str) -> None:
         out = example_of(self.observation_space, fill=True)
@@ -181,9 +183,10 @@ def functions_of(cls: type[Any]) -> EnvFunctions:
         ValueError: for a field that appears twice, or a step limit below 1.
     """
     name = cls.__name__
-    body = {key: value for key, value in vars(cls).items() if key not in _ORDINARY}
-    if cls.__bases__ != (object,):
-        raise TypeError(f"{name}: expected a class without bases, got {cls.__bases__}")
+    body: dict[str, Any] = {}
+    # Similar environments may share functions through a base class.
+    for one in reversed(cls.__mro__[:-1]):
+        body.update((key, value) for key, value in vars(one).items() if key not in _ORDINARY)
     if unknown := sorted(set(body) - {*_ARGUMENTS, *_SETTINGS}):
         raise TypeError(
             f"{name}: unknown names {unknown}; expected {sorted({*_ARGUMENTS, *_SETTINGS})}. Define "

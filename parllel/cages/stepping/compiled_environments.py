@@ -1,0 +1,337 @@
+"""Rows and whole batches of compiled environments, stepped by one compiled call.
+
+    every environment     its record is an item of `states`, an array of them all
+    step_row              loop(1 row)          -> observation, reward, flags, statistics, written in place
+    bound_rollout         loop(many rows)      -> the same, with the batch's actions or a compiled policy's
+    all else              EnvStepper           -> one environment after the other, on the same records
+
+Attributes, states, resets with seeds and random steps are those of single environments. Rows are stepped one
+by one in Python too where the batch has infos, nested observations, other dtypes than the spaces, frames that
+are stored once, or a TrajInfo that wants each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numba.typed import List
+from numpy.typing import NDArray
+
+from parllel.arrays.array import Array
+from parllel.arrays.batch_views import BatchViews
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.named_tuple import NamedArrayTuple
+from parllel.cages.stepping import compiled_rows as at
+from parllel.cages.stepping.batched_trajectories import BatchedTrajectories
+from parllel.cages.stepping.checks import check_step
+from parllel.cages.stepping.env_stepper import EnvStepper
+from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.observation_check import LARGEST, ObservationCheck
+from parllel.cages.stepping.rows import Rows
+from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.trajectories import End
+from parllel.envs.compiled.compiled_env import CompiledEnv
+from parllel.errors import add_note
+from parllel.types import CompiledActs, Tree
+
+_MOST_ROWS = 128  # of one call, during which a process answers to nothing
+_FINAL_BYTES = 2**22  # of the last observations that one call may write
+
+
+@dataclass
+class _Fields:
+    """Memory of the bound fields, and arguments of the loops that stay the same."""
+
+    views: tuple[BatchViews, ...]  # observation, action, reward, terminated
+    action: NDArray[Any]
+    bounds: tuple[Any, ...]
+    observation: NDArray[Any]
+    results: tuple[NDArray[Any], ...]  # without the kept rewards
+    ends: tuple[NDArray[Any], ...]
+    most_rows: int
+
+
+class CompiledEnvironments(Environments):
+    """Steps compiled environments of one class.
+
+    Args:
+        envs: the environments of the stepper without wrappers.
+    """
+
+    _trajs: Any
+
+    def __init__(self, stepper: EnvStepper, envs: Sequence[CompiledEnv]) -> None:
+        super().__init__(stepper)
+        functions = envs[0].functions
+        self._functions = functions
+        self._states = functions.new_states(len(envs))
+        self._counts = np.zeros(len(envs), np.int64)
+        for i, env in enumerate(envs):
+            env.attach(self._states, self._counts, i)
+        # Generators stay the same objects, whatever seeds and states they are given.
+        self._rngs = List([env.np_random for env in envs])
+        self._discrete = isinstance(self.spaces.action, spaces.Discrete)
+        self._loops: dict[str, Callable[..., int]] = {}
+        self._fields: _Fields | None = None
+        self._words = np.zeros(0, np.int64)
+        # Last observations, by call: places [e, 3] of row, environment and truncated; copies [e, ...].
+        self._ended: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+        self._unchecked = True
+
+    def bind(self, action: Tree, env: NamedArrayTuple, columns: slice) -> Rows:
+        """Bind to `columns` of a batch, one per environment; return the views of its rows."""
+        rows = super().bind(action, env, columns)
+        self._fields = None
+        if self._fits(action, env):
+            self._fields = self._bind_fields(action, env, columns)
+        return rows
+
+    def _fits(self, action: Tree, env: NamedArrayTuple) -> bool:
+        """Return whether the loops can write to these fields."""
+        observation, space = env.observation, self.spaces.observation
+        arrays = [observation, action, env.reward, env.terminated, env.truncated, env.done]
+        if env.env_info is not None or not all(
+            isinstance(array, Array) and not isinstance(array, LazyFramesArray) for array in arrays
+        ):
+            return False
+        whole = self._discrete and action.dtype.kind in "iu"
+        return (
+            isinstance(self._trajs, BatchedTrajectories)
+            and observation.dtype == space.dtype
+            and len(observation.shape) > 2
+            and (whole or action.dtype == self.spaces.action.dtype)
+            and (self._discrete or len(action.shape) > 2)
+            and all(BatchViews(array).memory.flags.c_contiguous for array in arrays)
+        )
+
+    def _bind_fields(self, action: Array, env: NamedArrayTuple, columns: slice) -> _Fields:
+        n = len(self._indices)
+        space: Any = self.spaces.action
+        results = [
+            BatchViews(array) for array in (env.reward, env.terminated, env.truncated, env.done)
+        ]
+        views = (BatchViews(env.observation), BatchViews(action), *results[:2])
+        observation = views[0].memory
+        cell = observation.shape[2:]
+        of_one = max(1, n * observation[0, 0].nbytes)
+        most = max(1, min(_MOST_ROWS, self._trajs.most_rows, _FINAL_BYTES // of_one))
+        ends = (
+            np.zeros((n * most, 3), np.int64),
+            np.zeros((n * most, *cell), observation.dtype),
+            np.zeros((n * most, 3), np.int64),
+        )
+        words = np.zeros(at.N_WORDS, np.int64)
+        words[at.LO] = columns.start
+        words[at.LIMIT] = self._functions.max_episode_steps or 0
+        words[at.AUTOMATIC] = self.stepper.reset_automatically
+        bounds: tuple[Any, ...] = ()
+        if isinstance(space, spaces.Discrete):
+            words[at.FIRST_ACTION], words[at.N_ACTIONS] = space.start, space.n
+        elif isinstance(space, spaces.Box):
+            bounds = (space.low, space.high, np.zeros_like(space.low))
+        else:
+            start = np.asarray(getattr(space, "start", 0), space.dtype)
+            last = start + np.asarray(getattr(space, "nvec", 2), space.dtype) - 1
+            low, high = (
+                np.broadcast_to(one, space.shape).astype(space.dtype) for one in (start, last)
+            )
+            bounds = (low, high, np.zeros_like(low))
+            words[at.N_ACTIONS] = 1
+        self._words = words
+        return _Fields(
+            views,
+            views[1].memory,
+            bounds,
+            observation,
+            tuple(view.memory for view in results),
+            ends,
+            most,
+        )
+
+    # ------------------------------------------------------------------ rows and rollouts
+
+    def step_row(self, t: int) -> None:
+        """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
+        rows = self._rows
+        if self._fields is None or rows is None or not 0 <= t < rows.T or not self._started:
+            super().step_row(t)
+        else:
+            self._run_rows(self._loop(at.GIVEN), t, 1, ())
+
+    def bound_step(self) -> Callable[[int], None]:
+        """Return `step_row`."""
+        return self.step_row
+
+    def bound_rollout(
+        self, find_acts: Callable[[], CompiledActs | None]
+    ) -> Callable[..., None] | None:
+        """Return a function that fills rows 0 to T - 1 of the current batch, see `RowEnvironments`."""
+        fields = self._fields
+        acts = None if fields is None else find_acts()
+        if fields is None or acts is None:
+            return None
+        loop, most, policy = self._loop(acts.source), fields.most_rows, acts.arguments
+
+        def roll_out(T: int, after_rows: Callable[[int], object] | None = None) -> None:
+            if not self._started:
+                self.step_row(0)  # raises
+            for t in range(0, T, most):
+                self._run_rows(loop, t, min(most, T - t), policy)
+                if after_rows is not None:
+                    after_rows(min(t + most, T))
+
+        return roll_out
+
+    def _run_drawn(self, t: int, rows: Rows, actions: list[Any]) -> None:
+        # The actions are in the batch already.
+        if self._fields is None:
+            super()._run_drawn(t, rows, actions)
+        else:
+            self._run_rows(self._loop(at.GIVEN), t, 1, ())
+
+    def _loop(self, source: str) -> Callable[..., int]:
+        if source not in self._loops:
+            cache: dict[Any, Any] = self._functions.loops
+            key = source, self._discrete
+            if key not in cache:
+                cache[key] = at.make_loop(
+                    *self._functions.compiled, discrete=self._discrete, source=source
+                )
+            self._loops[source] = cache[key]
+        return self._loops[source]
+
+    def _run_rows(
+        self, loop: Callable[..., int], t: int, n_rows: int, policy: tuple[Any, ...]
+    ) -> None:
+        fields, rows, words, trajs = self._fields, self._rows, self._words, self._trajs
+        assert fields is not None
+        assert rows is not None
+        kept, first = trajs.reserve(n_rows)
+        starts = [view.start(rows.batch) + t for view in fields.views]
+        # OBSERVATION, ACTION, REWARD and FLAGS come first.
+        words[:4] = starts
+        words[at.KEPT], words[at.ROW], words[at.N_EVENTS] = first, t, 0
+        wrong = 0
+        try:
+            wrong = loop(
+                n_rows,
+                policy,
+                fields.action,
+                fields.bounds,
+                (self._states, self._counts, self.needs_reset),
+                self._rngs,
+                fields.observation,
+                (*fields.results, kept),
+                fields.ends,
+                words,
+            )
+        except Exception as error:
+            self._abandon_rows(rows, fields, kept, first, n_rows)
+            add_note(error, f"in {self._failed_name}, during step")
+            raise
+        if wrong:
+            self._abandon_rows(rows, fields, kept, first, n_rows)
+            raise self._wrong_action(fields)
+        n_ended = int(words[at.N_EVENTS])
+        events, finals, places = (part[:n_ended] for part in fields.ends)
+        trajs.store(n_rows, events)
+        if n_ended:
+            self._ended.append((places.copy(), finals.copy()))
+            if not self.stepper.reset_automatically:
+                self.stepper.n_waiting = int(np.count_nonzero(self.needs_reset))
+        if self._unchecked:
+            self._check_rows(fields, kept[first : first + n_rows], starts[0] + 1, n_ended)
+
+    @property
+    def _failed_name(self) -> str:
+        return self.stepper.name_of(int(self._words[at.ENVIRONMENT]))
+
+    def _wrong_action(self, fields: _Fields) -> ValueError:
+        i, k = int(self._words[at.ENVIRONMENT]), int(self._words[at.FAILED_ROW])
+        action = fields.action[self._words[at.ACTION] + k, self._words[at.LO] + i]
+        return ValueError(
+            f"{self._failed_name}: action: expected an element of {self.spaces.action}, got {action} in "
+            f"row {self._words[at.ROW] + k}"
+        )
+
+    def _abandon_rows(
+        self, rows: Rows, fields: _Fields, kept: NDArray[np.float64], first: int, n_rows: int
+    ) -> None:
+        """Keep the valid part of a single row after an error; a rollout is lost as a whole."""
+        if n_rows > 1:
+            return
+        failed, t = int(self._words[at.ENVIRONMENT]), int(self._words[at.ROW])
+        n_ended = int(self._words[at.N_EVENTS])
+        places, finals = fields.ends[2][:n_ended], fields.ends[1][:n_ended]
+        truncated = dict(zip(places[:, 1].tolist(), places[:, 2].tolist(), strict=True))
+        flags = fields.results[1][self._words[at.FLAGS]]
+        ended: list[End] = [
+            (i, bool(flags[self._words[at.LO] + i]), bool(cut)) for i, cut in truncated.items()
+        ]
+        made = failed + (failed in truncated)
+        rewards: list[Any] = [*kept[first, :made].tolist(), *[None] * (len(self._indices) - made)]
+        if n_ended:
+            self._ended.append((places.copy(), finals.copy()))
+        # In a reset after the end of an episode.
+        if failed in truncated:
+            self.stepper.wait_for_reset(failed)
+        self._abandon_row(t, rows, rewards, ended, failed)
+
+    # ------------------------------------------------------------------ checks and last observations
+
+    def _check_rows(
+        self, fields: _Fields, rewards: NDArray[np.float64], first: int, n_ended: int
+    ) -> None:
+        """Check rewards and observations of environments in their first episodes."""
+        stepper, lo, n = self.stepper, int(self._words[at.LO]), len(self._indices)
+        checking = np.array(stepper.checking)
+        for i in np.flatnonzero((~(np.abs(rewards) <= LARGEST)).any(0) & checking).tolist():
+            for reward in rewards[:, i].tolist():
+                check_step((None, reward, False, False, {}), stepper.name_of(i))
+        seen = fields.observation[first : first + len(rewards), lo : lo + n]
+        last, places = fields.ends[1][:n_ended], fields.ends[2][:n_ended, 1]
+        for array, columns in ((seen, None), (last, places)):
+            shape = array.shape[: array.ndim - len(self.spaces.observation.shape or ())]
+            try:
+                ObservationCheck(self.spaces.observation, shape)(array, "")
+            except (TypeError, ValueError):
+                self._check_each(array, columns)
+        self.stepper.end_checks(places.tolist())
+        self._unchecked = any(stepper.checking)
+
+    def _check_each(self, array: NDArray[Any], columns: NDArray[np.int64] | None) -> None:
+        """Check observations one by one, to name the environment."""
+        check = ObservationCheck(self.spaces.observation)
+        for i in self._indices:
+            if self.stepper.checking[i]:
+                for one in array[:, i] if columns is None else array[columns == i]:
+                    check(one, f"{self.stepper.name_of(i)}: observation of step")
+
+    def take_final(self, *, truncated_only: bool = False) -> list[FinalObservation]:
+        """Return the final observations of the episodes that have ended since the previous call."""
+        final = super().take_final(truncated_only=truncated_only)
+        calls, self._ended = self._ended, []
+        assert self._rows is not None or not calls
+        for places, observations in calls:
+            # By row, then by environment, as others report them.
+            order = np.lexsort((places[:, 1], places[:, 0]))
+            if truncated_only:
+                order = order[places[order, 2] == 1]
+            for j in order.tolist():
+                t, i, cut = places[j].tolist()
+                final.append(FinalObservation(t, self._rows.lo + i, observations[j], bool(cut)))  # type: ignore[union-attr]
+        return final
+
+    @property
+    def has_final(self) -> bool:
+        """Whether `take_final` would return anything."""
+        return bool(self._ended) or super().has_final
+
+    def close(self) -> None:
+        """Close all environments even if some fail, then raise the first error."""
+        self._fields = None
+        super().close()

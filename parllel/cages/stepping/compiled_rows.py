@@ -1,0 +1,197 @@
+"""Compiled loops that step compiled environments and write their results to rows of a batch.
+
+Importing this module imports numba. Nothing is checked here: `CompiledEnvironments` does so. The loops
+release the GIL, and are compiled once per process and environment class, with its functions inlined.
+
+    for each environment                    reads                    writes, in column lo + i
+        action of row k                     action[k]
+        step, and at an end reset           states, counts, rngs     states, counts, waiting
+        observe                                                      observation[k + 1]
+                                                                     reward, terminated, truncated, done[k]
+        the statistics of the episodes                               kept rewards, events
+        the last observation                                         finals, final_places
+
+The arrays are the memory of whole fields; words say at which row the batch begins in each of them. An error
+of an environment leaves its number and row in the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from parllel.arrays.compiled_policy import BLOCK, step_categorical, step_gaussian
+from parllel.system.compilation import compiled
+
+# Positions in the array of words. The last four are results.
+OBSERVATION, ACTION, REWARD, FLAGS, LO, KEPT, LIMIT, AUTOMATIC, ROW, FIRST_ACTION, N_ACTIONS = (
+    range(11)
+)
+N_EVENTS, N_FINALS, ENVIRONMENT, FAILED_ROW = range(11, 15)
+N_WORDS = 15
+# Where the actions come from: the batch, or a policy, by the function that draws them.
+GIVEN, CATEGORICAL, GAUSSIAN = "given", "categorical", "gaussian"
+_POLICIES: dict[str, Any] = {CATEGORICAL: step_categorical, GAUSSIAN: step_gaussian}
+
+# Not cached on disk: numba would store the loops anew in every process, and find none of them again.
+_compiled = compiled(cache=False, nogil=True, error_model="numpy")
+
+
+def make_loop(
+    reset: Any, step: Any, observe: Any, *, discrete: bool, source: str
+) -> Callable[..., int]:
+    """Return a function that steps all environments through some rows.
+
+    discrete: whether an action is one whole number; otherwise it is an array.
+    source: GIVEN for actions from the batch, or the kind of the policy.
+
+    Arguments of the function; `B` is the batch's number of columns and n that of the environments:
+
+        n_rows: number of rows.
+        policy: the arguments of the policy's function after `stop`; () for GIVEN.
+        action: [rows, B, ...].
+        bounds: low, high and scratch for one action that is an array.
+        envs: states [n], counts [n] and waiting [n].
+        rngs: generators, a typed list.
+        observation: [rows, B, ...].
+        results: reward, terminated, truncated, done [rows, B], and kept rewards [kept rows, n].
+        ends: events [e, 3], finals [e, ...] and final_places [e, 3], for e ends of episodes.
+        words: see above.
+
+    It returns 1 at an action outside of the space, otherwise 0. Those of a Box are clipped.
+    """
+    act = _POLICIES.get(source, step_categorical)  # never called for GIVEN
+    take = _take_number if discrete else _take_array
+
+    @_compiled
+    def take_step(
+        i: int,
+        k: int,
+        action: Any,
+        envs: Any,
+        rng: Any,
+        observation: Any,
+        results: Any,
+        ends: Any,
+        words: Any,
+    ) -> None:
+        states, counts, waiting = envs
+        reward, terminated, truncated, done, kept = results
+        events, finals, final_places = ends
+        column, row, flags = words[LO] + i, words[REWARD] + k, words[FLAGS] + k
+        out = observation[words[OBSERVATION] + k + 1, column]
+        if waiting[i]:
+            cells = out.flat
+            for j in range(out.size):
+                cells[j] = 0
+            reward[row, column] = 0
+            kept[words[KEPT] + k, i] = 0
+            terminated[flags, column] = False
+            truncated[flags, column] = False
+            done[flags, column] = False
+            return
+        state = states[i]
+        gained, ends_here = step(state, action, rng)
+        counts[i] += 1
+        cut = 0 < words[LIMIT] <= counts[i]
+        reward[row, column] = gained
+        kept[words[KEPT] + k, i] = gained
+        terminated[flags, column] = ends_here
+        truncated[flags, column] = cut
+        done[flags, column] = ends_here or cut
+        observe(state, out)
+        if not (ends_here or cut):
+            return
+        e = words[N_EVENTS]
+        events[e, 0], events[e, 1], events[e, 2] = words[KEPT] + k + 1, i, 1
+        # Not an assignment of arrays, whose check of shapes takes three times as long to compile as the rest.
+        final, cells = finals[e].flat, out.flat
+        for j in range(out.size):
+            final[j] = cells[j]
+        final_places[e, 0], final_places[e, 1], final_places[e, 2] = words[ROW] + k, i, cut
+        # Before a reset that may raise: the step was made.
+        words[N_EVENTS] = e + 1
+        if words[AUTOMATIC]:
+            counts[i] = 0
+            reset(state, rng)
+            observe(state, out)
+        else:
+            waiting[i] = True
+
+    @_compiled
+    def loop(
+        n_rows: int,
+        policy: Any,
+        action: Any,
+        bounds: Any,
+        envs: Any,
+        rngs: Any,
+        observation: Any,
+        results: Any,
+        ends: Any,
+        words: Any,
+    ) -> int:
+        waiting = envs[2]
+        n = len(waiting)
+        for i in range(n):
+            rng = rngs[i]
+            for k in range(n_rows):
+                words[ENVIRONMENT], words[FAILED_ROW] = i, k
+                chosen, wrong = take(action, words[ACTION] + k, words[LO] + i, bounds, words)
+                if wrong and not waiting[i]:
+                    return 1
+                take_step(i, k, chosen, envs, rng, observation, results, ends, words)
+        return 0
+
+    @_compiled
+    def loop_with_policy(
+        n_rows: int,
+        policy: Any,
+        action: Any,
+        bounds: Any,
+        envs: Any,
+        rngs: Any,
+        observation: Any,
+        results: Any,
+        ends: Any,
+        words: Any,
+    ) -> int:
+        n, lo = len(envs[2]), words[LO]
+        # In the policy's own blocks, so that records and observations stay in the cache.
+        for first in range(0, n, BLOCK):
+            stop = min(first + BLOCK, n)
+            for k in range(n_rows):
+                act(words[ROW] + k, lo + first, lo + stop, *policy)
+                for i in range(first, stop):
+                    words[ENVIRONMENT], words[FAILED_ROW] = i, k
+                    chosen, _ = take(action, words[ACTION] + k, lo + i, bounds, words)
+                    take_step(i, k, chosen, envs, rngs[i], observation, results, ends, words)
+        return 0
+
+    return loop if source == GIVEN else loop_with_policy
+
+
+@_compiled
+def _take_number(action: Any, row: int, column: int, bounds: Any, words: Any) -> tuple[int, bool]:
+    chosen = np.int64(action[row, column])
+    past = words[FIRST_ACTION] + words[N_ACTIONS]
+    return chosen, not words[FIRST_ACTION] <= chosen < past
+
+
+@_compiled
+def _take_array(action: Any, row: int, column: int, bounds: Any, words: Any) -> tuple[Any, bool]:
+    low, high, scratch = bounds
+    given, taken, lowest, highest = action[row, column].flat, scratch.flat, low.flat, high.flat
+    outside = False
+    # NaN stays NaN, as with np.clip.
+    for j in range(scratch.size):
+        value = given[j]
+        if value < lowest[j]:
+            value, outside = lowest[j], True
+        elif value > highest[j]:
+            value, outside = highest[j], True
+        taken[j] = value
+    # A Box has no number of actions.
+    return scratch, outside and words[N_ACTIONS] > 0
