@@ -213,18 +213,18 @@ def compiled_env(cls: type[Any]) -> type[CompiledEnv]:
 
     The class has no `__init__` and no `self`, and defines or inherits:
 
-        observation_space: a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict of these.
-        action_space: a Discrete, Box, MultiDiscrete or MultiBinary.
-        state: dtype with the fields that an episode changes. A field may be an array.
-        parameters (optional): dict of bools, ints and floats, which are fields of the record too. They are
-            arguments and attributes of the environment, and resets leave them alone.
-        max_episode_steps (optional): the step in which an episode is truncated.
-        metadata (optional): as gymnasium's.
-        reset(state, rng): begins an episode. `rng` is the environment's `numpy.random.Generator`.
-        step(state, action, rng): changes the record; returns the reward and whether the episode terminated.
-            `action` is an int for a Discrete space, otherwise an array.
-        observe(state, out): writes the observation to the array `out`; for a Dict, to `out.name`.
-        render(state) (optional): returns a picture, uint8 [H, W, 3]. Plain Python.
+    - `observation_space`: a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict of these.
+    - `action_space`: a Discrete, Box, MultiDiscrete or MultiBinary.
+    - `state`: dtype with the fields that an episode changes. A field may be an array.
+    - `parameters` (optional): dict of bools, ints and floats, which are fields of the record too. They are
+      arguments and attributes of the environment, and resets leave them alone.
+    - `max_episode_steps` (optional): the step in which an episode is truncated.
+    - `metadata` (optional): as gymnasium's.
+    - `reset(state, rng)`: begins an episode. `rng` is the environment's `numpy.random.Generator`.
+    - `step(state, action, rng)`: changes the record; returns the reward and whether the episode terminated.
+      `action` is an int for a Discrete space, otherwise an array.
+    - `observe(state, out)`: writes the observation to the array `out`; for a Dict, to `out.name`.
+    - `render(state)` (optional): returns a picture, uint8 [H, W, 3]. Plain Python.
 
     Each function is a static method in the Python that numba compiles. In cages whole rows of these
     environments are stepped by one call; with `NUMBA_DISABLE_JIT=1` everything runs as plain Python.

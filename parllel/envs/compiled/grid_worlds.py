@@ -9,14 +9,13 @@ numbers. Missions and directions are not observed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from parllel.envs.compiled.compiled_env import CompiledEnv, compiled_env
+from parllel.envs.compiled.compiled_env import compiled_env
 from parllel.system.compilation import compiled
 
 _VIEW = 7
@@ -253,48 +252,112 @@ def _render(state: Any) -> NDArray[np.uint8]:
 # ------------------------------------------------------------------ environments
 
 
-def _world(
-    name: str,
-    size: int,
-    max_steps: int,
-    reset: Callable[[Any, Any], None],
-    observe: Callable[[Any, Any], None],
-) -> type[CompiledEnv]:
-    body = {
-        "__doc__": f"MiniGrid's environment of this name, {size} x {size} cells with the walls.",
-        "observation_space": spaces.Box(0, 255, (_VIEW, _VIEW, 3), np.uint8),
-        "action_space": spaces.Discrete(7),
-        "state": _record(size),
-        "max_episode_steps": max_steps,
-        "metadata": {"render_fps": 10},
-        "reset": staticmethod(reset),
-        "step": staticmethod(_step),
-        "observe": staticmethod(observe),
-        "render": staticmethod(_render),
-    }
-    return compiled_env(type(name, (), body))
+class _GridWorld:
+    observation_space = spaces.Box(0, 255, (_VIEW, _VIEW, 3), np.uint8)
+    action_space = spaces.Discrete(7)
+    metadata = {"render_fps": 10}
+    step = staticmethod(_step)
+    observe = staticmethod(_observe)
+    render = staticmethod(_render)
 
 
-def _empty(name: str, size: int) -> type[CompiledEnv]:
-    return _world(name, size, 4 * size**2, _reset_empty, _observe_through_walls)
+class _Empty(_GridWorld):
+    reset = staticmethod(_reset_empty)
+    observe = staticmethod(_observe_through_walls)
 
 
-def _empty_random(name: str, size: int) -> type[CompiledEnv]:
-    return _world(name, size, 4 * size**2, _reset_empty_random, _observe_through_walls)
+class _EmptyRandom(_Empty):
+    reset = staticmethod(_reset_empty_random)
 
 
-def _door_key(name: str, size: int) -> type[CompiledEnv]:
-    return _world(name, size, 10 * size**2, _reset_door_key, _observe)
+class _DoorKey(_GridWorld):
+    reset = staticmethod(_reset_door_key)
 
 
-Empty5x5 = _empty("Empty5x5", 5)
-Empty6x6 = _empty("Empty6x6", 6)
-Empty8x8 = _empty("Empty8x8", 8)
-Empty16x16 = _empty("Empty16x16", 16)
-EmptyRandom5x5 = _empty_random("EmptyRandom5x5", 5)
-EmptyRandom6x6 = _empty_random("EmptyRandom6x6", 6)
-FourRooms = _world("FourRooms", 19, 100, _reset_four_rooms, _observe)
-DoorKey5x5 = _door_key("DoorKey5x5", 5)
-DoorKey6x6 = _door_key("DoorKey6x6", 6)
-DoorKey8x8 = _door_key("DoorKey8x8", 8)
-DoorKey16x16 = _door_key("DoorKey16x16", 16)
+@compiled_env
+class Empty5x5(_Empty):
+    """A room with a goal in the corner: MiniGrid-Empty-5x5-v0."""
+
+    state = _record(5)
+    max_episode_steps = 4 * 5**2
+
+
+@compiled_env
+class Empty6x6(_Empty):
+    """A room with a goal in the corner: MiniGrid-Empty-6x6-v0."""
+
+    state = _record(6)
+    max_episode_steps = 4 * 6**2
+
+
+@compiled_env
+class Empty8x8(_Empty):
+    """A room with a goal in the corner: MiniGrid-Empty-8x8-v0."""
+
+    state = _record(8)
+    max_episode_steps = 4 * 8**2
+
+
+@compiled_env
+class Empty16x16(_Empty):
+    """A room with a goal in the corner: MiniGrid-Empty-16x16-v0."""
+
+    state = _record(16)
+    max_episode_steps = 4 * 16**2
+
+
+@compiled_env
+class EmptyRandom5x5(_EmptyRandom):
+    """A room in which the agent starts anywhere: MiniGrid-Empty-Random-5x5-v0."""
+
+    state = _record(5)
+    max_episode_steps = 4 * 5**2
+
+
+@compiled_env
+class EmptyRandom6x6(_EmptyRandom):
+    """A room in which the agent starts anywhere: MiniGrid-Empty-Random-6x6-v0."""
+
+    state = _record(6)
+    max_episode_steps = 4 * 6**2
+
+
+@compiled_env
+class FourRooms(_GridWorld):
+    """Four rooms, with agent and goal anywhere: MiniGrid-FourRooms-v0."""
+
+    state = _record(19)
+    max_episode_steps = 100
+    reset = staticmethod(_reset_four_rooms)
+
+
+@compiled_env
+class DoorKey5x5(_DoorKey):
+    """A locked door, its key and a goal behind it: MiniGrid-DoorKey-5x5-v0."""
+
+    state = _record(5)
+    max_episode_steps = 10 * 5**2
+
+
+@compiled_env
+class DoorKey6x6(_DoorKey):
+    """A locked door, its key and a goal behind it: MiniGrid-DoorKey-6x6-v0."""
+
+    state = _record(6)
+    max_episode_steps = 10 * 6**2
+
+
+@compiled_env
+class DoorKey8x8(_DoorKey):
+    """A locked door, its key and a goal behind it: MiniGrid-DoorKey-8x8-v0."""
+
+    state = _record(8)
+    max_episode_steps = 10 * 8**2
+
+
+@compiled_env
+class DoorKey16x16(_DoorKey):
+    """A locked door, its key and a goal behind it: MiniGrid-DoorKey-16x16-v0."""
+
+    state = _record(16)
+    max_episode_steps = 10 * 16**2
