@@ -55,7 +55,9 @@ def sine_float32(x: Any) -> Any:
     result = _multiply_add(_SINE_9, square, _SINE_7)
     result = _multiply_add(result, square, _SINE_5)
     result = _multiply_add(result, square, _SINE_3)
-    return _multiply_add(result * square, x, x)
+    # Adding 0 turns -0 into 0, as in numpy.
+    result = _multiply_add(result, square, np.float32(0.0))
+    return _multiply_add(result, x, x)
 
 
 @compiled()

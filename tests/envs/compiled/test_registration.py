@@ -9,6 +9,7 @@ import gymnasium as gym
 import minigrid  # noqa: F401 (registers its environments)
 import numpy as np
 import pytest
+from gymnasium.envs.registration import load_env_creator
 
 from parllel.envs.compiled import CartPole, CompiledEnv
 from parllel.policies import env_named
@@ -36,7 +37,14 @@ def test_ids_are_those_of_gymnasium_and_minigrid_in_our_namespace():
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_gymnasium_makes_each_without_wrappers(env_id):
+def test_each_leads_to_a_class(env_id):
+    creator = load_env_creator(gym.spec(env_id).entry_point)
+    assert issubclass(creator, CompiledEnv)
+    assert creator.__name__ == env_id.removeprefix("parllel/")[:-3].replace("-", "")
+
+
+@pytest.mark.parametrize("env_id", ["parllel/CartPole-v1", "parllel/DoorKey-8x8-v0"])
+def test_gymnasium_makes_them_without_wrappers(env_id):
     env = gym.make(env_id)
     assert isinstance(env, CompiledEnv)
     assert env.spec.id == env_id
