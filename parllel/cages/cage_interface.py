@@ -320,10 +320,13 @@ class CageInterface(HeldEnvironments):
         """Wait for the work started for the group. An exception of an environment is re-raised."""
 
     # Not abstract: every cage has it by its two methods.
-    def bound_step(self, group: int = 0) -> Callable[[int], None]:
+    def bound_step(self, group: int = 0, *, truncated_only: bool = False) -> Callable[[int], None]:
         """Return a function that calls `start_row(t, group)` and `finish_row(group)` for a row of this batch.
 
         Samplers look it up at the start of each batch.
+
+        truncated_only: the caller will collect the final observations of these rows with `truncated_only`,
+            so the cage need not keep those of terminated episodes.
         """
         start_row, finish_row = self.start_row, self.finish_row
 

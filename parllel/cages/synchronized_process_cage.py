@@ -13,7 +13,7 @@ From `start_row` to the end of `finish_row`, a group's rows belong to the proces
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ from parllel.cages.workers.start_workers import PoolSettings, divide, environmen
 from parllel.cages.workers.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
 from parllel.system.processes.restart_budget import RestartBudget
-from parllel.types import State, Tree
+from parllel.types import State, Tree, overrides
 
 
 class SynchronizedProcessCage(RemoteCage):
@@ -371,6 +371,20 @@ class SynchronizedProcessCage(RemoteCage):
         if self._pool.broken is not None or not self._rows.finish(group):
             self._check_started("finish_row", group)
             self._rows.finish_decorrelation()
+
+    def bound_step(self, group: int = 0, *, truncated_only: bool = False) -> Callable[[int], None]:
+        """Return a function that steps a row of this batch, see `CageInterface.bound_step`.
+
+        All final observations are kept: after a failure, the processes deliver what they have.
+        """
+        step_row = super().bound_step(group)
+        if (
+            self._restarts is not None
+            or not 0 <= group < len(self._groups)
+            or overrides(self, SynchronizedProcessCage, "start_row", "finish_row")
+        ):
+            return step_row
+        return self._rows.bound_step(group, otherwise=step_row)
 
     def _check_started(self, method: str, group: int) -> None:
         # One condition in the usual case, as in `start_row`.

@@ -209,11 +209,14 @@ class VectorizedCage(CageInterface):
         self._order.check_started("finish_row", group)
         self._order.in_progress = None
 
-    def bound_step(self, group: int = 0) -> Callable[[int], None]:
+    def bound_step(self, group: int = 0, *, truncated_only: bool = False) -> Callable[[int], None]:
         """Return a function that steps a row of this batch, see `CageInterface.bound_step`."""
         if group or overrides(self, VectorizedCage, "start_row", "finish_row"):
             return super().bound_step(group)
-        order, step = self._order, self._envs.bound_step()
+        # A subclass may collect more than its caller asks for.
+        if truncated_only and overrides(self, VectorizedCage, "collect_final_observations"):
+            truncated_only = False
+        order, step = self._order, self._envs.bound_step(truncated_only=truncated_only)
 
         def step_row(t: int) -> None:
             # The check of `start_row`. There is nothing to finish.

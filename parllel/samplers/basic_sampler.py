@@ -26,7 +26,7 @@ class BasicSampler(BatchSampler):
             if roll_out is None:
                 # Bound for this batch: for a few environments, looking things up in every row costs as much
                 # as their steps.
-                act, step = self.bound_act(columns), self.cages.all_envs.bound_step()
+                act, step = self.bound_act(columns), self.bound_step()
                 for t in range(self.batch_spec.T):
                     act(t)
                     step(t)

@@ -61,8 +61,9 @@ class BatchSampler(Sampler):
     """Base class of samplers that own cages, a handler, transforms and a buffer.
 
     Subclasses decide the order of acting and stepping. Within `batch()`, a subclass calls `act`, or
-    what `bound_act` returned, for each row of some columns and steps their environments. After the last
-    row it calls `bootstrap` for all columns and returns `finish()`.
+    what `bound_act` returned, for each row of some columns. It steps all environments with what `bound_step`
+    returned, or their groups one by one. After the last row it calls `bootstrap` for all columns and returns
+    `finish()`.
 
     Args:
         batch_spec: T and B.
@@ -149,7 +150,7 @@ class BatchSampler(Sampler):
         self._batches = 0
         self._timer: _BatchTimer | None = None
         # Environments that begin a new episode on resuming, because their state could not be saved.
-        self._restarted = np.zeros(batch_spec.B, bool)
+        self._restarted: set[int] = set()
         self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
         self._moving = moving_blocks(self._arrays)
@@ -205,10 +206,12 @@ class BatchSampler(Sampler):
             )
         # Before anything is written: a fork of this process has the same batch, in shared memory.
         self.cages.check_open()
-        with _collector_off():
-            self._within = (
-                self._started
-            )  # an error in `_begin` is fatal too: arrays must not rotate twice
+        collects = gc.isenabled()
+        # A collection may run in the middle of a row, while workers wait.
+        gc.disable()
+        try:
+            # An error in `_begin` is fatal too: arrays must not rotate twice.
+            self._within = self._started
             self.handler.sample_mode()  # first: resets must clear the memory of sampling, not of evaluation
             self._begin()
             self._within = True
@@ -216,6 +219,9 @@ class BatchSampler(Sampler):
             if self._lost is not None:
                 self._lost.start_batch()
             yield
+        finally:
+            if collects:
+                gc.enable()
 
     def _begin(self) -> None:
         if self._started:
@@ -226,7 +232,7 @@ class BatchSampler(Sampler):
                 for use_batch in self._rebind:
                     use_batch(number)
             self._restart_dead()
-            if self._restarted.any() or not self.resets_automatically:
+            if self._restarted or not self.resets_automatically:
                 self._reset_ended()
             return
         self.cages.reset(0, all_envs=True)
@@ -252,7 +258,7 @@ class BatchSampler(Sampler):
         if self._lost is None:
             return []
         columns = [crash.column for crash in self.cages.crashes()]
-        self._restarted[columns] = True
+        self._restarted.update(columns)
         self._lost.episodes += len(columns)
         return columns
 
@@ -269,8 +275,8 @@ class BatchSampler(Sampler):
 
     def _forget_restarted(self) -> None:
         """Tell the transforms which environments began new episodes on resuming."""
-        self._forget(np.flatnonzero(self._restarted).tolist())
-        self._restarted[:] = False
+        self._forget(sorted(self._restarted))
+        self._restarted.clear()
 
     def _forget(self, columns: list[int]) -> None:
         if columns:
@@ -327,13 +333,23 @@ class BatchSampler(Sampler):
 
         return act
 
+    def bound_step(self) -> Callable[[int], None]:
+        """Return a function that steps all environments with the actions of a row of this batch.
+
+        Call it within `batch()`.
+        """
+        # `finish` asks for no other final observations, unless a subclass does.
+        overridden = overrides(self, BatchSampler, "finish", "_write_final_values")
+        truncated_only = not (self._has_next_observations or overridden)
+        return self.cages.all_envs.bound_step(truncated_only=truncated_only)
+
     def bound_rollout(self) -> Callable[[int], None] | None:
         """Return a function that fills rows 0 to T - 1 of this batch in compiled code, given T.
 
         None if environments or agent are not compiled, or something wants to see each row. Call it
         within `batch()`.
         """
-        if self.step_transforms or overrides(self, BatchSampler, "act", "bound_act"):
+        if self.step_transforms or overrides(self, BatchSampler, "act", "bound_act", "bound_step"):
             return None
         return self.cages.all_envs.bound_rollout(self.handler.compiled_acts)
 
@@ -377,7 +393,7 @@ class BatchSampler(Sampler):
         if self._lost is not None and (crashes := self.cages.crashes()):
             first, waiting = self._lost.mark_all(crashes, final)
             self._forget(first)
-            self._restarted[waiting] = True
+            self._restarted.update(waiting)
         if wants_all:
             write_next_observations(self.samples, final)
             final = [one for one in final if one.truncated]
@@ -469,7 +485,7 @@ class BatchSampler(Sampler):
         elif self._batches and not self._started:
             # The number of batches salts the seeds, so that the run does not repeat its first episodes.
             self.cages.load_states([NO_STATE] * self.batch_spec.B, self._batches)
-            self._restarted[:] = True
+            self._restarted.update(range(self.batch_spec.B))
 
     def _load_environments(self, states: list[State], edges: dict[str, Any]) -> None:
         # Checked before any environment is changed.
@@ -479,9 +495,11 @@ class BatchSampler(Sampler):
         self._unsaved = count_unsaved(states)
         # With automatic resets, only environments whose process was restarted have a state and wait.
         waits = self.resets_automatically
-        self._restarted = np.array(
-            [one["env"] is None or (waits and one["needs_reset"]) for one in states], bool
-        )
+        self._restarted = {
+            b
+            for b, one in enumerate(states)
+            if one["env"] is None or (waits and one["needs_reset"])
+        }
         # The environments are in the middle of episodes, so the next batch must not reset them.
         self._started, self._within = True, False
 
@@ -531,17 +549,3 @@ class _BatchTimer:
             "environments": max(total - self._inference - self._transforms, 0.0),
             "transforms": self._transforms,
         }
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Switch the garbage collector off for the context, if it was on."""
-    if not gc.isenabled():
-        yield
-        return
-    # A collection may run in the middle of a row, while workers wait.
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

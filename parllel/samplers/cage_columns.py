@@ -64,10 +64,14 @@ class EnvGroups:
             self.start_row = partial(groups[0].cage.start_row, group=groups[0].number)
             self.finish_row = partial(groups[0].cage.finish_row, groups[0].number)
 
-    def bound_step(self) -> Callable[[int], None]:
-        """Return a function that steps all environments with the actions of a row of this batch."""
+    def bound_step(self, *, truncated_only: bool = False) -> Callable[[int], None]:
+        """Return a function that steps all environments with the actions of a row of this batch.
+
+        truncated_only: see `CageInterface.bound_step`.
+        """
         if len(self.groups) == 1:
-            return self.groups[0].cage.bound_step(self.groups[0].number)
+            cage, number, _ = self.groups[0]
+            return cage.bound_step(number, truncated_only=truncated_only)
 
         def step_row(t: int) -> None:
             self._start_row(t)
@@ -264,7 +268,7 @@ class CageColumns:
             for cage in self.cages
             for final in cage.collect_final_observations(truncated_only=truncated_only)
         ]
-        return sorted(found, key=lambda final: (final.row, final.column))
+        return sorted(found, key=lambda final: (final.row, final.column)) if found else found
 
     def states(self) -> list[State]:
         """Return the state of each environment for a checkpoint, [B].

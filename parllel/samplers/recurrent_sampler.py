@@ -80,7 +80,7 @@ class RecurrentSampler(BatchSampler):
         # All columns again, as the previous batch may have ended with some of them waiting.
         self._played = [columns]
         valid[:] = False  # a batch that ends early does not write the remaining rows
-        act, step = self.bound_act(columns), all_envs.bound_step()
+        act, step = self.bound_act(columns), self.bound_step()
         for t in range(T):
             # Before the step, after which `live` changes for episodes that end.
             valid[t] = live

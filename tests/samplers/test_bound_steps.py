@@ -159,6 +159,91 @@ def test_a_cage_is_checked_in_every_row(meddle, error, message):
             sampler.collect_batch(0)
 
 
+def ended_rows(cage, **options):
+    """Step T rows; return the rows and flags of all final observations, and what is left to collect."""
+    samples = allocate_samples([cage], BatchSpec(T, cage.n), NumpyHandler(CountingAgent(2)))
+    cage.set_samples_buffer(samples, slice(0, cage.n))
+    cage.start_reset()
+    cage.finish_row()
+    step = cage.bound_step(**options)
+    for t in range(T):
+        step(t)
+    found = [(one.row, one.column, one.truncated) for one in cage.collect_final_observations()]
+    assert cage.collect_final_observations() == []
+    return found
+
+
+ENDS = [partial(CountingEnv, lengths=2, end=end) for end in ("terminated", "truncated", "both")]
+
+
+def test_only_truncated_observations_are_kept_for_a_caller_that_asks_for_no_others():
+    def expected(columns):
+        return [(t, b, b > 0) for t in (1, 3) for b in columns]
+
+    assert ended_rows(VectorizedCage(ENDS)) == expected([0, 1, 2])
+    assert ended_rows(VectorizedCage(ENDS), truncated_only=True) == expected([1, 2])
+    # Without automatic resets each ends once.
+    waiting = VectorizedCage(ENDS, reset_automatically=False)
+    found = ended_rows(waiting, truncated_only=True)
+    assert [one for one in found if one[2]] == [(1, 1, True), (1, 2, True)]
+
+
+def test_all_final_observations_are_kept_for_those_who_may_ask_for_them():
+    class Curious(VectorizedCage):
+        def collect_final_observations(self, *, truncated_only=False):
+            return super().collect_final_observations()
+
+    assert len(ended_rows(Curious(ENDS), truncated_only=True)) == 6
+
+    class CuriousSampler(BasicSampler):
+        def finish(self):
+            self.seen = self.cages.final_observations(truncated_only=False)
+            return super().finish()
+
+    cage = VectorizedCage(ENDS)
+    handler = NumpyHandler(CountingAgent(2))
+    samples = allocate_samples([cage], BatchSpec(T, 3), handler)
+    with CuriousSampler(BatchSpec(T, 3), [cage], handler, samples) as sampler:
+        sampler.collect_batch(0)
+        assert [(one.row, one.column) for one in sampler.seen] == [
+            (t, b) for t in (1, 3) for b in range(3)
+        ]
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated", "both", "alternate"])
+@pytest.mark.parametrize("reuse", [True, False])
+def test_batches_with_ends_of_all_kinds_are_those_of_plain_rows(end, reuse):
+    factories = [partial(CountingEnv, lengths=(2 + i, 3), end=end, reuse=reuse) for i in range(B)]
+    found = []
+    for kind in (VectorizedCage, CountedCage):
+        cage = kind(factories, seeds=range(B))
+        handler = NumpyHandler(CountingAgent(2))
+        samples = allocate_samples([cage], BatchSpec(T, B), handler)
+        found.append(batches(BasicSampler(BatchSpec(T, B), [cage], handler, samples)))
+    check_equal(*found)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_environment_whose_reset_failed_still_needs_one(error):
+    class Fails(CountingEnv):
+        resets = 0
+
+        def reset(self, **options):
+            self.resets += 1
+            if self.resets == 3:
+                raise error("no")
+            return super().reset(**options)
+
+    cage = VectorizedCage([partial(Fails, lengths=2), partial(CountingEnv, lengths=3)])
+    with pytest.raises(error):
+        ended_rows(cage, truncated_only=True)
+    # Row 3, in which the second episode of environment 0 ended; the other one was not stepped then.
+    assert cage.needs_reset.tolist() == [True, False]
+    assert [traj.length for traj in cage.collect_completed_trajs()] == (
+        [2, 2, 3] if error is RuntimeError else [2, 3]
+    )
+
+
 @pytest.mark.parametrize("t", [-1, T])
 def test_rows_outside_of_the_batch_are_refused(t):
     with sampler_of(BasicSampler) as sampler:
@@ -173,16 +258,136 @@ def test_the_steps_of_a_batch_write_to_that_batch():
     check_equal(batches(sampler, 4), expected)
 
 
-def test_a_cage_with_workers_steps_rows_with_its_two_methods():
-    cage = SynchronizedProcessCage(FACTORIES, n_workers=1, seeds=range(B))
-    handler = NumpyHandler(CountingAgent(2))
-    samples = allocate_samples([cage], BatchSpec(T, B), handler)
-    with BasicSampler(BatchSpec(T, B), [cage], handler, samples) as sampler:
-        found = batches(sampler)
-    one = VectorizedCage(FACTORIES, seeds=range(B))
-    handler = NumpyHandler(CountingAgent(2))
-    samples = allocate_samples([one], BatchSpec(T, B), handler)
-    check_equal(found, batches(BasicSampler(BatchSpec(T, B), [one], handler, samples)))
+class CountedWorkers(SynchronizedProcessCage):
+    """Count the calls of `start_row` and `finish_row`."""
+
+    def start_row(self, t, group=0):
+        self._calls = vars(self).get("_calls", 0) + 1
+        super().start_row(t, group)
+
+    def finish_row(self, group=0):
+        self._calls = vars(self).get("_calls", 0) + 1
+        super().finish_row(group)
+
+
+@pytest.mark.parametrize("Sampler", [BasicSampler, RecurrentSampler])
+@pytest.mark.parametrize("options", [{"participate": True}, {"n_groups": 2, "n_main": 1}, {}])
+def test_rows_over_workers_are_those_of_one_process(Sampler, options):
+    def sampler_over(kind, **more):
+        automatic = {"reset_automatically": Sampler.resets_automatically}
+        cage = kind(FACTORIES, seeds=range(B), **automatic, **more)
+        handler = NumpyHandler(CountingAgent(2))
+        samples = allocate_samples([cage], BatchSpec(T, B), handler, n_batches=2)
+        return Sampler(BatchSpec(T, B), [cage], handler, samples)
+
+    expected = batches(sampler_over(VectorizedCage), 4)
+    more = {"n_workers": 1, "participate": "n_main" in options, **options}
+    for kind in (SynchronizedProcessCage, CountedWorkers):
+        sampler = sampler_over(kind, **more)
+        check_equal(batches(sampler, 4), expected)
+    assert vars(sampler.cages.cages[0])["_calls"] > 2 * T  # they were called for the rows, too
+
+
+@pytest.fixture
+def over_workers():
+    """Yield a cage over a worker and this process, bound and reset."""
+    with SynchronizedProcessCage(FACTORIES, n_workers=1, participate=True, seeds=range(B)) as cage:
+        samples = allocate_samples([cage], BatchSpec(T, B), NumpyHandler(CountingAgent(2)))
+        cage.set_samples_buffer(samples, slice(0, B))
+        cage.start_reset()
+        cage.finish_row()
+        yield cage
+
+
+def test_bound_rows_over_workers_are_refused_as_others_are(over_workers):
+    cage = over_workers
+    step = cage.bound_step()
+    for t in (-1, T):
+        with pytest.raises(IndexError, match=f"row {t}: expected"):
+            step(t)
+    with pytest.raises(IndexError, match="group"):
+        cage.bound_step(1)(0)
+    cage.start_row(0)
+    with pytest.raises(WrongStateError, match="step at row 0 is not finished"):
+        step(1)
+    cage.finish_row()
+    step(1)
+    cage.close()
+    with pytest.raises(ClosedError, match="used after close"):
+        step(2)
+
+
+class Failing(CountingEnv):
+    """Raise an exception in step 3."""
+
+    error = RuntimeError
+
+    def step(self, action):
+        if self._step == 2:
+            raise self.error("no")
+        return super().step(action)
+
+
+class Stopped(Failing):
+    """Be stopped by Ctrl-C in step 3."""
+
+    error = KeyboardInterrupt
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["bound", "plain"])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [(Failing, 0), (Failing, 3), (Stopped, 3)],
+    ids=["in worker", "in main", "Ctrl-C in main"],
+)
+def test_errors_of_bound_rows_over_workers_are_those_of_plain_rows(bound, place, kind):
+    factories = [CountingEnv] * B
+    factories[place] = kind
+    cage = SynchronizedProcessCage(factories, n_workers=1, participate=True, seeds=range(B))
+    samples = allocate_samples([cage], BatchSpec(T, B), NumpyHandler(CountingAgent(2)))
+    cage.set_samples_buffer(samples, slice(0, B))
+    cage.start_reset()
+    cage.finish_row()
+
+    def plain(t):
+        cage.start_row(t)
+        cage.finish_row()
+
+    step = cage.bound_step() if bound else plain
+    reward = np.asarray(samples.env.reward)
+    reward[2] = 7
+    step(0)
+    step(1)
+    with pytest.raises(kind.error, match="no") as error:
+        step(2)
+    if kind is Failing:
+        assert any(f"in environment {place} (" in note for note in error.value.__notes__)
+        assert np.isnan(reward[2, place]) or reward[2, place] == 7
+    with pytest.raises(ClosedError):
+        step(2)
+    cage.close()
+
+
+def test_a_bound_row_that_ctrl_c_interrupts_can_be_finished(over_workers):
+    cage = over_workers
+    step = cage.bound_step()
+    step(0)
+    (wait_each,), calls = cage._rows._wait_each, []
+
+    def interrupted(number):
+        calls.append(number)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return wait_each(number)
+
+    cage._rows._wait_each = [interrupted]
+    step = cage.bound_step()
+    with pytest.raises(KeyboardInterrupt):
+        step(1)
+    # This process's own share is not stepped again.
+    cage.finish_row()
+    step(2)
+    assert [len(actions) for actions in cage.env_method("get_wrapper_attr", "actions")] == [3] * B
 
 
 def test_values_are_cast_within_a_kind_of_number():

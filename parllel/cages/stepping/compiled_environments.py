@@ -162,7 +162,7 @@ class CompiledEnvironments(Environments):
         else:
             self._run_rows(self._loop(at.GIVEN), t, 1, ())
 
-    def bound_step(self) -> Callable[[int], None]:
+    def bound_step(self, *, truncated_only: bool = False) -> Callable[[int], None]:
         """Return `step_row`."""
         return self.step_row
 

@@ -195,6 +195,22 @@ class EnvStepper(Stepper):
         self.wait_for_reset(i)
         return self._copied(observation)  # environments reuse their arrays
 
+    def restart(self, i: int) -> Tree:
+        """Reset an environment whose episode has ended; return its first observation.
+
+        The same as `end_episode` and `follow_episode` with automatic resets, without the copy.
+        """
+        if self.checking[i] and not self._always_check:
+            self._stop_checking(i)
+        if self.prepared:
+            self.wait_for_reset(i)
+            return self._restart(i)[0]
+        try:
+            return self._reset(i)[0]
+        except BaseException:  # Ctrl-C too: the environment still needs a reset
+            self.wait_for_reset(i)
+            raise
+
     def wait_for_reset(self, i: int) -> None:
         """Mark an environment whose episode has ended."""
         if self.checking[i] and not self._always_check:

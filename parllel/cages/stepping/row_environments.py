@@ -97,8 +97,11 @@ class RowEnvironments(ABC):
     def step_row(self, t: int) -> None:
         """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
 
-    def bound_step(self) -> Callable[[int], None]:
-        """Return `step_row`, or a faster function with the same effects for the current batch."""
+    def bound_step(self, *, truncated_only: bool = False) -> Callable[[int], None]:
+        """Return `step_row`, or a faster function with the same effects for the current batch.
+
+        truncated_only: the final observations of terminated episodes need not be kept.
+        """
         return self.step_row
 
     def bound_rollout(
@@ -263,7 +266,10 @@ class RowEnvironments(ABC):
     def take_final(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the final observations of the episodes that have ended since the previous call."""
         # All are taken: a later call must not return the others for another batch.
-        final, self._final = self._final, []
+        final = self._final
+        if not final:
+            return []
+        self._final = []
         # Filtered here, in the worker, so that unwanted ones are not sent through the pipe.
         return [one for one in final if one.truncated] if truncated_only else final
 

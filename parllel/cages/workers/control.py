@@ -125,6 +125,8 @@ class Control:
         mail = memory[size.n_lines :].reshape(size.n_groups + 1, size.n_workers, -1)
         self._mail: list[list[Any]] = [[box.data.cast("B") for box in boxes] for boxes in mail]
         self._records: Any = self._words[_PAYLOAD:LINE_WORDS]
+        # Looked up once, as for `GroupRows`.
+        self._last_number, self._n_records = size.last_number, size.n_records
         self.number = 0
         self._batch = 0  # already shifted to its bits in a record
         self._post_go = self.wait.poster(GO)
@@ -133,9 +135,9 @@ class Control:
     def command(self, operation: int, group: int, row: int) -> int:
         """Send a command for the current batch to all workers; return its number."""
         # Also to workers without environments in the group, so that one sequence of numbers serves all.
-        size, records = self.size, self._records
-        self.number = number = self.number % size.last_number + 1
-        at = number % size.n_records * _RECORD
+        records = self._records
+        self.number = number = self.number % self._last_number + 1
+        at = number % self._n_records * _RECORD
         records[at] = operation | group << _GROUP_SHIFT | self._batch
         records[at + 1] = row
         # A release store, after the record and main's writes to the batch: a worker that sees the number also
@@ -149,11 +151,13 @@ class Control:
 
     def command_after(self, number: int) -> tuple[int, int, int, int, int]:
         """Return the number, operation, group, row and batch of the command that follows `number`."""
-        number = number % self.size.last_number + 1
-        at = number % self.size.n_records * _RECORD
-        word, row = self._records[at : at + _RECORD]
+        records = self._records
+        number = number % self._last_number + 1
+        at = number % self._n_records * _RECORD
+        # Not as a slice, which is an object of its own.
+        word = records[at]
         group = word >> _GROUP_SHIFT & _THREE_BITS
-        return number, word & _THREE_BITS, group, row, word >> _BATCH_SHIFT
+        return number, word & _THREE_BITS, group, records[at + 1], word >> _BATCH_SHIFT
 
     def done_posters(self, worker: int) -> list[Callable[[int], object]]:
         """Build functions that post a command's number or FAILED: one per group, and a last one for calls.

@@ -99,6 +99,8 @@ class EnvironmentShare:
         # One per group, as groups may be at different rows at the same time.
         self._policies: list[WorkerPolicy | None] = [None] * len(makes)
         self.groups: list[RowEnvironments | None] = []
+        # Functions that step a row of each group in the current batch, made when they are first used.
+        self._steps: list[Callable[[int], None] | None] = [None] * len(makes)
         try:
             for make in makes:
                 # A group with fewer columns than processes leaves some processes without a share.
@@ -146,7 +148,10 @@ class EnvironmentShare:
         if envs is None:
             return
         if operation == STEP:
-            envs.step_row(row)
+            step = self._steps[group]
+            if step is None:
+                step = self._steps[group] = envs.bound_step()
+            step(row)
             # The usual case: with automatic resets, a step never changes `needs_reset`.
             if self._automatic:
                 return
@@ -164,6 +169,22 @@ class EnvironmentShare:
         # Before the caller posts the done word, after which main reads the flags.
         if not self._automatic or operation in (RESET_ALL, RESET_ENDED, RESET_SOME):
             self._needs_reset[self._shares[group]] = envs.needs_reset
+
+    def bound_step(self, group: int) -> Callable[[int], None] | None:
+        """Return a function that steps a row of a group in the current batch; None without environments."""
+        envs = self.groups[group]
+        if envs is None:
+            return None
+        step = envs.bound_step()
+        if self._automatic:
+            return step
+        needs_reset, columns, mine = self._needs_reset, self._shares[group], envs.needs_reset
+
+        def step_row(t: int) -> None:
+            step(t)
+            needs_reset[columns] = mine
+
+        return step_row
 
     def _run_lost(self, operation: int, group: int, row: int) -> None:
         """As `run`, in a process that replaces another until each group has had a row."""
@@ -199,11 +220,12 @@ class EnvironmentShare:
                 acting = False
                 roll_out(T, partial(self._after_row, group))
                 return
+            step_row = envs.bound_step()
             for t in range(T):
                 acting = True
                 policy.step(t)
                 acting = False
-                envs.step_row(t)
+                step_row(t)
                 # Reports progress, by which main distinguishes a slow rollout from one that hangs.
                 self._after_row(group, t + 1)
         except Exception as error:
@@ -259,6 +281,7 @@ class EnvironmentShare:
         bound = []
         # Cleared first: if binding fails half-way, a later change of batch must not touch the old buffer.
         self._rows, self._of_policies = [], []
+        self._forget_steps()
         for envs, policy, share in zip(self.groups, self._policies, self._shares, strict=True):
             columns = slice(lo + share.start, lo + share.stop)
             if envs is not None:
@@ -276,10 +299,15 @@ class EnvironmentShare:
         """Switch the environments and policies of all groups to a batch of the buffer."""
         # All groups together: main changes the batch only while no group has a row in progress.
         self.batch = number
+        self._forget_steps()
         for rows in self._rows:
             rows.use_batch(number)
         for use_batch in self._of_policies:
             use_batch(number)
+
+    def _forget_steps(self) -> None:
+        # They hold views of the batch.
+        self._steps = [None] * len(self.groups)
 
     def collect(
         self, truncated_only: bool, at_once: bool = False
@@ -362,6 +390,7 @@ class EnvironmentShare:
 
     def close(self) -> None:
         """Close all environments even if some fail, then raise the first error."""
+        self._forget_steps()
         # `run` of a worker calls this again after the call "close"; closed environments ignore it.
         errors = []
         # Continues after an error: an environment left open may hold a window or a program.

@@ -11,7 +11,7 @@ the end of `finish` the row's memory belongs to the processes that step it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from parllel.arrays.array import Array
@@ -81,7 +81,11 @@ class GroupRows:
         self._first_lines = [size.done_line(group) for group in range(n_groups)]
         self._n_workers = size.n_workers
         self._command = pool.control.command
-        self._wait_each = pool.control.wait.wait_each
+        # One for each group. Most rows end in this time: only longer waits check whether the workers live.
+        self._wait_each = [
+            pool.control.wait.each_waiter(line, self._n_workers, POLL_S)
+            for line in self._first_lines
+        ]
 
     def bind(self, reward: Array, column: int, batch: int, n_batches: int) -> None:
         """Bind to a buffer. `reward` is kept to write NaN into rows that a worker did not finish."""
@@ -131,19 +135,54 @@ class GroupRows:
                 except BaseException:  # Ctrl-C too, which ends the cage here
                     self._disown(group)
                     raise
-        # Most rows end here: only longer waits check whether the workers live.
-        found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
-        if found != self._n_workers:
-            try:
-                self._pool.await_done(group, number, f"during {self.in_progress(group)}")
-            except Exception:  # not KeyboardInterrupt, after which the row can still be finished
-                self._disown(group)
-                raise
+        if self._wait_each[group](number) != self._n_workers:
+            self._await_others(group, number)
         # Only now: if Ctrl-C ends the wait, the row must stay in progress.
         self._numbers[group] = 0
         self.begun[group] = True
         self.ready[group] = self.T
         return True
+
+    def _await_others(self, group: int, number: int) -> None:
+        try:
+            self._pool.await_done(group, number, f"during {self.in_progress(group)}")
+        except Exception:  # not KeyboardInterrupt, after which the row can still be finished
+            self._disown(group)
+            raise
+
+    def bound_step(self, group: int, otherwise: Callable[[int], None]) -> Callable[[int], None]:
+        """Return a function that starts and finishes a step of a group in the current batch.
+
+        otherwise: called instead for a row that cannot be started now.
+        """
+        # What `start` and `finish` do, in the same order, in a closure whose names cost less than attributes.
+        pool, command = self._pool, self._command
+        wait_each, n_workers = self._wait_each[group], self._n_workers
+        doing, due, numbers = self._doing, self._due, self._numbers
+        step_own = None if pool.main is None else pool.main.bound_step(group)
+
+        def step_row(t: int) -> None:
+            if not 0 <= t < self.ready[group] or pool.broken is not None:
+                otherwise(t)
+                return
+            doing[group] = STEP, t
+            due[group] = self.to_collect = True
+            self.ready[group] = 0
+            numbers[group] = number = command(STEP, group, t)
+            due[group] = False
+            if step_own is not None:
+                try:
+                    step_own(t)
+                except BaseException as error:
+                    pool.end_part(error, group, number)
+                    self._disown(group)
+                    raise
+            if wait_each(number) != n_workers:
+                self._await_others(group, number)
+            numbers[group] = 0
+            self.ready[group] = self.T
+
+        return step_row
 
     def started(self, group: int) -> bool:
         """Return whether a group has a row in progress; False for an unknown group."""

@@ -129,10 +129,14 @@ class WorkerPool:
             try:
                 self.main.run(operation, group, t)
             except BaseException as error:
-                # If `after_row` noticed a worker's failure, everything has already ended.
-                if self.broken is None:
-                    self._end_failed(error, set(), (group, number))
+                self.end_part(error, group, number)
                 raise
+
+    def end_part(self, error: BaseException, group: int, number: int) -> None:
+        """End the cage after an exception in the main process's share of a row."""
+        # If `after_row` noticed a worker's failure, everything has already ended.
+        if self.broken is None:
+            self._end_failed(error, set(), (group, number))
 
     def set_worker(self, w: int, worker: Conversation) -> None:
         """Put a worker in the place of another, which has ended."""

@@ -122,5 +122,21 @@ class CompiledWait(Wait):
                 return found - self._unchanged
             spin_ns = 0  # spins once per wait
 
+    def each_waiter(self, first: int, count: int, timeout_s: float) -> Callable[[int], int]:
+        if timeout_s > SLICE_S:
+            return super().each_waiter(first, count, timeout_s)
+        address, memory = self._addresses[first], self._memories[first]
+        spin_ns, slice_ns = self._spin_ns, int(timeout_s * 1e9)
+        wait_slice, woken, unchanged = self._wait_each, self._woken, self._unchanged
+
+        def wait_each(value: int) -> int:
+            # One slice, for which the clock need not be read. It may end earlier if the machine was paused.
+            found = wait_slice(address, count, value, memory, spin_ns, slice_ns)
+            if found < woken:
+                return found
+            return found - unchanged if found >= unchanged else found - woken
+
+        return wait_each
+
     def wake(self, line: int) -> None:
         self._wake(self._addresses[line])

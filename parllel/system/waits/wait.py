@@ -103,6 +103,10 @@ class Wait(ABC):
                     return line - first
         return count
 
+    def each_waiter(self, first: int, count: int, timeout_s: float) -> Callable[[int], int]:
+        """Return a function that calls `wait_each` for a value, as it is called again and again."""
+        return lambda value: self.wait_each(first, count, value, timeout_s)
+
     @abstractmethod
     def wake(self, line: int) -> None:
         """End the waits on a line without changing its word; any process may call it.

@@ -114,6 +114,26 @@ def test_wake_ends_the_wait_for_all(wait: Wait) -> None:
         assert wait.wait_each(0, 2, 3, LONG_S) == 1
 
 
+@pytest.mark.parametrize("timeout_s", [0.05, LONG_S])
+def test_a_waiter_for_some_words_waits_as_for_each(wait: Wait, timeout_s: float) -> None:
+    both, second = (wait.each_waiter(first, 2 - first, timeout_s) for first in (0, 1))
+    with soon(wait.post, 1, 7, after_s=0.005), soon(wait.post, 0, 7, after_s=0.01):
+        while both(7) != 2:  # the threads may start late
+            pass
+    assert (both(7), second(7)) == (2, 1)
+    wait.post(1, -3)
+    with lasting():
+        assert (both(7), second(7)) == (1, 0)
+    wait.post(1, 8)
+    with soon(wait.wake, 1, after_s=0.005), lasting():
+        assert both(7) == 1
+    if timeout_s != LONG_S:
+        # A call of `wake` may have been late, and ends the next wait.
+        second(7)
+        with lasting(least_s=timeout_s):
+            assert (both(7), second(8)) == (1, 1)
+
+
 def wake_parent(connection: Connection, *, inherited: Wait) -> None:
     connection.send_bytes(b"ready")
     time.sleep(0.1)
