@@ -25,7 +25,7 @@ class Entry:
         side: `module:Class` for the server.
         settings: returns the settings to try, from a workload and the number of cores.
         kind: a "peer" counts where the best peer is meant; a "native" one, whose environments are not
-            Python, does not.
+            Python, does not; "compiled" are ours with compiled environments.
         venv: the virtual environment it needs; without it "peers" serves if it is there, else this Python.
         same_steps: whether it resets within the step and takes the workload's seeds, so that its first
             batch must be the ideal's.
@@ -35,7 +35,7 @@ class Entry:
     name: str
     side: str
     settings: Callable[[Workload, int], list[Settings]]
-    kind: Literal["ideal", "ours", "peer", "native", "model"]
+    kind: Literal["ideal", "ours", "compiled", "peer", "native", "model"]
     venv: str | None = None
     same_steps: bool = False
     halts: bool = True
@@ -107,6 +107,13 @@ def ideals(workload: Workload, cores: int) -> list[Settings]:
 AUTORESETS = ("NextStep", "SameStep")
 IDEAL = Entry("ideal", SIDES + "ideal_side:IdealSide", ideals, "ideal", same_steps=True)
 OURS = Entry("parllel", SIDES + "parllel_side:ParllelSide", ours, "ours", same_steps=True)
+OURS_COMPILED_ENVS = Entry(
+    "parllel, compiled envs",
+    SIDES + "compiled_side:CompiledSide",
+    ours,
+    "compiled",
+    same_steps=True,
+)
 POLICY = SIDES + "policy_side:"
 OURS_TORCH = Entry(
     "parllel, torch policy", POLICY + "ParllelPolicySide", ours_with_policy("torch"), "ours"
@@ -206,6 +213,7 @@ PEERS = [
         "peers",
     ),
 ]
+ENVPOOL = PEERS[-1]
 MAIN_PROCESS = Entry(
     "parllel, main process",
     SIDES + "main_process_side:MainProcessSide",

@@ -15,7 +15,13 @@ from benchmarks.harness.answers import (
 )
 from benchmarks.peers.rates import best_of, shares, speed_against
 
-COLOURS = {"ours": "#1f77b4", "peer": "#b0b0b0", "native": "#e0c080", "ideal": "#404040"}
+COLOURS = {
+    "ours": "#1f77b4",
+    "compiled": "#6baed6",
+    "peer": "#b0b0b0",
+    "native": "#e0c080",
+    "ideal": "#404040",
+}
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -55,11 +61,18 @@ def native_table(scenes: list[dict[str, Any]]) -> list[str]:
     rows = []
     for scene in scenes:
         ours, native = best_of(scene, "ours"), best_of(scene, "native")
-        if ours is not None and native is not None:
-            rates = [thousands(median(side["rates"])) for side in (ours, native)]
-            words = comparison_words(speed_against(ours, native))
-            rows.append([scene["name"], *rates, words])
-    return table(("scene", "parllel", "EnvPool", "parllel is"), rows, "lrrl")
+        if ours is None or native is None:
+            continue
+        compiled = best_of(scene, "compiled")
+        sides = (ours, native, compiled)
+        rates = ["" if side is None else thousands(median(side["rates"])) for side in sides]
+        words = [
+            "" if side is None else comparison_words(speed_against(side, native))
+            for side in (ours, compiled)
+        ]
+        rows.append([scene["name"], *rates[:2], words[0], rates[2], words[1]])
+    heads = ("scene", "parllel", "EnvPool", "parllel is", "compiled", "compiled is")
+    return table(heads, rows, "lrrlrl")
 
 
 def rate_table(scenes: list[dict[str, Any]]) -> list[str]:

@@ -6,7 +6,7 @@ A ratio is taken within each round; its median and interval, and the rule for "m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.harness.answers import Answer, ratios
@@ -14,9 +14,11 @@ from benchmarks.harness.interval import estimate
 from benchmarks.harness.results import Report
 from benchmarks.peers.catalogue import (
     CLEANRL_STYLE,
+    ENVPOOL,
     GYMNASIUM_ASYNC,
     OURS,
     OURS_COMPILED,
+    OURS_COMPILED_ENVS,
     OURS_TORCH,
 )
 from benchmarks.peers.client import SideError
@@ -123,6 +125,12 @@ def _best(scene: str, what: str, at_least: float | None = None, aim: float | Non
     return Goal(f"best-peer/{scene}", text, scene, OURS.name, best_peer, at_least, aim)
 
 
+def _native(scene: str, what: str, at_least: float, aim: float | None = None) -> Goal:
+    text = f"compiled {what}, against EnvPool"
+    ours, other = OURS_COMPILED_ENVS.name, side(ENVPOOL.name)
+    return Goal(f"native/{scene}", text, scene, ours, other, at_least, aim)
+
+
 def goals(cores: int) -> list[Goal]:
     """Return all goals that scenes answer, in the order of the table."""
     torch, compiled = OURS_TORCH.name, OURS_COMPILED.name
@@ -147,6 +155,11 @@ def goals(cores: int) -> list[Goal]:
             "CartPole-v1, against gymnasium AsyncVectorEnv",
             *("cartpole", OURS.name, asynchronous, 14, 16),
         ),
+        _native("cartpole-4", "CartPole, B=4", 1),
+        _native("cartpole", "CartPole, B=16", 10),
+        _native("cartpole-128", "CartPole, B=128", 25, 50),
+        _native("pendulum", "Pendulum", 1),
+        _native("minigrid", "MiniGrid DoorKey", 1),
         Goal(
             "policy/bound",
             "2x64 torch policy, share of the best schedule's bound",
@@ -162,21 +175,6 @@ def goals(cores: int) -> list[Goal]:
             "compiled small policy, against our own torch path",
             *("policy", compiled, side(torch), 1.3, 1.8),
         ),
-    ]
-
-
-# Lines of the table that need parts which are not written yet.
-PENDING: Mapping[str, tuple[str, float, float]] = {
-    "native/compiled": ("compiled CartPole, against EnvPool's CartPole at B=128", 10, 50),
-}
-
-
-def pending() -> list[Answer]:
-    """Return the lines that nothing can answer yet."""
-    note = "not measured: parllel has no compiled environments yet"
-    return [
-        Answer(name, what, [], at_least, aim, "x", note=note)
-        for name, (what, at_least, aim) in PENDING.items()
     ]
 
 

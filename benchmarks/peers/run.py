@@ -22,7 +22,7 @@ from benchmarks.peers import main_process
 from benchmarks.peers.client import SideError
 from benchmarks.peers.driver import Effort
 from benchmarks.peers.figures import draw, markdown
-from benchmarks.peers.goals import answer_scenes, goals, pending
+from benchmarks.peers.goals import answer_scenes, goals
 from benchmarks.peers.scenes import SCENES, chosen_scenes
 from benchmarks.peers.venvs import NOT_MEASURED
 
@@ -36,8 +36,6 @@ def measure(effort: Effort, options: argparse.Namespace) -> Report:
     answers = answer_scenes(chosen_scenes(SCENES, options), effort, asked, report)
     if MAIN in options.only if options.only else not options.sides:
         answers += answer_main(effort, options.quick, report)
-    if not options.only:
-        answers += pending()
     report["answers"] = [answer.as_dict() for answer in answers]
     return report
 

@@ -12,6 +12,7 @@ from benchmarks.peers.catalogue import (
     IDEAL,
     OURS,
     OURS_COMPILED,
+    OURS_COMPILED_ENVS,
     OURS_TORCH,
     PEERS,
     Entry,
@@ -36,15 +37,16 @@ class Scene:
 
 
 EVERYONE = (IDEAL, OURS, *PEERS)
+WITH_COMPILED = (*EVERYONE, OURS_COMPILED_ENVS)
 POLICIES = (IDEAL, FORWARD, OURS_TORCH, OURS_COMPILED, CLEANRL_STYLE)
 SCENES = [
-    Scene("cartpole", Workload("CartPole-v1"), EVERYONE, quick=True),
-    Scene("cartpole-4", Workload("CartPole-v1", B=4), EVERYONE),
-    Scene("cartpole-128", Workload("CartPole-v1", B=128), EVERYONE),
+    Scene("cartpole", Workload("CartPole-v1"), WITH_COMPILED, quick=True),
+    Scene("cartpole-4", Workload("CartPole-v1", B=4), WITH_COMPILED),
+    Scene("cartpole-128", Workload("CartPole-v1", B=128), WITH_COMPILED),
     Scene("halfcheetah", Workload("HalfCheetah-v5"), EVERYONE),
     Scene("ant", Workload("Ant-v5"), EVERYONE),
-    Scene("pendulum", Workload("Pendulum-v1"), EVERYONE),
-    Scene("minigrid", Workload("MiniGrid-DoorKey-8x8-v0"), EVERYONE),
+    Scene("pendulum", Workload("Pendulum-v1"), WITH_COMPILED),
+    Scene("minigrid", Workload("MiniGrid-DoorKey-8x8-v0"), WITH_COMPILED),
     Scene("pong", Workload("ALE/Pong-v5"), EVERYONE),
     Scene("synthetic", Workload("synthetic", options={"turns": 5000}), EVERYONE),
     Scene(

@@ -13,7 +13,7 @@ from benchmarks.peers.workload import Workload
 from parllel import BatchSpec
 from parllel.agents import Agent, Handler, NumpyHandler
 from parllel.cages import CageInterface, SynchronizedProcessCage, VectorizedCage
-from parllel.samplers import AlternatingSampler, BasicSampler
+from parllel.samplers import AlternatingSampler, BasicSampler, Sampler
 from parllel.types import Tree
 from parllel_patterns import allocate_samples
 
@@ -62,8 +62,7 @@ class ParllelSide(Side):
             self.handler = self.build_handler(workload, settings)
             spec = BatchSpec(workload.T, workload.B)
             self.samples = allocate_samples([self.cage], spec, self.handler)
-            sampler = AlternatingSampler if settings.get("n_groups", 1) > 1 else BasicSampler
-            self.sampler = sampler(spec, [self.cage], self.handler, self.samples)
+            self.sampler = self.build_sampler(spec, settings)
             self._closing = stack.pop_all()
         self._closing.callback(self.sampler.close)
         self._batch = workload.T * workload.B
@@ -76,6 +75,11 @@ class ParllelSide(Side):
     def build_handler(self, workload: Workload, settings: dict[str, Any]) -> Handler:
         """Return the handler of an agent that acts as every other side does."""
         return NumpyHandler(DrawnAgent(workload.actions()))
+
+    def build_sampler(self, spec: BatchSpec, settings: dict[str, Any]) -> Sampler:
+        """Return the sampler that the cage is made for."""
+        sampler = AlternatingSampler if settings.get("n_groups", 1) > 1 else BasicSampler
+        return sampler(spec, [self.cage], self.handler, self.samples)
 
     def run(self) -> int:
         """Collect a batch; no slot is spent on a reset."""
