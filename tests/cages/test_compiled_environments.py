@@ -419,3 +419,11 @@ def test_wrappers_hide_the_environment_and_other_classes_are_stepped_singly():
     ):
         with VectorizedCage(makes, seeds=[0, 1]) as cage:
             assert (type(cage._envs) is CompiledEnvironments) == alike
+
+
+def test_observations_of_another_dtype_than_the_space():
+    with (
+        sampler_of(Walk, kind="torch", dtype={"env.observation": np.float64}) as mine,
+        sampler_of(Walk, single=True, kind="torch", dtype={"env.observation": np.float64}) as other,
+    ):
+        check_equal(collect(mine), collect(other))

@@ -6,8 +6,9 @@
     all else              EnvStepper           -> one environment after the other, on the same records
 
 Attributes, states, resets with seeds and random steps are those of single environments. Rows are stepped one
-by one in Python too where the batch has infos, nested observations, other dtypes than the spaces, frames that
-are stored once, or a TrajInfo that wants each step.
+by one in Python too where the batch has infos, observations that are nested or single numbers, actions of
+another dtype than the space, or a TrajInfo that wants each step. Observations of another dtype, and frames
+that are stored once, are copied row by row; a rollout steps such rows singly.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from parllel.cages.stepping.batched_trajectories import BatchedTrajectories
 from parllel.cages.stepping.checks import check_step
 from parllel.cages.stepping.env_stepper import EnvStepper
 from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.info_environments import InfoEnvironments
 from parllel.cages.stepping.observation_check import LARGEST, ObservationCheck
 from parllel.cages.stepping.rows import Rows
 from parllel.cages.stepping.step_result import FinalObservation
@@ -46,13 +48,16 @@ _FINAL_BYTES = 2**22  # of the last observations that one call may write
 class _Fields:
     """Memory of the bound fields, and arguments of the loops that stay the same."""
 
-    views: tuple[BatchViews, ...]  # observation, action, reward, terminated
+    views: tuple[BatchViews, ...]  # observation, unless `copied`, action, reward and terminated
     action: NDArray[Any]
     bounds: tuple[Any, ...]
     observation: NDArray[Any]
     results: tuple[NDArray[Any], ...]  # without the kept rewards
     ends: tuple[NDArray[Any], ...]
     most_rows: int
+    copied: (
+        bool  # whether `observation` is two rows of these environments only, copied to the batch
+    )
 
 
 class CompiledEnvironments(Environments):
@@ -63,6 +68,8 @@ class CompiledEnvironments(Environments):
     """
 
     _trajs: Any
+    # Whether episodes are recorded; otherwise the caller follows them.
+    _keeps_episodes = True
 
     def __init__(self, stepper: EnvStepper, envs: Sequence[CompiledEnv]) -> None:
         super().__init__(stepper)
@@ -93,16 +100,14 @@ class CompiledEnvironments(Environments):
     def _fits(self, action: Tree, env: NamedArrayTuple) -> bool:
         """Return whether the loops can write to these fields."""
         observation, space = env.observation, self.spaces.observation
-        arrays = [observation, action, env.reward, env.terminated, env.truncated, env.done]
-        if env.env_info is not None or not all(
-            isinstance(array, Array) and not isinstance(array, LazyFramesArray) for array in arrays
-        ):
+        arrays = [action, env.reward, env.terminated, env.truncated, env.done]
+        if env.env_info is not None or not all(isinstance(array, Array) for array in arrays):
             return False
         whole = self._discrete and action.dtype.kind in "iu"
         return (
             isinstance(self._trajs, BatchedTrajectories)
-            and observation.dtype == space.dtype
-            and len(observation.shape) > 2
+            and isinstance(observation, Array)
+            and bool(space.shape)
             and (whole or action.dtype == self.spaces.action.dtype)
             and (self._discrete or len(action.shape) > 2)
             and all(BatchViews(array).memory.flags.c_contiguous for array in arrays)
@@ -114,25 +119,34 @@ class CompiledEnvironments(Environments):
         results = [
             BatchViews(array) for array in (env.reward, env.terminated, env.truncated, env.done)
         ]
-        views = (BatchViews(env.observation), BatchViews(action), *results[:2])
-        observation = views[0].memory
+        views = (BatchViews(action), *results[:2])
+        kind: Any = self.spaces.observation
+        seen = None if isinstance(env.observation, LazyFramesArray) else BatchViews(env.observation)
+        if seen is not None and seen.memory.dtype == kind.dtype and seen.memory.flags.c_contiguous:
+            views, observation, lo = (seen, *views), seen.memory, columns.start
+        else:
+            seen, observation, lo = None, np.zeros((2, n, *kind.shape), kind.dtype), 0
         cell = observation.shape[2:]
         of_one = max(1, n * observation[0, 0].nbytes)
         most = max(1, min(_MOST_ROWS, self._trajs.most_rows, _FINAL_BYTES // of_one))
+        most = 1 if seen is None else most
         ends = (
             np.zeros((n * most, 3), np.int64),
             np.zeros((n * most, *cell), observation.dtype),
             np.zeros((n * most, 3), np.int64),
         )
         words = np.zeros(at.N_WORDS, np.int64)
-        words[at.LO] = columns.start
+        words[at.LO], words[at.SEEN_LO] = columns.start, lo
         words[at.LIMIT] = self._functions.max_episode_steps or 0
         words[at.AUTOMATIC] = self.stepper.reset_automatically
         bounds: tuple[Any, ...] = ()
         if isinstance(space, spaces.Discrete):
             words[at.FIRST_ACTION], words[at.N_ACTIONS] = space.start, space.n
         elif isinstance(space, spaces.Box):
-            bounds = (space.low, space.high, np.zeros_like(space.low))
+            low, high = space.low, space.high
+            if self._raw:
+                low, high = (np.full_like(low, one) for one in _limits_of(low.dtype))
+            bounds = (low, high, np.zeros_like(low))
         else:
             start = np.asarray(getattr(space, "start", 0), space.dtype)
             last = start + np.asarray(getattr(space, "nvec", 2), space.dtype) - 1
@@ -144,12 +158,13 @@ class CompiledEnvironments(Environments):
         self._words = words
         return _Fields(
             views,
-            views[1].memory,
+            BatchViews(action).memory,
             bounds,
             observation,
             tuple(view.memory for view in results),
             ends,
             most,
+            seen is None,
         )
 
     # ------------------------------------------------------------------ rows and rollouts
@@ -212,8 +227,8 @@ class CompiledEnvironments(Environments):
         assert rows is not None
         kept, first = trajs.reserve(n_rows)
         starts = [view.start(rows.batch) + t for view in fields.views]
-        # OBSERVATION, ACTION, REWARD and FLAGS come first.
-        words[:4] = starts
+        # The words of OBSERVATION, ACTION, REWARD and FLAGS.
+        words[4 - len(starts) : 4] = starts
         words[at.KEPT], words[at.ROW], words[at.N_EVENTS] = first, t, 0
         wrong = 0
         try:
@@ -238,13 +253,24 @@ class CompiledEnvironments(Environments):
             raise self._wrong_action(fields)
         n_ended = int(words[at.N_EVENTS])
         events, finals, places = (part[:n_ended] for part in fields.ends)
-        trajs.store(n_rows, events)
+        if fields.copied:
+            self._copy_row(t + 1, rows, fields.observation[1])
+        if self._keeps_episodes:
+            trajs.store(n_rows, events)
         if n_ended:
             self._ended.append((places.copy(), finals.copy()))
             if not self.stepper.reset_automatically:
                 self.stepper.n_waiting = int(np.count_nonzero(self.needs_reset))
         if self._unchecked:
-            self._check_rows(fields, kept[first : first + n_rows], starts[0] + 1, n_ended)
+            self._check_rows(fields, kept[first : first + n_rows], n_ended)
+
+    def _copy_row(self, t: int, rows: Rows, observations: NDArray[Any]) -> None:
+        row = rows.single[t]  # type: ignore[index]
+        if isinstance(row, np.ndarray):
+            row[...] = observations
+        else:
+            for i in self._indices:
+                row[i] = observations[i]
 
     @property
     def _failed_name(self) -> str:
@@ -283,16 +309,15 @@ class CompiledEnvironments(Environments):
 
     # ------------------------------------------------------------------ checks and last observations
 
-    def _check_rows(
-        self, fields: _Fields, rewards: NDArray[np.float64], first: int, n_ended: int
-    ) -> None:
+    def _check_rows(self, fields: _Fields, rewards: NDArray[np.float64], n_ended: int) -> None:
         """Check rewards and observations of environments in their first episodes."""
-        stepper, lo, n = self.stepper, int(self._words[at.LO]), len(self._indices)
+        stepper, n = self.stepper, len(self._indices)
+        first, lo = (int(self._words[word]) for word in (at.OBSERVATION, at.SEEN_LO))
         checking = np.array(stepper.checking)
         for i in np.flatnonzero((~(np.abs(rewards) <= LARGEST)).any(0) & checking).tolist():
             for reward in rewards[:, i].tolist():
                 check_step((None, reward, False, False, {}), stepper.name_of(i))
-        seen = fields.observation[first : first + len(rewards), lo : lo + n]
+        seen = fields.observation[first + 1 : first + 1 + len(rewards), lo : lo + n]
         last, places = fields.ends[1][:n_ended], fields.ends[2][:n_ended, 1]
         for array, columns in ((seen, None), (last, places)):
             shape = array.shape[: array.ndim - len(self.spaces.observation.shape or ())]
@@ -335,3 +360,48 @@ class CompiledEnvironments(Environments):
         """Close all environments even if some fail, then raise the first error."""
         self._fields = None
         super().close()
+
+
+class CompiledInfoEnvironments(CompiledEnvironments, InfoEnvironments):
+    """The same for callers who want the infos and last observations of each row; all infos are empty."""
+
+    _keeps_episodes = False
+
+    def reset_rows(
+        self, t: int, *, all_envs: bool = True, which: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Reset all environments, those of `which`, or those that need it, into row `t`."""
+        self._ended.clear()
+        super().reset_rows(t, all_envs=all_envs, which=which)
+
+    def step_row(self, t: int) -> None:
+        """Step all environments with the actions of row `t`; those that wait for a reset get zeros."""
+        if self._fields is None:
+            super().step_row(t)
+            return
+        self._forget()
+        super().step_row(t)
+        if self.stepper.reset_automatically:
+            for places, observations in self._ended:
+                for i, observation in zip(places[:, 1].tolist(), observations, strict=True):
+                    self._finals[i] = observation, {}
+        self._ended.clear()
+
+    def step_or_reset_row(self, t: int) -> None:
+        """Step the environments that do not wait with the actions of row `t`, and reset the others."""
+        if self._fields is None or self._rows is None:
+            super().step_or_reset_row(t)
+            return
+        waiting = self.needs_reset.copy()
+        self.step_row(t)
+        # Without forgetting what the others reported in this row.
+        for i in np.flatnonzero(waiting).tolist():
+            self._rows.write_observation(t + 1, i, self._reset_one(i))
+
+
+def _limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the smallest and the largest number of a dtype."""
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    bounds = np.iinfo(dtype)
+    return int(bounds.min), int(bounds.max)

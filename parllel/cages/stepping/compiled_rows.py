@@ -25,11 +25,9 @@ import numpy as np
 from parllel.arrays.compiled_policy import BLOCK, step_categorical, step_gaussian
 from parllel.system.compilation import compiled
 
-# Positions in the array of words. The last four are results.
-OBSERVATION, ACTION, REWARD, FLAGS, LO, KEPT, LIMIT, AUTOMATIC, ROW, FIRST_ACTION, N_ACTIONS = (
-    range(11)
-)
-N_EVENTS, N_FINALS, ENVIRONMENT, FAILED_ROW = range(11, 15)
+# Positions in the array of words. The last three are results.
+OBSERVATION, ACTION, REWARD, FLAGS, KEPT, ROW, LO, SEEN_LO, LIMIT, AUTOMATIC = range(10)
+FIRST_ACTION, N_ACTIONS, N_EVENTS, ENVIRONMENT, FAILED_ROW = range(10, 15)
 N_WORDS = 15
 # Where the actions come from: the batch, or a policy, by the function that draws them.
 GIVEN, CATEGORICAL, GAUSSIAN = "given", "categorical", "gaussian"
@@ -81,7 +79,7 @@ def make_loop(
         reward, terminated, truncated, done, kept = results
         events, finals, final_places = ends
         column, row, flags = words[LO] + i, words[REWARD] + k, words[FLAGS] + k
-        out = observation[words[OBSERVATION] + k + 1, column]
+        out = observation[words[OBSERVATION] + k + 1, words[SEEN_LO] + i]
         if waiting[i]:
             cells = out.flat
             for j in range(out.size):

@@ -65,14 +65,13 @@ def environments_for(
             VectorStepper(factories, seeds, traj_info, **settings), infos=infos
         )
     stepper = EnvStepper(factories, seeds, traj_info, **settings)
-    if infos:
-        return InfoEnvironments(stepper)
     if (envs := _compiled(stepper.envs)) is None:
-        return Environments(stepper)
+        return (InfoEnvironments if infos else Environments)(stepper)
     # Only now: it imports numba.
-    from parllel.cages.stepping.compiled_environments import CompiledEnvironments
+    from parllel.cages.stepping import compiled_environments as compiled
 
-    return CompiledEnvironments(stepper, envs)
+    made = compiled.CompiledInfoEnvironments if infos else compiled.CompiledEnvironments
+    return made(stepper, envs)
 
 
 def _compiled(envs: Sequence[Any]) -> list[CompiledEnv] | None:
