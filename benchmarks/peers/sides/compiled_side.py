@@ -14,7 +14,7 @@ from benchmarks.peers.workload import Workload
 from parllel.agents import Handler, NumpyHandler
 from parllel.buffers import Samples
 from parllel.cages import CageInterface, SynchronizedProcessCage
-from parllel.samplers import RolloutSampler, Sampler
+from parllel.samplers import AlternatingSampler, BasicSampler, RolloutSampler
 from parllel.types import BatchSpec, CompiledActs
 
 # Compiled environments that equal those of the workloads, bit for bit.
@@ -61,8 +61,6 @@ class DrawnPolicy:
 class CompiledSide(ParllelSide):
     """A BasicSampler in this process, or a RolloutSampler over workers."""
 
-    libraries = ("numba",)
-
     def build_cage(self, workload: Workload, settings: dict[str, Any]) -> CageInterface:
         """Return the cage of the compiled environments."""
         cage = build_cage(replace(workload, env_id=COUNTERPARTS[workload.env_id]), settings)
@@ -74,7 +72,9 @@ class CompiledSide(ParllelSide):
         """Return a handler that writes the actions of a batch at once."""
         return DrawnHandler(DrawnAgent(workload.actions()))
 
-    def build_sampler(self, spec: BatchSpec, settings: dict[str, Any]) -> Sampler:
+    def build_sampler(
+        self, spec: BatchSpec, settings: dict[str, Any]
+    ) -> BasicSampler | AlternatingSampler | RolloutSampler:
         """Return a sampler that fills whole batches."""
         if not self.cage.has_policy:
             return super().build_sampler(spec, settings)

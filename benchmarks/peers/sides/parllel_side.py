@@ -13,7 +13,7 @@ from benchmarks.peers.workload import Workload
 from parllel import BatchSpec
 from parllel.agents import Agent, Handler, NumpyHandler
 from parllel.cages import CageInterface, SynchronizedProcessCage, VectorizedCage
-from parllel.samplers import AlternatingSampler, BasicSampler, Sampler
+from parllel.samplers import AlternatingSampler, BasicSampler, RolloutSampler
 from parllel.types import Tree
 from parllel_patterns import allocate_samples
 
@@ -76,7 +76,9 @@ class ParllelSide(Side):
         """Return the handler of an agent that acts as every other side does."""
         return NumpyHandler(DrawnAgent(workload.actions()))
 
-    def build_sampler(self, spec: BatchSpec, settings: dict[str, Any]) -> Sampler:
+    def build_sampler(
+        self, spec: BatchSpec, settings: dict[str, Any]
+    ) -> BasicSampler | AlternatingSampler | RolloutSampler:
         """Return the sampler that the cage is made for."""
         sampler = AlternatingSampler if settings.get("n_groups", 1) > 1 else BasicSampler
         return sampler(spec, [self.cage], self.handler, self.samples)
