@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -45,11 +44,3 @@ def check_equal(env: Any, reference: Any, seed: int, choose: Choice, n_steps: in
             ends |= {"terminated"} if theirs[-2] else set()
             ends |= {"truncated"} if theirs[-1] else set()
     return ends
-
-
-def fingerprint(env: Any, seed: int, choose: Choice, n_steps: int) -> str:
-    """Return a hash of all outcomes."""
-    digest = sha256()
-    for outcome in outcomes(env, seed, choose, n_steps):
-        digest.update(repr(outcome).encode())
-    return digest.hexdigest()

