@@ -20,6 +20,7 @@ from parllel.cages.cage_interface import CageInterface
 from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.cage_columns import CageColumns, seed_keys
 from parllel.samplers.eval_sampler import EvalSampler
+from parllel.samplers.lost_steps import check_transforms_skip_invalid
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 from parllel.seeding import Seeds
@@ -285,10 +286,14 @@ def _check_fields(sampler: Any, algorithm: Algorithm, also_reads: Sequence[str])
 
 
 def check_lost_steps(algorithm: Algorithm, samples: Samples) -> None:
-    """Raise ValueError for an algorithm that would learn from the steps that a crash has lost."""
+    """Raise ValueError for an algorithm, or a transform of it, that would use steps that a crash has lost."""
     # Batches of fragments have versions too; there, whole rows at the end of a column are padding.
     if getattr(samples.env, "aborted", None) is None or "version" in samples.env._fields:
         return
+    # The algorithm that learns: its transforms may read env.valid where it does not.
+    while isinstance(algorithm, TransformingAlgorithm):
+        check_transforms_skip_invalid(algorithm.transforms)
+        algorithm = algorithm.algorithm
     if "env.valid" not in (fields_read(algorithm, samples) or ()):
         name = type(algorithm).__name__
         raise ValueError(

@@ -48,13 +48,7 @@ class LostSteps:
     def __init__(
         self, samples: Samples, batch_spec: BatchSpec, transforms: Sequence[Transform] = ()
     ) -> None:
-        for transform in transforms:
-            if not transform.skips_invalid:
-                raise ValueError(
-                    f"{type(transform).__name__}: expected a transform that skips steps that are not in "
-                    "env.valid, because the cages restart dead processes, whose last steps are lost; this "
-                    "one has skips_invalid = False"
-                )
+        check_transforms_skip_invalid(transforms)
         for name in ("valid", "aborted"):
             field = getattr(samples.env, name, None)
             if not isinstance(field, Array) or field.shape[:2] != batch_spec.shape:
@@ -131,6 +125,17 @@ def restarts_of(cages: Sequence[CageInterface]) -> int | None:
     """Return the number of restarts of all cages; None if no cage restarts dead processes."""
     counts = [cage.restarts for cage in cages if cage.restarts is not None]
     return sum(counts) if counts else None
+
+
+def check_transforms_skip_invalid(transforms: Iterable[Transform]) -> None:
+    """Raise ValueError for a transform that uses steps where `env.valid` is false."""
+    for transform in transforms:
+        if not transform.skips_invalid:
+            raise ValueError(
+                f"{type(transform).__name__}: expected a transform that skips steps that are not in "
+                "env.valid, because the cages restart dead processes, whose last steps are lost; this "
+                "one has skips_invalid = False"
+            )
 
 
 def check_no_restarts(cages: Sequence[CageInterface], who: str, why: str) -> None:

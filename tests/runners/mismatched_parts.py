@@ -16,16 +16,19 @@ from parllel import BatchSpec, Seeds
 from parllel.agents import Agent, Handler, RandomAgent
 from parllel.algos import Algorithm, TransformingAlgorithm
 from parllel.buffers import Field
-from parllel.cages import VectorizedCage
+from parllel.cages import SynchronizedProcessCage, VectorizedCage
+from parllel.distributed.rollouts import SynchronousSchedule
 from parllel.logging import Logger
 from parllel.runners import AsynchronousRunner, Callback, OnPolicyRunner
 from parllel.samplers import (
     AsynchronousSampler,
     BasicSampler,
     EvalSampler,
+    FullEpisodeSampler,
     Plan,
     RolloutSampler,
 )
+from parllel.system.processes import RestartBudget
 from parllel.torch import (
     PPO,
     BehaviorCloning,
@@ -51,6 +54,7 @@ from parllel.transforms import (
     NormalizeRewards,
     StepTransform,
 )
+from parllel.transforms.returns import DiscountedReturns
 from parllel_patterns import (
     PPO_DEFAULTS,
     allocate_eval_samples,
@@ -871,6 +875,156 @@ def checkpoint_of_other_transforms(p):
         return q.ppo()
 
     resumed(p, change)
+
+
+# ---------------------------------------------------------------- restarts of dead processes
+
+
+def mortal(p, restarts=True, **options):
+    """Return a cage whose workers are replaced if they die."""
+    budget = RestartBudget(3, 60.0) if restarts else None
+    options = {"n_workers": 1, "seeds": range(SPEC.B), "restarts": budget, **options}
+    cage = SynchronizedProcessCage([make_cart] * SPEC.B, start_method="fork", **options)
+    return [p.stack.enter_context(cage)]
+
+
+def mortal_run(p, algorithm=None, **cages):
+    p.cages = mortal(p, **cages)
+    return p.run(algorithm=algorithm)
+
+
+@row(
+    "restarts: expected all environments in workers, .* got parallel=False; pass",
+    lambda p: p.more_cages(
+        "b", restarts=RestartBudget(3, 60.0), parallel=Plan(1), start_method="fork"
+    ),
+)
+def restarts_in_this_process(p):
+    p.more_cages("b", restarts=RestartBudget(3, 60.0))
+
+
+@row("restarts: expected None with participate=True", lambda p: mortal(p))
+def restarts_participate(p):
+    mortal(p, participate=True)
+
+
+@row('restarts: expected None with wait="semaphore"', lambda p: mortal(p))
+def restarts_semaphores(p):
+    mortal(p, wait="semaphore")
+
+
+@row(
+    "restarts: expected None with infos=True",
+    lambda p: mortal(p, restarts=False, infos=True),
+)
+def restarts_infos(p):
+    mortal(p, infos=True)
+
+
+def small_policy(p, restarts):
+    (cage,) = p.cages = mortal(p, restarts)
+    p.handler = SmallPolicyHandler(p.agent)
+    cage.set_policy(p.handler.worker_policy())
+
+
+@row("set_policy: expected a cage without restarts", lambda p: small_policy(p, restarts=False))
+def restarts_policies_in_workers(p):
+    small_policy(p, restarts=True)
+
+
+def rolled_out(p, restarts):
+    if restarts:
+        p.cages = mortal(p)
+    else:
+        small_policy(p, restarts=False)
+    samples = allocate_samples(p.cages, SPEC, p.handler, noise=True)
+    RolloutSampler(SPEC, p.cages, p.handler, samples).close()
+
+
+@row("RolloutSampler: cage 0 .* without restarts", lambda p: rolled_out(p, restarts=False))
+def restarts_rollout_sampler(p):
+    rolled_out(p, restarts=True)
+
+
+def full_episodes(p, restarts):
+    p.cages = mortal(p, restarts, reset_automatically=False)
+    samples = allocate_samples(p.cages, SPEC, p.handler)
+    FullEpisodeSampler(SPEC, p.cages, p.handler, samples).close()
+
+
+@row("FullEpisodeSampler: cage 0 .* without restarts", lambda p: full_episodes(p, restarts=False))
+def restarts_full_episodes(p):
+    full_episodes(p, restarts=True)
+
+
+def fragments(p, restarts):
+    p.cages = mortal(p, restarts)
+    SynchronousSchedule(p.sampler())
+
+
+@row("SynchronousSchedule: cage 0 .* without restarts", lambda p: fragments(p, restarts=False))
+def restarts_fragments(p):
+    fragments(p, restarts=True)
+
+
+@row(r"samples: expected a field env\.valid, bool \[8, 2\]", mortal_run)
+def restarts_buffer(p):
+    samples = allocate_samples(mortal(p, restarts=False), SPEC, p.handler)
+    BasicSampler(SPEC, mortal(p), p.handler, samples)
+
+
+@row(r"samples: expected no field env\.next_observation", mortal_run)
+def restarts_next_observation(p):
+    p.cages = mortal(p)
+    p.sampler(next_observation=True)
+
+
+@row("DiscountedReturns: .* has skips_invalid = False", mortal_run)
+def restarts_transform(p):
+    p.batch_transforms = [DiscountedReturns(0.99, value=None)]
+    mortal_run(p)
+
+
+class Eager(BatchTransform):
+    """Uses every row."""
+
+    skips_invalid = False
+
+    def transform_batch(self, samples):
+        pass
+
+
+class Careful(Eager):
+    """Uses the valid rows."""
+
+    skips_invalid = True
+    reads = ("env.valid",)
+
+
+def careful(p):
+    mortal_run(p, p.transforming(Careful()))
+
+
+@row("Eager: .* has skips_invalid = False", careful)
+def restarts_transform_of_algorithm(p):
+    mortal_run(p, p.transforming(Eager()))
+
+
+@row("Silent: expected an algorithm that reads env.valid", mortal_run)
+def restarts_algorithm(p):
+    mortal_run(p, Silent())
+
+
+class Forgetful(Silent):
+    """Reads the rewards of all rows."""
+
+    def reads(self, samples):
+        return ["env.reward"]
+
+
+@row("Forgetful: expected an algorithm that reads env.valid", careful)
+def restarts_algorithm_with_transforms(p):
+    mortal_run(p, TransformingAlgorithm(Forgetful(), [Careful()]))
 
 
 torch.set_num_threads(1)
