@@ -111,7 +111,9 @@ def info_of(infos: dict[str, Any], i: int, n: int) -> dict[str, Any]:
         if isinstance(value, dict):
             value = info_of(value, i, n)
         elif _is_of_each(value, n):
-            value = value[i]
+            flags = isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.ndim == 1
+            # Python's bool: an array of numpy bools cannot be told from one of any objects.
+            value = bool(value[i]) if flags else value[i]
         found[key] = value
     return found
 

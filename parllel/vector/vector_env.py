@@ -128,7 +128,8 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
         self.single_action_space = found.action_space
         self.observation_space = batch_space(found.observation_space, self.num_envs)
         self.action_space = batch_space(found.action_space, self.num_envs)
-        self.metadata, self.render_mode = found.metadata, found.render_mode
+        self.metadata, self.render_mode = dict(found.metadata), found.render_mode
+        self._reachable = found.reachable
         self.metadata["autoreset_mode"] = self.autoreset_mode
 
     # ------------------------------------------------------------------ resets
@@ -272,6 +273,8 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
         """
         self._check_idle("call")
         _check_name(name, "call")
+        if not self._reachable:
+            return tuple(self.cage.env_method(name, *args, **kwargs))
         arguments = [(name, args, kwargs)] * self.num_envs
         return tuple(self.cage.env_apply(_call, arguments=arguments))
 
@@ -289,6 +292,9 @@ class VectorEnv(GymVectorEnv[Any, Any, Any]):
             raise ValueError(
                 f"set_attr: {name}: expected a list or tuple of num_envs={n} values, got {len(each)}"
             )
+        if not self._reachable:
+            self.cage.set_attr(name, each)
+            return
         self.cage.env_apply(_set, arguments=[(name, value) for value in each])
 
     def render(self) -> tuple[Any, ...]:

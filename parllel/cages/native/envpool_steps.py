@@ -33,6 +33,7 @@ class EnvPoolSteps:
         self._send, self._reset, self._recv = env._send, env._reset, env._recv
         # At most one request is under way: `_recv` returns the next answer, to whatever request.
         self._resetting = False  # whether a reset was sent and its answer not yet received
+        self._last_reset: Any = None
         self._dtype = env._spec._action_spec[-1][0]
         self._ids = env.all_env_ids
         keys = list(env._state_keys)
@@ -69,7 +70,21 @@ class EnvPoolSteps:
         if not self._resetting:
             self.start_reset(which)
         self._resetting = False
-        return self._recv()[self._obs]
+        self._last_reset = values = self._recv()
+        return values[self._obs]
+
+    def reset_info(self, which: NDArray[np.intp]) -> dict[str, Any]:
+        """Return the info of the last reset, of these environments, stacked for all with `_key` masks."""
+        n = len(self._ids)
+        has = np.zeros(n, bool)
+        has[which] = True
+        info: dict[str, Any] = {}
+        for name, at in [*self._infos, ("elapsed_step", self._elapsed)]:
+            values = self._last_reset[at]
+            whole = np.zeros((n, *values.shape[1:]), values.dtype)
+            whole[which] = values
+            info[name], info[f"_{name}"] = whole, has
+        return info
 
     def forget_reset(self) -> None:
         """Discard the result of a reset that was started but, because of an error, never received."""

@@ -61,9 +61,10 @@ class NativeEnv:
 
     Attributes:
         env, core: the environment with and without its wrappers.
+        shares_generator: whether all environments draw from one random generator.
         can_rest: whether single environments can be left out while the others are stepped.
         n: number of environments.
-        reset_info: the stacked info of the last partial reset; {} where there is none.
+        reset_info: the stacked info of the last reset; {} if there is none.
         mode: one of SAME_STEP, NEXT_STEP, DISABLED.
         spaces: the spaces of each environment.
 
@@ -75,7 +76,7 @@ class NativeEnv:
     def __init__(self, factory: VectorEnvFactory, seeds: Sequence[int | None], name: str) -> None:
         self.n = len(seeds)
         self._factory = factory
-        self.reset_info: dict[str, Any] = {}
+        self._reset_info: Any = {}
         self.env: Any = None
         self.core: Any = None
         self._make(seeds, name)
@@ -129,9 +130,10 @@ class NativeEnv:
                 "autoreset_mode=AutoresetMode.SAME_STEP"
             )
         self.core = core
+        self.shares_generator = _class_of(core) == _CARTPOLE
         # Other classes always step all of their environments.
         self.can_rest = isinstance(core, gym.vector.SyncVectorEnv)
-        if _class_of(core) == _CARTPOLE:
+        if self.shares_generator:
             # Set on the object, so that resets through wrappers reach it too.
             core.reset = MethodType(partial(_reset_carts, core.reset), core)
         # For unknown classes each partial reset is checked. EnvPool makes a class per game; all of them have
@@ -162,6 +164,46 @@ class NativeEnv:
                 return reset(seed=seed)
         return reset(seed=forms[-1])
 
+    @property
+    def reset_info(self) -> dict[str, Any]:
+        """The stacked info of the last reset; {} if there is none."""
+        if callable(self._reset_info):
+            self._reset_info = self._reset_info()
+        info: dict[str, Any] = self._reset_info
+        return info
+
+    @reset_info.setter
+    def reset_info(self, info: dict[str, Any]) -> None:
+        self._reset_info = info
+
+    def check_reset(
+        self,
+        which: NDArray[np.bool_],
+        seeds: Sequence[int | None],
+        options: dict[str, Any] | None,
+        name: str,
+    ) -> None:
+        """Check that the environments of a mask can be reset with seeds and options.
+
+        seeds: of all environments; None where none is given.
+
+        Raises:
+            ValueError: for environments that share one generator, or take their seeds when made, unless all
+                are reset.
+        """
+        seeded = [i for i in np.flatnonzero(which).tolist() if seeds[i] is not None]
+        if self.shares_generator and not which.all() and (seeded or options):
+            raise ValueError(
+                f"{name}: expected neither seeds nor options in a reset of some environments, because all "
+                f"environments of a {type(self.core).__name__} share one random generator and its bounds; "
+                "reset all, or use single environments"
+            )
+        if not self._seeds_on_reset and seeded and len(seeded) < self.n:
+            raise ValueError(
+                f"{name}: expected seeds for all environments or none, because {type(self.core).__name__} "
+                f"takes its seeds when it is made; got seeds for {len(seeded)} of {self.n}"
+            )
+
     def start_reset(self, which: NDArray[np.intp]) -> None:
         """Start `reset_some` asynchronously with the same arguments, if the environment uses threads."""
         if self._pool is not None:
@@ -186,7 +228,10 @@ class NativeEnv:
             ValueError: if the other environments were reset too, or the number of observations is wrong.
         """
         if self._pool is not None:
-            return self._pool.reset(which)  # without an info
+            observation = self._pool.reset(which)
+            # Made only if it is read: samplers do not.
+            self._reset_info = partial(self._pool.reset_info, which)
+            return observation
         mask = np.zeros(self.n, bool)
         mask[which] = True
         # Copied before the reset: many environments return the same array each time.
@@ -326,14 +371,16 @@ class NativeEnv:
         return self._awake()
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call a method of each environment; return the results."""
+        """Call a method of each environment; return the results. Most environments take attributes too."""
         core = self.env.unwrapped
         if hasattr(core, "envs"):
             # All are looked up before any is called, so a misspelled name changes nothing.
             return [method(*args, **kwargs) for method in self.get(name)]
         if hasattr(core, "get_attr"):
             return list(core.call(name, *args, **kwargs))
-        return self._for_each(getattr(self.env, name)(*args, **kwargs))
+        # Attributes too, as in gymnasium's `call`.
+        value = getattr(self.env, name)
+        return self._for_each(value(*args, **kwargs) if callable(value) else value)
 
     def _for_each(self, value: Any) -> list[Any]:
         if isinstance(value, np.ndarray):

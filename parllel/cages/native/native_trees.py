@@ -30,6 +30,15 @@ def rows_of(tree: Tree, n: int) -> list[Tree]:
     return [pick(tree, k) for k in range(n)]
 
 
+def as_returned(space: gym.Space[Any], tree: Tree) -> Tree:
+    """Return an observation as single environments return it: with numpy scalars in discrete spaces."""
+    if isinstance(space, spaces.Dict):
+        return {name: as_returned(part, tree[name]) for name, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(as_returned, space, tree))
+    return tree[()] if isinstance(space, spaces.Discrete) else tree
+
+
 def copied(tree: Tree) -> Tree:
     """Copy a tree with all its arrays."""
     if isinstance(tree, dict):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.cages.argument_checks import check_row
-from parllel.cages.native.native_trees import stacked
+from parllel.cages.native.native_trees import as_returned, stacked
 from parllel.cages.native.vector_stepper import StackedStep, VectorStepper
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.rows import Rows
@@ -158,7 +158,7 @@ class VectorEnvironments(RowEnvironments):
         fresh = stepper.end_episodes(which, step, ended)
         if self._keeps_infos and stepper.reset_automatically:
             for i, one in zip(which.tolist(), final, strict=True):
-                self._finals[i] = one, self._infos[i]
+                self._finals[i] = as_returned(self.spaces.observation, one), self._infos[i]
                 self._infos[i] = stepper.reset_info(step, i)
         if fresh is not None:
             rows.write_some(t + 1, which, fresh)

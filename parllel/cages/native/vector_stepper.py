@@ -127,6 +127,7 @@ class VectorStepper(Stepper):
         # Whether there was no step since a reset by the first seeds, which could be repeated with equal
         # results.
         self._just_seeded = False
+        self._seeds_given = False  # whether the caller set seeds for the next reset
         self._prepared_infos: dict[int, dict[str, Any]] = {}  # of the resets in progress
         self._last: Tree = None  # the observation of the last step, unless some were reset since
         # The action for waiting environments, for which the buffer may hold anything.
@@ -137,6 +138,19 @@ class VectorStepper(Stepper):
     def name(self) -> str:
         """Name of all environments together, for messages."""
         return f"{self._numbers} ({self.spaces.name})"
+
+    def set_reset(
+        self,
+        which: NDArray[np.bool_],
+        seeds: Sequence[Any] | None,
+        options: dict[str, Any] | None,
+    ) -> None:
+        """Set seeds and options of the next reset. Raises ValueError if it could not use them."""
+        given = [None] * self.n if seeds is None else list(seeds)
+        # Now, as an error in the reset itself would end the workers.
+        self.native.check_reset(which, given, options, self._numbers)
+        super().set_reset(which, seeds, options)
+        self._seeds_given = any(given[i] is not None for i in np.flatnonzero(which).tolist())
 
     def reset(self, mask: NDArray[np.bool_]) -> tuple[NDArray[np.intp], Tree]:
         """Reset the environments of a mask, [n]; return their numbers and observations."""
@@ -179,6 +193,9 @@ class VectorStepper(Stepper):
 
     def _reset_all(self) -> Tree:
         try:
+            if self._seeds_given:
+                self.native.remake(self.seeds, self._numbers)
+                self._seeds_given = False
             result = self.native.reset_all(self.seeds, self.options)
             if self._check is not None:
                 self._check.reset(result)

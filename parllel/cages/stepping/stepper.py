@@ -121,8 +121,8 @@ class Stepper(ABC):
             seed = None if seeds is None else words_of(seeds[i])[0]
             if seed is not None:
                 self.seeds[i] = seed
-            # A reset that was prepared ahead knew neither.
-            if seed is not None or options is not None:
+            # A reset that was prepared ahead knew neither. Empty options, which a mask may leave, are none.
+            if seed is not None or options:
                 self.prepared.pop(i, None)
 
     @contextmanager
