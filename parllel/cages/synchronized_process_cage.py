@@ -402,7 +402,10 @@ class SynchronizedProcessCage(RemoteCage):
 
     def collect_infos(self) -> RowInfos:
         """Return the infos of the last row or reset of each group."""
-        self._check_idle("collect_infos")
+        rows = self._rows
+        # One condition in the usual case, as in `start_row`.
+        if self._pool.broken is not None or rows.busy or rows.decorrelates:
+            self._check_idle("collect_infos")
         if not self._keeps_infos:
             raise no_infos(self._name)
         infos: list[Sequence[dict[str, Any]]] = []
@@ -425,8 +428,9 @@ class SynchronizedProcessCage(RemoteCage):
             if packed is None:  # too long for the mail box
                 by_pipe = pool.call("infos", group) if by_pipe is None else by_pipe
                 packed = by_pipe[w]
-            # Reported once, like those of the main process.
-            control.clear_message(group, w)
+            if packed:
+                # Reported once, like those of the main process.
+                control.clear_message(group, w)
             yield share, unpacker.unpack(packed, share.stop - share.start)
         if pool.main is not None:
             yield shares[-1], pool.main.take_infos(group)

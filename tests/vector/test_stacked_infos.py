@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -130,3 +131,36 @@ def test_values_that_fit_no_array_are_objects(placement: str, values: list[Any])
         assert infos["x"].dtype == object
         for found, value in zip(infos["x"], values, strict=True):
             np.testing.assert_array_equal(found, value)
+
+
+class UnusualEnd(CountingEnv):
+    """Observes arrays that lie in memory in unusual ways, and reports functions at the end."""
+
+    def step(self, action: Any) -> Any:
+        _, reward, terminated, truncated, _ = super().step(action)
+        turned = np.asfortranarray(np.full((2, 3), reward, np.float32) + np.arange(3))
+        info = {"f": len} if terminated or truncated else {}
+        return turned, reward, terminated, truncated, info
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed, options=options)
+        return np.zeros((2, 3), np.float32), {}
+
+    def __init__(self, lengths: Any) -> None:
+        super().__init__(lengths, end="alternate")
+        self.observation_space = gym.spaces.Box(-99, 99, (2, 3), np.float32)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_last_observations_of_any_layout(placement: str) -> None:
+    makes = [partial(UnusualEnd, (3, 1, 4))] * N
+    reference = SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP)
+    options = PLACEMENTS[placement]
+    with VectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP, **options) as env:
+        same(env.reset(seed=0), reference.reset(seed=0))
+        for _ in range(9):
+            found, expected = env.step(ACTIONS), reference.step(ACTIONS)
+            same(found, expected)
+            for final in found[4].get("final_obs", ()):
+                final += 1.0  # the caller's own
+    reference.close()

@@ -213,6 +213,8 @@ class Control:
     def take_message(self, group: int, worker: int) -> bytes | None:
         """Return the message in a worker's mail box; None if it did not fit."""
         size: int = self._words[self._mail_word(group, worker)]
+        if not size:  # in most rows
+            return b""
         return None if size == TOO_LONG else bytes(self._mail[group][worker][:size])
 
     def clear_message(self, group: int, worker: int) -> None:
