@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv as BaseVecEnv
-from stable_baselines3.common.vec_env.patch_gym import _patch_env
+from stable_baselines3.common.vec_env.dummy_vec_env import DummyVecEnv
 
 from parllel.cages.native.native_trees import stacked
 from parllel.cages.stepping.info_table import InfoTable, JoinedInfos
@@ -236,8 +236,11 @@ def _copied(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _patched(make: Callable[[], Any]) -> Any:
-    # Converts environments of old versions of Gym, as Stable-Baselines3's own classes do.
-    return _patch_env(make())
+    env = make()
+    if isinstance(env, gym.Env):
+        return env
+    # Converts environments of old versions of Gym, and refuses other objects.
+    return DummyVecEnv([lambda: env]).envs[0]
 
 
 def _get(env: Any, name: str) -> Any:

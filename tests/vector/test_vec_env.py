@@ -300,3 +300,9 @@ def test_learners_see_the_same_numbers(name: str) -> None:
         assert found.keys() == expected.keys()
         for key, value in expected.items():
             torch.testing.assert_close(found[key], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_other_objects_are_refused(placement: str) -> None:
+    with pytest.raises(ValueError, match="<class 'object'>, not a Gymnasium environment"):
+        VecEnv([object] * 3, **PLACEMENTS[placement])
