@@ -72,6 +72,8 @@ COMMANDS = {
         "--B",
         "8",
     ],
+    "compiled_cartpole": ["compiled_cartpole/train_ppo.py", "--n-steps", "2048", "--seed", "5"],
+    "compiled_memory": ["compiled_memory/train_ppo.py", "--n-steps", "600", "--memory", "lstm"],
     "extra_input": ["extra_input/train_ppo.py", "--n-steps", "2048"],
     "pong": ["pong/train_ppo.py", "--n-steps", "64", "--T", "16", "--B", "2"],
 }
@@ -87,9 +89,13 @@ COMMANDS["pong"] += [
     "--curve",
     "curve",
 ]
-UNSOLVED = 1  # what the scripts of CartPole exit with
+UNSOLVED = 1  # what scripts with a target exit with
 UNSOLVED_BY = [
-    f"{folder}/train_ppo.py" for folder in ("cartpole", "cartpole_async", "cartpole_cluster")
+    f"{folder}/train_ppo.py"
+    for folder in (
+        *("cartpole", "cartpole_async", "cartpole_cluster"),
+        *("compiled_cartpole", "compiled_memory"),
+    )
 ]
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -261,6 +267,20 @@ def test_old_batches_leave_curves_and_go_on_with_their_weights(scripts, tmp_path
     assert len(state["parts"]["sampler"]["weights"]) == 4
     result, _ = resume(weighted.path, changes={"n_steps": 2560})
     assert result.elapsed_steps == 2560
+
+
+def test_compiled_cartpole_learns_as_cartpole_does(scripts, tmp_path):
+    made = run(scripts, "compiled_cartpole", tmp_path)
+    assert check_folder(made)["seed"] == 5
+    assert "updates are computed by the method 'flat'" in (made / "log.txt").read_text()
+
+
+def test_a_compiled_maze_that_needs_a_memory(scripts, tmp_path):
+    made = run(scripts, "compiled_memory", tmp_path)
+    first, last = rows_of(made)
+    assert float(first["evaluation/length/max"]) <= 40
+    assert 600 <= int(last["step"]) <= 600 + 40 * 64
+    assert float(last["training/length/count"]) >= 64
 
 
 def test_an_input_of_the_users_own(scripts, tmp_path):
