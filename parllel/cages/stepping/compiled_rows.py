@@ -63,60 +63,74 @@ def make_loop(
     act = _POLICIES.get(source, step_categorical)  # never called for GIVEN
     take = _take_number if discrete else _take_array
 
+    # One function for all rows of an environment: each call counts the references to a dozen arrays, which
+    # takes longer than a step.
     @_compiled
-    def take_step(
+    def run(
         i: int,
-        k: int,
+        start: int,
+        stop: int,
         action: Any,
+        bounds: Any,
         envs: Any,
         rng: Any,
         observation: Any,
         results: Any,
         ends: Any,
         words: Any,
-    ) -> None:
+    ) -> int:
         states, counts, waiting = envs
         reward, terminated, truncated, done, kept = results
         events, finals, final_places = ends
-        column, row, flags = words[LO] + i, words[REWARD] + k, words[FLAGS] + k
-        out = observation[words[OBSERVATION] + k + 1, words[SEEN_LO] + i]
-        if waiting[i]:
-            cells = out.flat
-            for j in range(out.size):
-                cells[j] = 0
-            reward[row, column] = 0
-            kept[words[KEPT] + k, i] = 0
-            terminated[flags, column] = False
-            truncated[flags, column] = False
-            done[flags, column] = False
-            return
+        column, row, flags = words[LO] + i, words[REWARD], words[FLAGS]
+        next_row, seen_column = words[OBSERVATION] + 1, words[SEEN_LO] + i
+        kept_row, action_row, limit = words[KEPT], words[ACTION], words[LIMIT]
         state = states[i]
-        gained, ends_here = step(state, action, rng)
-        counts[i] += 1
-        cut = 0 < words[LIMIT] <= counts[i]
-        reward[row, column] = gained
-        kept[words[KEPT] + k, i] = gained
-        terminated[flags, column] = ends_here
-        truncated[flags, column] = cut
-        done[flags, column] = ends_here or cut
-        observe(state, out)
-        if not (ends_here or cut):
-            return
-        e = words[N_EVENTS]
-        events[e, 0], events[e, 1], events[e, 2] = words[KEPT] + k + 1, i, 1
-        # Not an assignment of arrays, whose check of shapes takes three times as long to compile as the rest.
-        final, cells = finals[e].flat, out.flat
-        for j in range(out.size):
-            final[j] = cells[j]
-        final_places[e, 0], final_places[e, 1], final_places[e, 2] = words[ROW] + k, i, cut
-        # Before a reset that may raise: the step was made.
-        words[N_EVENTS] = e + 1
-        if words[AUTOMATIC]:
-            counts[i] = 0
-            reset(state, rng)
+        words[ENVIRONMENT] = i
+        for k in range(start, stop):
+            out = observation[next_row + k, seen_column]
+            if waiting[i]:
+                cells = out.flat
+                for j in range(out.size):
+                    cells[j] = 0
+                reward[row + k, column] = 0
+                kept[kept_row + k, i] = 0
+                terminated[flags + k, column] = False
+                truncated[flags + k, column] = False
+                done[flags + k, column] = False
+                continue
+            words[FAILED_ROW] = k
+            chosen, wrong = take(action, action_row + k, column, bounds, words)
+            if wrong:
+                return 1
+            gained, ends_here = step(state, chosen, rng)
+            counts[i] += 1
+            cut = 0 < limit <= counts[i]
+            reward[row + k, column] = gained
+            kept[kept_row + k, i] = gained
+            terminated[flags + k, column] = ends_here
+            truncated[flags + k, column] = cut
+            done[flags + k, column] = ends_here or cut
             observe(state, out)
-        else:
-            waiting[i] = True
+            if not (ends_here or cut):
+                continue
+            e = words[N_EVENTS]
+            events[e, 0], events[e, 1], events[e, 2] = kept_row + k + 1, i, 1
+            # Not an assignment of arrays, whose check of shapes takes three times as long to compile as all
+            # of this.
+            final, cells = finals[e].flat, out.flat
+            for j in range(out.size):
+                final[j] = cells[j]
+            final_places[e, 0], final_places[e, 1], final_places[e, 2] = words[ROW] + k, i, cut
+            # Before a reset that may raise: the step was made.
+            words[N_EVENTS] = e + 1
+            if words[AUTOMATIC]:
+                counts[i] = 0
+                reset(state, rng)
+                observe(state, out)
+            else:
+                waiting[i] = True
+        return 0
 
     @_compiled
     def loop(
@@ -131,16 +145,9 @@ def make_loop(
         ends: Any,
         words: Any,
     ) -> int:
-        waiting = envs[2]
-        n = len(waiting)
-        for i in range(n):
-            rng = rngs[i]
-            for k in range(n_rows):
-                words[ENVIRONMENT], words[FAILED_ROW] = i, k
-                chosen, wrong = take(action, words[ACTION] + k, words[LO] + i, bounds, words)
-                if wrong and not waiting[i]:
-                    return 1
-                take_step(i, k, chosen, envs, rng, observation, results, ends, words)
+        for i in range(len(envs[2])):
+            if run(i, 0, n_rows, action, bounds, envs, rngs[i], observation, results, ends, words):
+                return 1
         return 0
 
     @_compiled
@@ -163,9 +170,19 @@ def make_loop(
             for k in range(n_rows):
                 act(words[ROW] + k, lo + first, lo + stop, *policy)
                 for i in range(first, stop):
-                    words[ENVIRONMENT], words[FAILED_ROW] = i, k
-                    chosen, _ = take(action, words[ACTION] + k, lo + i, bounds, words)
-                    take_step(i, k, chosen, envs, rngs[i], observation, results, ends, words)
+                    run(
+                        i,
+                        k,
+                        k + 1,
+                        action,
+                        bounds,
+                        envs,
+                        rngs[i],
+                        observation,
+                        results,
+                        ends,
+                        words,
+                    )
         return 0
 
     return loop if source == GIVEN else loop_with_policy
