@@ -43,7 +43,9 @@ SAMPLERS: dict[str, type[BatchSampler]] = {
 
 def make_cages(settings: Settings, seeds: Seeds) -> list[CageInterface]:
     """Return the environments, in this process or as `options["synchronized"]` says."""
-    make_env = partial(gym.make, settings.env)
+    # The compiled environments play the same episodes.
+    compiled = "parllel.envs.compiled:parllel/" if settings.options.get("compiled_envs") else ""
+    make_env = partial(gym.make, compiled + settings.env)
     traj_info = partial(TrajInfo, discount=settings.discount)
     synchronized = settings.options.get("synchronized")
     if synchronized is None:

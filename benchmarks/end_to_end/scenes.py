@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from benchmarks.end_to_end.settings import Settings
 from benchmarks.end_to_end.sides import (
     CLEANRL_STYLE,
+    COMPILED,
     IN_TURN,
     IN_TURN_NORMALIZED,
     OVERLAPPED,
@@ -46,8 +47,12 @@ SCENES = (
     Scene(
         "cartpole",
         Settings(),
-        (IN_TURN, OVERLAPPED, SB3, CLEANRL_STYLE),
-        {IN_TURN.name: Goal(4.0, 5.0), OVERLAPPED.name: Goal(6.0)},
+        (IN_TURN, OVERLAPPED, COMPILED, SB3, CLEANRL_STYLE),
+        {
+            IN_TURN.name: Goal(4.0, 5.0),
+            OVERLAPPED.name: Goal(6.0),
+            COMPILED.name: Goal(7.0),
+        },
     ),
     # The hyperparameters of examples/half_cheetah, with as many environments as CartPole.
     Scene(

@@ -96,6 +96,22 @@ OVERLAPPED = replace(
         ),
     ),
 )
+_COMPILED_SMALL: dict[str, Any] = {"compiled_envs": True, "handler": "small"}
+COMPILED = Side(
+    "compiled",
+    "parllel, compiled environments",
+    "ours",
+    None,
+    (
+        Variant("this process, small policy", 1, _COMPILED_SMALL),
+        Variant("sampling process, small policy", 1, {**_COMPILED_SMALL, "overlapped": True}),
+        Variant(
+            "small policy in main and worker",
+            1,
+            {**_COMPILED_SMALL, "synchronized": SHARED, "sampler": "rollout"},
+        ),
+    ),
+)
 SB3 = Side(
     "sb3",
     "Stable-Baselines3",
@@ -114,4 +130,4 @@ CLEANRL_STYLE = Side(
     None,
     (Variant("1 thread", 1, {}), Variant("2 threads", 2, {})),
 )
-OURS = (IN_TURN.name, OVERLAPPED.name)
+OURS = (IN_TURN.name, OVERLAPPED.name, COMPILED.name)

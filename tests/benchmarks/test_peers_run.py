@@ -226,7 +226,10 @@ def test_tables_and_marks(modules, result):
     assert "| fast | 45.0 |" in text.splitlines()
     assert "Sample Factory (its pins); TorchRL on cartpole (not there)" in text
     native = next(line for line in text.splitlines() if "900,000" in line)
-    ours, compiled = "90,000 | 10.0x slower (9.38 to 10.0)", "1,800,000 | 2.00x faster (2.00 to 3.00)"
+    ours, compiled = (
+        "90,000 | 10.0x slower (9.38 to 10.0)",
+        "1,800,000 | 2.00x faster (2.00 to 3.00)",
+    )
     assert native == f"| cartpole | 900,000 | {ours} | {compiled} |"
     assert "| EnvPool (C++) | **900.0** |" in text.splitlines()
 

@@ -63,17 +63,18 @@ def make_loop(
     act = _POLICIES.get(source, step_categorical)  # never called for GIVEN
     take = _take_number if discrete else _take_array
 
-    # One function for all rows of an environment: each call counts the references to a dozen arrays, which
-    # takes longer than a step.
+    # One function for many steps: each call counts the references to a dozen arrays, which takes longer than
+    # a step.
     @_compiled
     def run(
-        i: int,
+        first: int,
+        last: int,
         start: int,
         stop: int,
         action: Any,
         bounds: Any,
         envs: Any,
-        rng: Any,
+        rngs: Any,
         observation: Any,
         results: Any,
         ends: Any,
@@ -82,54 +83,55 @@ def make_loop(
         states, counts, waiting = envs
         reward, terminated, truncated, done, kept = results
         events, finals, final_places = ends
-        column, row, flags = words[LO] + i, words[REWARD], words[FLAGS]
-        next_row, seen_column = words[OBSERVATION] + 1, words[SEEN_LO] + i
+        lo, row, flags = words[LO], words[REWARD], words[FLAGS]
+        next_row, seen_lo = words[OBSERVATION] + 1, words[SEEN_LO]
         kept_row, action_row, limit = words[KEPT], words[ACTION], words[LIMIT]
-        state = states[i]
-        words[ENVIRONMENT] = i
-        for k in range(start, stop):
-            out = observation[next_row + k, seen_column]
-            if waiting[i]:
-                cells = out.flat
-                for j in range(out.size):
-                    cells[j] = 0
-                reward[row + k, column] = 0
-                kept[kept_row + k, i] = 0
-                terminated[flags + k, column] = False
-                truncated[flags + k, column] = False
-                done[flags + k, column] = False
-                continue
-            words[FAILED_ROW] = k
-            chosen, wrong = take(action, action_row + k, column, bounds, words)
-            if wrong:
-                return 1
-            gained, ends_here = step(state, chosen, rng)
-            counts[i] += 1
-            cut = 0 < limit <= counts[i]
-            reward[row + k, column] = gained
-            kept[kept_row + k, i] = gained
-            terminated[flags + k, column] = ends_here
-            truncated[flags + k, column] = cut
-            done[flags + k, column] = ends_here or cut
-            observe(state, out)
-            if not (ends_here or cut):
-                continue
-            e = words[N_EVENTS]
-            events[e, 0], events[e, 1], events[e, 2] = kept_row + k + 1, i, 1
-            # Not an assignment of arrays, whose check of shapes takes three times as long to compile as all
-            # of this.
-            final, cells = finals[e].flat, out.flat
-            for j in range(out.size):
-                final[j] = cells[j]
-            final_places[e, 0], final_places[e, 1], final_places[e, 2] = words[ROW] + k, i, cut
-            # Before a reset that may raise: the step was made.
-            words[N_EVENTS] = e + 1
-            if words[AUTOMATIC]:
-                counts[i] = 0
-                reset(state, rng)
+        for i in range(first, last):
+            state, rng, column = states[i], rngs[i], lo + i
+            words[ENVIRONMENT] = i
+            for k in range(start, stop):
+                out = observation[next_row + k, seen_lo + i]
+                if waiting[i]:
+                    cells = out.flat
+                    for j in range(out.size):
+                        cells[j] = 0
+                    reward[row + k, column] = 0
+                    kept[kept_row + k, i] = 0
+                    terminated[flags + k, column] = False
+                    truncated[flags + k, column] = False
+                    done[flags + k, column] = False
+                    continue
+                words[FAILED_ROW] = k
+                chosen, wrong = take(action, action_row + k, column, bounds, words)
+                if wrong:
+                    return 1
+                gained, ends_here = step(state, chosen, rng)
+                counts[i] += 1
+                cut = 0 < limit <= counts[i]
+                reward[row + k, column] = gained
+                kept[kept_row + k, i] = gained
+                terminated[flags + k, column] = ends_here
+                truncated[flags + k, column] = cut
+                done[flags + k, column] = ends_here or cut
                 observe(state, out)
-            else:
-                waiting[i] = True
+                if not (ends_here or cut):
+                    continue
+                e = words[N_EVENTS]
+                events[e, 0], events[e, 1], events[e, 2] = kept_row + k + 1, i, 1
+                # Not an assignment of arrays, whose check of shapes takes three times as long to compile as
+                # all of this.
+                final, cells = finals[e].flat, out.flat
+                for j in range(out.size):
+                    final[j] = cells[j]
+                final_places[e, 0], final_places[e, 1], final_places[e, 2] = words[ROW] + k, i, cut
+                # Before a reset that may raise: the step was made.
+                words[N_EVENTS] = e + 1
+                if words[AUTOMATIC]:
+                    counts[i] = 0
+                    reset(state, rng)
+                    observe(state, out)
+                else:
+                    waiting[i] = True
         return 0
 
     @_compiled
@@ -145,10 +147,8 @@ def make_loop(
         ends: Any,
         words: Any,
     ) -> int:
-        for i in range(len(envs[2])):
-            if run(i, 0, n_rows, action, bounds, envs, rngs[i], observation, results, ends, words):
-                return 1
-        return 0
+        n = len(envs[2])
+        return run(0, n, 0, n_rows, action, bounds, envs, rngs, observation, results, ends, words)
 
     @_compiled
     def loop_with_policy(
@@ -166,23 +166,23 @@ def make_loop(
         n, lo = len(envs[2]), words[LO]
         # In the policy's own blocks, so that records and observations stay in the cache.
         for first in range(0, n, BLOCK):
-            stop = min(first + BLOCK, n)
+            last = min(first + BLOCK, n)
             for k in range(n_rows):
-                act(words[ROW] + k, lo + first, lo + stop, *policy)
-                for i in range(first, stop):
-                    run(
-                        i,
-                        k,
-                        k + 1,
-                        action,
-                        bounds,
-                        envs,
-                        rngs[i],
-                        observation,
-                        results,
-                        ends,
-                        words,
-                    )
+                act(words[ROW] + k, lo + first, lo + last, *policy)
+                run(
+                    first,
+                    last,
+                    k,
+                    k + 1,
+                    action,
+                    bounds,
+                    envs,
+                    rngs,
+                    observation,
+                    results,
+                    ends,
+                    words,
+                )
         return 0
 
     return loop if source == GIVEN else loop_with_policy

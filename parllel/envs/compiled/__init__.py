@@ -14,14 +14,13 @@ from parllel.envs.compiled.registration import register_compiled as _register_co
 from parllel.lazy_names import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
-    from parllel.envs.compiled.breakout import Breakout
-    from parllel.envs.compiled.classic_control import (
-        Acrobot,
-        CartPole,
-        MountainCar,
-        MountainCarContinuous,
-        Pendulum,
-    )
+    # Type checkers do not see what a class decorator returns.
+    Acrobot: type[CompiledEnv]
+    Breakout: type[CompiledEnv]
+    CartPole: type[CompiledEnv]
+    MountainCar: type[CompiledEnv]
+    MountainCarContinuous: type[CompiledEnv]
+    Pendulum: type[CompiledEnv]
 
 __all__ = [
     "Acrobot",
