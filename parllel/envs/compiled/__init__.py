@@ -15,12 +15,12 @@ from parllel.lazy_names import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
     # Type checkers do not see what a class decorator returns.
-    Acrobot: type[CompiledEnv]
-    Breakout: type[CompiledEnv]
-    CartPole: type[CompiledEnv]
-    MountainCar: type[CompiledEnv]
-    MountainCarContinuous: type[CompiledEnv]
-    Pendulum: type[CompiledEnv]
+    from parllel.envs.compiled.compiled_env import CompiledEnv as Acrobot
+    from parllel.envs.compiled.compiled_env import CompiledEnv as Breakout
+    from parllel.envs.compiled.compiled_env import CompiledEnv as CartPole
+    from parllel.envs.compiled.compiled_env import CompiledEnv as MountainCar
+    from parllel.envs.compiled.compiled_env import CompiledEnv as MountainCarContinuous
+    from parllel.envs.compiled.compiled_env import CompiledEnv as Pendulum
 
 __all__ = [
     "Acrobot",
