@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from benchmarks.harness.answers import comparison_words, ratios, table, thousands
+from benchmarks.harness.answers import comparison_words, number, ratios, table, thousands
 from benchmarks.harness.interval import Estimate, estimate
 from benchmarks.peers.rates import best_of, native_words, speed_against
 
@@ -21,7 +21,15 @@ SCENES = {
     "pong": "ALE/Pong-v5, 210x160x3",
 }
 TRAININGS = ("cartpole", "halfcheetah")
-HEADS = ("", "parllel", "fastest other, Python", "parllel is", "our target", "EnvPool, C++")
+HEADS = (
+    "",
+    "parllel",
+    "fastest other, Python",
+    "parllel is",
+    "our target",
+    "EnvPool, C++",
+    "parllel, compiled environments",
+)
 
 
 def markdown(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
@@ -46,7 +54,7 @@ def markdown(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
         "interleaved rounds, with 95 % intervals in parentheses. A target is reached when the lower bound of "
         "the interval reaches it.",
         "",
-        *table(HEADS, rows, "lrllll"),
+        *table(HEADS, rows, "lrlllll"),
     ]
     return "\n".join(lines) + "\n"
 
@@ -57,7 +65,14 @@ def scene_row(title: str, scene: dict[str, Any], target: float | None) -> list[s
     assert ours is not None
     assert peer is not None
     other = f"{thousands(median(peer['rates']))} {peer['name']}"
-    return _row(title, ours["rates"], other, speed_against(ours, peer), target, native_words(scene))
+    compiled, native = best_of(scene, "compiled"), best_of(scene, "native")
+    words = ""
+    if compiled is not None:
+        words = thousands(median(compiled["rates"]))
+        if native is not None:
+            words += f", {number(speed_against(compiled, native).median)}x EnvPool's"
+    speed = speed_against(ours, peer)
+    return _row(title, ours["rates"], other, speed, target, native_words(scene), words)
 
 
 def training_row(scene: dict[str, Any]) -> list[str]:
@@ -73,7 +88,14 @@ def training_row(scene: dict[str, Any]) -> list[str]:
         if (one["ours"], one["peer"]) == ("in_turn", "sb3")
     )
     other = f"{thousands(median(theirs))} {scene['sides']['sb3']['title']}"
-    return _row(f"PPO on {scene['settings']['env']}", ours, other, speed, target, "")
+    words = ""
+    if "compiled" in scene["sides"]:
+        compiled = [
+            training["steps_per_second"] for training in scene["sides"]["compiled"]["trainings"]
+        ]
+        ratio = f"{number(estimate(ratios(compiled, theirs)).median)}x"
+        words = f"{thousands(median(compiled))}, {ratio} {scene['sides']['sb3']['title']}'s"
+    return _row(f"PPO on {scene['settings']['env']}", ours, other, speed, target, "", words)
 
 
 def _row(
@@ -83,8 +105,9 @@ def _row(
     speed: Estimate,
     target: float | None,
     native: str,
+    compiled: str,
 ) -> list[str]:
     goal = "-"
     if target is not None:
         goal = f"{target:g}x: {'reached' if speed.reaches(target) else 'not reached'}"
-    return [title, thousands(median(rates)), other, comparison_words(speed), goal, native]
+    return [title, thousands(median(rates)), other, comparison_words(speed), goal, native, compiled]

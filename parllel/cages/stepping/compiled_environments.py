@@ -55,9 +55,7 @@ class _Fields:
     results: tuple[NDArray[Any], ...]  # without the kept rewards
     ends: tuple[NDArray[Any], ...]
     most_rows: int
-    copied: (
-        bool  # whether `observation` is two rows of these environments only, copied to the batch
-    )
+    copied: bool  # whether `observation` is two rows of these environments, copied to the batch
 
 
 class CompiledEnvironments(Environments):
@@ -288,6 +286,8 @@ class CompiledEnvironments(Environments):
         self, rows: Rows, fields: _Fields, kept: NDArray[np.float64], first: int, n_rows: int
     ) -> None:
         """Keep the valid part of a single row after an error; a rollout is lost as a whole."""
+        # Those whose episodes ended in compiled code wait, but were not counted.
+        self.stepper.n_waiting = int(np.count_nonzero(self.needs_reset))
         if n_rows > 1:
             return
         failed, t = int(self._words[at.ENVIRONMENT]), int(self._words[at.ROW])
