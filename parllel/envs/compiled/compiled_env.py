@@ -7,6 +7,7 @@ the same, in a cage     the records of all its environments lie in one array, an
 
 from __future__ import annotations
 
+import operator
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -67,7 +68,7 @@ class CompiledEnv(gym.Env[Any, Any]):
         self._i = 0
         self._record: Any = self._states.view(np.recarray)[0]
         for name, value in parameters.items():
-            self.record[name] = value
+            self.record[name] = functions.as_parameter(name, value)
 
     def attach(self, states: NDArray[Any], counts: NDArray[np.int64], i: int) -> None:
         """Move the record and the number of elapsed steps to item `i` of these arrays.
@@ -123,20 +124,27 @@ class CompiledEnv(gym.Env[Any, Any]):
         """Take a step; returns observation, reward, terminated, truncated and an empty info.
 
         Raises:
-            gymnasium.error.ResetNeeded: before the first reset.
-            ValueError: for an action outside of a Discrete space, or with another shape.
+            gymnasium.error.ResetNeeded: before the first reset, and after the end of an episode.
+            TypeError, ValueError: for an action that is no element of a Discrete space, or has another shape.
         """
+        # The functions need not expect a step after the end: compiled code does not check its indices.
         if not self._started:
             raise gym.error.ResetNeeded(f"{self.functions.name}: call reset before step")
         reward, terminated = self._step(self._record, self._plain(action), self.np_random)
         self._counts[self._i] = count = self._counts[self._i] + 1
-        truncated = 0 < self._limit <= count
+        truncated = bool(0 < self._limit <= count)
+        self._started = not (terminated or truncated)
         return self._observation(), float(reward), bool(terminated), bool(truncated), {}
 
     def _plain(self, action: Any) -> Any:
         space: Any = self.action_space
         if self._discrete:
-            number = int(action)
+            try:
+                number = operator.index(action)
+            except TypeError:
+                raise TypeError(
+                    f"{self.functions.name}: action: expected a whole number, got {action!r}"
+                ) from None
             if not space.start <= number < space.start + space.n:
                 raise ValueError(
                     f"{self.functions.name}: action: expected {space.start} to "
@@ -205,6 +213,8 @@ class _Field:
         return value.item() if isinstance(value, np.generic) else value
 
     def __set__(self, env: CompiledEnv, value: Any) -> None:
+        if self._name in env.functions.parameters:
+            value = env.functions.as_parameter(self._name, value)
         env.record[self._name] = value
 
 

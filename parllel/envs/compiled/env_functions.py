@@ -95,13 +95,21 @@ class EnvFunctions:
         return Triple(*made)
 
     def _compile(self, name: str, function: Any, signature: Any) -> Any:
+        # Only our own are cached: numba looks at the file of a function, and would not notice that constants
+        # or helpers in another one have changed.
+        cache = function.__module__.partition(".")[0] == __name__.partition(".")[0]
         try:
-            return compiled(signature)(function)
+            return compiled(signature, cache=cache)(function)
         except Exception as error:  # mostly numba's own, with a line, but not all of them
             line = getattr(error, "loc", None)
-            where = "" if line is None else f"{line.filename}, line {line.line}: "
+            if line is None:
+                where = (
+                    f"{function.__code__.co_filename}, from line {function.__code__.co_firstlineno}"
+                )
+            else:
+                where = f"{line.filename}, line {line.line}"
             raise TypeError(
-                f"{self.name}.{name} cannot be compiled by numba: {where}{_brief(str(error))}"
+                f"{self.name}.{name} cannot be compiled by numba: {where}: {_brief(error)}"
             ) from error
 
     def signatures(self, out: Any) -> Triple:
@@ -129,6 +137,19 @@ class EnvFunctions:
         for name, value in self.parameters.items():
             states[name] = value
         return states
+
+    def as_parameter(self, name: str, value: Any) -> Any:
+        """Return a value for a parameter. Raises TypeError if it is of another kind than the default."""
+        kind = type(self.parameters[name])
+        fits = isinstance(value, (bool, np.bool_))
+        if kind is not bool:
+            whole = isinstance(value, (int, np.integer))
+            fits = not fits and (
+                whole or (kind is float and isinstance(value, (float, np.floating)))
+            )
+        if not fits:
+            raise TypeError(f"{self.name}: {name}: expected {_KINDS[kind]}, got {value!r}")
+        return value
 
     def check(self) -> None:
         """Run the functions once as Python, and check what they return and write.
@@ -254,6 +275,7 @@ def _record(name: str, state: Any, parameters: Mapping[str, Any]) -> np.dtype[An
     return np.dtype(described, align=True)
 
 
+_KINDS = {bool: "a bool", int: "a whole number", float: "a number"}
 _RESERVED = ("record", "state", "load_state", "functions", "elapsed_steps", "spec", "render_mode")
 
 
@@ -316,10 +338,10 @@ def parts_of(space: gym.Space[Any], value: Any) -> list[tuple[str, gym.Space[Any
     return [("out", space, value)]
 
 
-def _brief(message: str) -> str:
-    """Return the lines of a numba error that say what is wrong."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+def _brief(error: Exception) -> str:
+    """Return the lines of a numba error that say what is wrong, with its class if they say little."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     wanted = [
         line for line in lines if not line.startswith(("Failed in", "During", "File", "<source"))
     ]
-    return "; ".join(wanted[:3])
+    return "; ".join(wanted[:3]) if len(wanted) > 1 else repr(error)

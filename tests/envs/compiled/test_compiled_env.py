@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -241,3 +243,77 @@ def test_what_cannot_be_compiled_is_named_with_its_line():
     with pytest.raises(TypeError, match=rf"Walk.step cannot be compiled.*, line {line + 2}: "):
         cls()
     assert issubclass(cls, CompiledEnv)
+
+
+def test_a_name_that_the_record_lacks_is_named_with_the_function():
+    def step(state, action, rng):
+        if state.x > 99:
+            state.xx = 1
+        return 0.0, False
+
+    with pytest.raises(TypeError, match=r"Walk.step cannot be compiled.*line \d+: .*xx"):
+        compiled_env(body(step=step))()
+
+
+def test_a_step_after_the_end_is_refused_as_the_functions_need_not_expect_it():
+    env = Walk()
+    env.reset(seed=0)
+    while not any(env.step(1)[2:4]):
+        pass
+    with pytest.raises(gym.error.ResetNeeded, match="Walk: call reset before step"):
+        env.step(1)
+    env.reset()
+    env.step(1)
+
+
+@pytest.mark.parametrize("value", [None, "fast", True, [1.0]])
+def test_values_of_parameters_are_checked(value):
+    with pytest.raises(TypeError, match="Walk: speed: expected a number, got"):
+        Walk(speed=value)
+    env = Walk()
+    with pytest.raises(TypeError, match="Walk: speed: expected a number, got"):
+        env.speed = value
+
+
+@pytest.mark.parametrize("action", [1.5, "left", None, [1]])
+def test_actions_that_are_no_whole_numbers_are_refused(action):
+    env = Walk()
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="Walk: action: expected a whole number, got"):
+        env.step(action)
+
+
+def test_a_constant_of_another_module_that_has_changed_is_compiled_anew(tmp_path):
+    (tmp_path / "walk.py").write_text(
+        """
+import numpy as np
+from gymnasium import spaces
+from speeds import SPEED
+from parllel.envs.compiled import compiled_env
+
+@compiled_env
+class Walk:
+    observation_space = spaces.Box(-99, 99, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    state = np.dtype([("x", float)])
+
+    @staticmethod
+    def reset(state, rng):
+        state.x = 0
+
+    @staticmethod
+    def step(state, action, rng):
+        state.x += SPEED
+        return 0.0, False
+
+    @staticmethod
+    def observe(state, out):
+        out[0] = state.x
+"""
+    )
+    code = "from walk import Walk; env = Walk(); env.reset(seed=0); print(env.step(1)[0][0])"
+    for speed in (11, 22):
+        (tmp_path / "speeds.py").write_text(f"SPEED = {speed}\n")
+        command = [sys.executable, "-B", "-c", code]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert float(done.stdout) == speed
