@@ -122,7 +122,6 @@ COMPARISONS = [
         "compiled_env/cage-128",
         "batches of 128 compiled CartPoles in a cage, against a loop that stores nothing",
         random_steps(128),
-        target=0.5,
     ),
     Comparison(
         "compiled_env/policy-16",

@@ -103,8 +103,8 @@ COMPILED = Side(
     "ours",
     None,
     (
-        Variant("this process, small policy", 1, _COMPILED_SMALL),
         Variant("sampling process, small policy", 1, {**_COMPILED_SMALL, "overlapped": True}),
+        Variant("this process, small policy", 1, _COMPILED_SMALL),
         Variant(
             "small policy in main and worker",
             1,
