@@ -89,7 +89,7 @@ def test_a_quick_run_trains_and_compares(tmp_path, scene, sides, least, most):
     [
         (
             ["--sides", "in_turn", "sb4"],
-            "expected some of in_turn, overlapped, sb3, cleanrl_style, got sb4",
+            "expected some of in_turn, overlapped, compiled, sb3, cleanrl_style, got sb4",
         ),
         (["--only", "pong"], "--only: expected some of cartpole, halfcheetah, got pong"),
         (["--steps", "100"], "--steps: expected steps for two batches, got 100"),
@@ -111,6 +111,7 @@ def test_the_goals_are_those_that_were_set():
     assert goals == {
         ("cartpole", "in_turn"): 4.0,
         ("cartpole", "overlapped"): 6.0,
+        ("cartpole", "compiled"): 7.0,
         ("halfcheetah", "in_turn"): 2.5,
         ("halfcheetah", "overlapped"): 2.5,
     }
@@ -155,6 +156,11 @@ def test_every_setting_in_turn_learns_the_same(scene, one, other):
     expected = returns_of(scene, "in_turn", other)
     assert sum(map(len, expected)) >= 4
     assert returns_of(scene, "in_turn", one) == expected
+
+
+def test_compiled_environments_play_the_same_episodes():
+    here = "this process, small policy"
+    assert returns_of("cartpole", "compiled", here) == returns_of("cartpole", "in_turn", here)
 
 
 def test_overlapped_only_the_weights_are_older():
