@@ -66,6 +66,7 @@ def test_the_table_of_the_readme():
                     side("slow", "peer", 500.0, 500.0, 500.0),
                     side("fast", "peer", 1000.0, 1000.0, 1000.0),
                     side("EnvPool (C++)", "native", 9000.0, 9000.0, 9000.0),
+                    side("compiled", "compiled", 90000.0, 90000.0, 90000.0),
                 ],
             },
             {
@@ -79,13 +80,14 @@ def test_the_table_of_the_readme():
         name: {"title": name, "trainings": [{"steps_per_second": rate} for rate in rates_]}
         for name, rates_ in rates.items()
     }
+    compiled = {"title": "compiled", "trainings": [{"steps_per_second": 12000.0}] * 2}
     targets = {"cartpole": 2.5, "halfcheetah": 3.0}
     end_to_end = {
         "scenes": [
             {
                 "name": name,
                 "settings": {"env": f"{name}-v9"},
-                "sides": sides,
+                "sides": sides if name == "halfcheetah" else {**sides, "compiled": compiled},
                 "comparisons": [
                     {"ours": "overlapped", "peer": "sb3", "times_faster": {"target": 99.0}},
                     {"ours": "in_turn", "peer": "sb3", "times_faster": {"target": target}},
@@ -97,10 +99,12 @@ def test_the_table_of_the_readme():
     rows = [line for line in summary.markdown(peers, end_to_end).splitlines() if line[:1] == "|"]
     assert rows[2:] == [
         "| CartPole-v1 | 2,000 | 1,000 fast | 2.00x faster (1.80 to 2.20) | 1.9x: not reached "
-        "| **9,000, 4.50x ours** |",
-        "| ALE/Pong-v5, 210x160x3 | 700 | 600 fast | 1.17x faster (1.17 to 1.17) | - |  |",
-        "| PPO on cartpole-v9 | 5,500 | 2,000 sb3 | 2.75x faster (2.50 to 3.00) | 2.5x: reached |  |",
-        "| PPO on halfcheetah-v9 | 5,500 | 2,000 sb3 | 2.75x faster (2.50 to 3.00) | 3x: not reached |  |",
+        "| **9,000, 4.50x ours** | 90,000, 10.0x EnvPool's |",
+        "| ALE/Pong-v5, 210x160x3 | 700 | 600 fast | 1.17x faster (1.17 to 1.17) | - |  |  |",
+        "| PPO on cartpole-v9 | 5,500 | 2,000 sb3 | 2.75x faster (2.50 to 3.00) | 2.5x: reached |  "
+        "| 12,000, 6.00x sb3's |",
+        "| PPO on halfcheetah-v9 | 5,500 | 2,000 sb3 | 2.75x faster (2.50 to 3.00) | 3x: not reached "
+        "|  |  |",
     ]
     assert len(summary.SCENES) + len(summary.TRAININGS) <= 10
 
