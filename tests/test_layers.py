@@ -297,6 +297,7 @@ HEAVY = {"torch", "ray", "numba", "matplotlib", "tensorboard", "pytest", "hypoth
 LIGHT = {
     *("", "samplers", "cages", "agents", "transforms", "runners", "runs", "logging", "testing"),
     "policies",
+    "replays",
 }
 
 
