@@ -1,5 +1,6 @@
 """Replays: memory that samplers write into and off-policy algorithms draw from."""
 
 from parllel.replays.replay import Replay, ReplayBatch, Transitions
+from parllel.replays.sum_tree import SumTree
 
-__all__ = ["Replay", "ReplayBatch", "Transitions"]
+__all__ = ["Replay", "ReplayBatch", "SumTree", "Transitions"]
