@@ -400,3 +400,13 @@ def adam_step(
             v[i] = old2 * v[i] + new2 * scaled * scaled
             p[i] -= rate * m[i] / (np.sqrt(v[i]) * corrected + least)
         start = ends[k]
+
+
+@compiled("(f4[::1], f4[::1], f8)", nogil=True, fastmath={"contract"})
+def move_towards(target: Floats, source: Floats, tau: float) -> None:
+    """Move `target` [n] towards `source` [n] by the share tau: Polyak averaging of parameters."""
+    share = np.float32(tau)
+    kept = np.float32(1) - share
+    for i in range(target.size):
+        # A sum of two products and not target + tau * difference, so that tau = 1 copies exactly.
+        target[i] = kept * target[i] + share * source[i]

@@ -69,6 +69,11 @@ class Adam:
         """Whether a FlatAdam takes the steps."""
         return self._flat is not None
 
+    @property
+    def flat_parameters(self) -> NDArray[np.float32] | None:
+        """The parameters after the last step as one array, float32 [n]; None without a FlatAdam."""
+        return None if self._flat is None else self._flat.parameters
+
     def prepare(self) -> FlatAdam | None:
         """Make what takes the steps. Returns the FlatAdam, or None if PyTorch's optimiser takes them.
 
