@@ -35,12 +35,15 @@ class Field:
         dtype: dtype to store; None uses the dtype of the example, with float32 in place of float64.
         frames: number of frames in the example, a stack [frames, ...], to store each frame once (see
             `LazyFramesArray`); 0 stores the example as it is.
+        current_batch_only: whether a buffer of several batches holds this field only for the batch that
+            was written last. The sides of switching arrays hold it each.
     """
 
     example: Any
     padding: int = 0
     dtype: DTypeLike | None = None
     frames: int = 0
+    current_batch_only: bool = False
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
@@ -209,7 +212,7 @@ def _field(leaf: Any, padding: int, path: str) -> Field:
     if isinstance(leaf, Field):
         field = leaf
     elif isinstance(leaf, Array):
-        # An Array as example, [T, B, ...]: everything but the batch size is reused.
+        # An Array as example, [T, B, ...]: everything but the sizes of batch and buffer is reused.
         frames = leaf.frames if isinstance(leaf, LazyFramesArray) else 0
         field = Field(np.zeros(leaf.shape[2:], leaf.dtype), leaf.padding, leaf.dtype, frames)
     else:
@@ -249,11 +252,16 @@ def _array(
             shape,
             field.stored_dtype,
             padding=field.padding,
-            full_size=batch_spec.T * batches,
+            full_size=batch_spec.T * _batches_of(field, batches, switching),
             arena=arena,
         )
     except ValueError as error:
         raise ValueError(f"{path or 'buffer'}: {error}") from None
+
+
+def _batches_of(field: Field, batches: int, switching: bool) -> int:
+    # One side of switching arrays is read while the other is written, so both have to exist.
+    return 1 if field.current_batch_only and not switching else batches
 
 
 def _arenas(
@@ -267,7 +275,8 @@ def _arenas(
     for path, field in fields.items():
         # Each side of a switching array has its own padding.
         padding = max(int(field.padding), 0)
-        rows = batch_spec.T * batches + 2 * padding * (batches if switching else 1)
+        n_batches = _batches_of(field, batches, switching)
+        rows = batch_spec.T * n_batches + 2 * padding * (n_batches if switching else 1)
         shape = (rows, batch_spec.B, *np.shape(field.example))
         itemsize = field.stored_dtype.itemsize
         # Rounded up as in the arena, or its last pieces would not fit.

@@ -2,5 +2,6 @@
 
 from parllel.replays.replay import Replay, ReplayBatch, Transitions
 from parllel.replays.sum_tree import SumTree
+from parllel.replays.uniform_replay import UniformReplay
 
-__all__ = ["Replay", "ReplayBatch", "SumTree", "Transitions"]
+__all__ = ["Replay", "ReplayBatch", "SumTree", "Transitions", "UniformReplay"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -70,10 +70,14 @@ class Replay(ABC):
     Attributes:
         samples: the memory.
         batch_size: number of items that `sample` draws.
+        reads: paths of the fields of `samples` that the replay stores or reads.
+        batch_class: class of what `sample` returns.
     """
 
     samples: Samples
     batch_size: int
+    reads: Sequence[str]
+    batch_class: ClassVar[type[ReplayBatch]]
 
     @property
     @abstractmethod

@@ -21,7 +21,10 @@ class FinalObservations(BatchTransform):
     of another episode. The transforms of a sampler need only the value of the final observation,
     which the handler writes to `agent.final_value`. A learner with different weights needs the
     observation itself, as the agent would have seen it. The content of all other cells is
-    undefined. `EvaluatePolicy` reads the field.
+    undefined. `EvaluatePolicy` and replays read the field.
+
+    A buffer of several batches holds this field only for the batch that was written last. A replay
+    keeps the cells of truncated episodes itself.
     """
 
     reads = ()
@@ -38,4 +41,4 @@ class FinalObservations(BatchTransform):
 
 
 def _cell_of(leaf: Array) -> Field:
-    return Field(np.zeros(leaf.shape[2:], leaf.dtype), dtype=leaf.dtype)
+    return Field(np.zeros(leaf.shape[2:], leaf.dtype), dtype=leaf.dtype, current_batch_only=True)

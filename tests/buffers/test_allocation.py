@@ -245,3 +245,30 @@ def test_field_is_inserted_where_there_was_none() -> None:
         insert_field(tree, "agent.info.x", array)
     with pytest.raises(ValueError, match=r"cannot add 'env\.x': there is no node 'env'"):
         insert_field(tree, "env.x", array)
+
+
+@pytest.mark.parametrize("storage", ["local", "managed"])
+def test_a_field_of_the_current_batch_only_takes_the_memory_of_one(storage: Any) -> None:
+    examples = {
+        "all": Field(np.zeros(1000), padding=1),
+        "one": Field(np.zeros(1000), padding=1, current_batch_only=True),
+    }
+    tree = allocate(examples, SPEC, batches=50, storage=storage)
+    assert tree.all.full_size == 250
+    assert tree.one.full_size == 5
+    assert tree.one.block.arena is tree.all.block.arena
+    assert tree.all.block.arena.nbytes < 1.1 * tree.all.block.nbytes
+    for number in range(3):
+        tree.one[2] = number
+        tree.all[2] = number
+        tree.one.rotate()
+        tree.all.rotate()
+    # It is always the same memory, while the other goes on to the next batch.
+    assert (tree.one.block.window_number, tree.all.block.window_number) == (0, 3)
+    assert np.asarray(tree.one)[2, 0, 0] == 2
+    assert np.asarray(tree.all.full)[2::5][:3, 0, 0].tolist() == [0, 1, 2]
+
+
+def test_both_sides_of_switching_arrays_hold_a_field_of_the_current_batch() -> None:
+    tree = allocate({"one": Field(0.0, current_batch_only=True)}, SPEC, switching=True)
+    assert tree.one.n_sides == 2
