@@ -17,8 +17,10 @@ from parllel.torch.agent_for import agent_for, agents_for
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from parllel.torch.agents.q_agent import QAgent, epsilon_ladder
 from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
 from parllel.torch.algos.behavior_cloning import BehaviorCloning
+from parllel.torch.algos.dqn import DQN
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 from parllel.torch.algos.ppo import PPO
 from parllel.torch.algos.recurrent_ppo import RecurrentPPO
@@ -34,13 +36,16 @@ from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
 from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel, PgOutput
+from parllel.torch.models.q_model import QModel
 from parllel.torch.models.recurrent_pg_model import RecurrentPgModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import TreeEncoder
+from parllel.torch.q_agent_for import q_agent_for
 from parllel.torch.small_policy_handler import SmallPolicyHandler
 
 __all__ = [
     "CONVOLUTIONS_2013",
+    "DQN",
     "PPO",
     "BehaviorCloning",
     "Categorical",
@@ -65,6 +70,8 @@ __all__ = [
     "PgAgent",
     "PgModel",
     "PgOutput",
+    "QAgent",
+    "QModel",
     "RecurrentPPO",
     "RecurrentPgAgent",
     "RecurrentPgModel",
@@ -74,4 +81,6 @@ __all__ = [
     "TreeEncoder",
     "agent_for",
     "agents_for",
+    "epsilon_ladder",
+    "q_agent_for",
 ]

@@ -89,7 +89,7 @@ def agent_for(
         ValueError: for images that do not fit the convolutions, or a device that PyTorch cannot use
             here.
     """
-    _check_arguments(spaces, seeds, hidden_sizes)
+    check_spaces_and_seeds("agent_for", spaces, seeds, hidden_sizes)
     device = usable_device(device, "agent_for")
     distribution = distribution_for(spaces.action)
     model = _model(
@@ -209,7 +209,7 @@ def encoder_for(
     if isinstance(space, MultiDiscreteSpace):
         return OneHotEncoder(space.nvec.ravel().tolist(), space.start.ravel().tolist())
     if isinstance(space, (Box, MultiBinary)):
-        sides = _image_sides(space)
+        sides = image_sides(space)
         if not sides:
             return FlatEncoder(space.shape)
         # The smaller side decides, because kernels are square.
@@ -225,20 +225,29 @@ def encoder_for(
     )
 
 
-def _check_arguments(spaces: Any, seeds: Any, hidden_sizes: Any) -> None:
+def trunk_for(
+    space: gym.Space[Any], *, generator: torch.Generator, **images: Any
+) -> tuple[int, ...] | nn.Module:
+    """Return an encoder of observations, or the shape of vectors, which need none."""
+    # Fully connected networks flatten and cast their input.
+    if isinstance(space, Box) and not image_sides(space):
+        return space.shape or ()
+    return encoder_for(space, **images, generator=generator)
+
+
+def check_spaces_and_seeds(who: str, spaces: Any, seeds: Any, hidden_sizes: Any) -> None:
+    """Raise TypeError for arguments of the wrong type. `who` is named in errors."""
     if not isinstance(spaces, Spaces):
         raise TypeError(
-            f"agent_for: spaces: expected Spaces, got a {type(spaces).__name__}; give cages[0].spaces"
+            f"{who}: spaces: expected Spaces, got a {type(spaces).__name__}; give cages[0].spaces"
         )
     if not isinstance(seeds, Seeds):
-        raise TypeError(f"agent_for: seeds: expected Seeds, got {seeds!r}; give those of the cages")
+        raise TypeError(f"{who}: seeds: expected Seeds, got {seeds!r}; give those of the cages")
     sizes = () if hidden_sizes is None else hidden_sizes
     if not isinstance(sizes, Sequence) or not all(
         isinstance(size, (int, np.integer)) for size in sizes
     ):
-        raise TypeError(
-            f"agent_for: hidden_sizes: expected ints, as in (64, 64), got {hidden_sizes!r}"
-        )
+        raise TypeError(f"{who}: hidden_sizes: expected ints, as in (64, 64), got {hidden_sizes!r}")
 
 
 def _model(
@@ -257,12 +266,10 @@ def _model(
     """Return a model for observations of `space` and parameters of `distribution`."""
     # (64, 64) as in Schulman et al. 2017 (section 6.1), not shared by policy and value. The last layer of the
     # convolutions is wide enough for linear heads, as in Mnih et al. 2015.
-    image = bool(_image_sides(space))
+    image = bool(image_sides(space))
     sizes = (() if image else (64, 64)) if hidden_sizes is None else tuple(hidden_sizes)
     generator = torch.Generator().manual_seed(seed)
-    # A vector needs no encoder: MlpModel flattens and casts its input.
-    vector = isinstance(space, Box) and not image
-    trunk = (space.shape or ()) if vector else encoder_for(space, **images, generator=generator)
+    trunk = trunk_for(space, **images, generator=generator)
     head: Head
     if isinstance(distribution, Gaussian):
         head = GaussianHead(
@@ -284,7 +291,7 @@ def _model(
     )
 
 
-def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
+def image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
     """Return the height and width of the images of a space; () if it holds no images."""
     if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3, 4):
         return ()
@@ -300,7 +307,7 @@ def _space_with_id(observations: Sequence[gym.Space[Any]]) -> Box:
     first = observations[0]
     if any(space.shape != first.shape for space in observations):
         raise ValueError(f"agents_for: shared: expected equal observations, got {observations}")
-    if not isinstance(first, Box) or _image_sides(first):
+    if not isinstance(first, Box) or image_sides(first):
         raise ValueError(
             f"agents_for: shared: expected observations that are vectors, got {first}; give an "
             "EnsembleAgent a SharedModel of your own"

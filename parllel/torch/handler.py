@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parllel.agents.agent import Agent
+from parllel.agents.bound_samples import StepViews
 from parllel.agents.handler import Handler
 from parllel.buffers.named_tuple import NamedTuple
-from parllel.torch.known_models import Act, act_of, known_agent
+from parllel.torch.agents.q_agent import QAgent
+from parllel.torch.known_models import (
+    Act,
+    QAct,
+    act_of,
+    greedy_act_of,
+    known_agent,
+    known_q_model,
+)
 
 # PyTorch's default of one thread per core makes training of small networks two to six times as slow as
 # a single thread: operations take less time than their threads need to synchronise, and on a busy machine
@@ -57,10 +66,16 @@ class TorchHandler(Handler):
 
     def _bind_step(self, columns: slice) -> Callable[[int], None]:
         # Looked up for each batch, since modules may be hooked or replaced between batches.
-        act, noise = self._known_act(), self._noise_of(columns)
-        if act is None or noise is None:
+        noise = self._noise_of(columns)
+        if noise is None:
             return super()._bind_step(columns)
         views = self._views(columns)
+        q_act = self._known_q_act()
+        if q_act is not None:
+            return _bound_q_step(q_act, views, noise)
+        act = self._known_act()
+        if act is None:
+            return super()._bind_step(columns)
         observations = views.observation
         write_action, write_info = views.action.write, views.info.write
         inference = torch.inference_mode()
@@ -73,6 +88,16 @@ class TorchHandler(Handler):
                 write_info(t, NamedTuple(value=value, log_prob=log_prob))
 
         return step
+
+    def _known_q_act(self) -> QAct | None:
+        """As `_known_act`, for a QAgent."""
+        if not self._only_observation or not isinstance(self.agent, QAgent):
+            return None
+        try:
+            known_q_model(self.agent, type(self).__name__, "")
+        except (TypeError, ValueError):
+            return None
+        return greedy_act_of(self.agent)
 
     def _known_act(self) -> Act | None:
         """Return what computes the steps of a known agent without calling its modules, or None."""
@@ -99,6 +124,17 @@ class TorchHandler(Handler):
             value = value.float()
         array: NDArray[Any] = value.detach().cpu().numpy()
         return array
+
+
+def _bound_q_step(act: QAct, views: StepViews, noise: Sequence[Any]) -> Callable[[int], None]:
+    observations, write_action = views.observation, views.action.write
+    inference = torch.inference_mode()
+
+    def step(t: int) -> None:
+        with inference:
+            write_action(t, act(observations[t], noise[t]))
+
+    return step
 
 
 def set_threads(models: Iterable[nn.Module], threads: int | None = None) -> int:

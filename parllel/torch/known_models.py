@@ -13,6 +13,7 @@ from torch.nn import functional
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from parllel.torch.agents.q_agent import QAgent, explore
 from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
 from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.distribution import Distribution
@@ -22,6 +23,7 @@ from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.models.heads import CategoricalHead, GaussianHead
 from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel
+from parllel.torch.models.q_model import QModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
@@ -31,6 +33,7 @@ _WITHOUT_PARAMETERS = (FlatEncoder, OneHotEncoder, TreeEncoder)
 # (observation [N, ...], noise [N, ...]) -> action, value [N], log probability [N].
 Encode: TypeAlias = Callable[[Any], Tensor]
 Activate: TypeAlias = Callable[[Tensor], Tensor]
+QAct: TypeAlias = Callable[[Any, Tensor], Tensor]
 Act: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 _PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
     CategoricalHead: (Categorical, MultiDiscrete),
@@ -39,6 +42,7 @@ _PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
 _MODULES: tuple[type[Any], ...] = (
     SharedModel,
     PgModel,
+    QModel,
     *_PAIRS,
     MlpModel,
     MlpEncoder,
@@ -103,6 +107,17 @@ def known_agent(agent: Any, who: str, instead: str) -> PgAgent:
     return known
 
 
+def known_q_model(agent: Any, who: str, instead: str) -> QModel:
+    """Return the model of a QAgent, after checks like those of `known_agent`.
+
+    who, instead, raises: as for `known_agent`.
+    """
+    check = _Check(who, instead)
+    check.q_agent(agent)
+    model: QModel = agent.model
+    return model
+
+
 def known_distribution(agent: Any) -> Distribution | None:
     """Return the distribution of a single agent, if `evaluate` does what this library's classes do.
 
@@ -127,6 +142,13 @@ class _Check:
         known = _PAIRS[type(agent.model.head)]
         self._class(f"{name}.distribution", agent.distribution, known)
         self.modules(agent.model, f"{name}.model")
+
+    def q_agent(self, agent: Any) -> None:
+        self._class("agent", agent, (QAgent,))
+        self.methods(agent)
+        self._class("agent.model", agent.model, (QModel,))
+        self._encoder("agent.model.encoder", agent.model.encoder)
+        self.modules(agent.model, "agent.model")
 
     def ensemble(self, agent: EnsembleAgent) -> KnownGroup:
         self.methods(agent)
@@ -158,6 +180,7 @@ class _Check:
             "evaluate",
             "outputs",
             "evaluate_outputs",
+            "action_values",
             "_forward",
             "_choose",
             "_to_device",
@@ -170,8 +193,11 @@ class _Check:
     def _model(self, name: str, model: Any) -> None:
         self._class(name, model, (PgModel,))
         self._class(f"{name}.head", model.head, tuple(_PAIRS))
-        if model.encoder is not None:
-            self._class(f"{name}.encoder", model.encoder, (MlpEncoder, *_WITHOUT_PARAMETERS))
+        self._encoder(f"{name}.encoder", model.encoder)
+
+    def _encoder(self, name: str, encoder: Any) -> None:
+        if encoder is not None:
+            self._class(name, encoder, (MlpEncoder, *_WITHOUT_PARAMETERS))
 
     def modules(self, model: nn.Module, name: str) -> None:
         """Reject modules that do not compute what their classes define."""
@@ -259,7 +285,48 @@ def act_of(agent: PgAgent) -> Act:
     return act
 
 
-def features_of(model: PgModel) -> tuple[Encode | None, MlpEncoder | None]:
+def greedy_act_of(agent: QAgent) -> QAct:
+    """Return a function that does what `agent.step` does with noise, for a model of `known_q_model`.
+
+    As `act_of`: bit-identical, and valid while the modules keep their parameters.
+    """
+    model: Any = agent.model
+    encode, trunk = features_of(model)
+    trunk_ = _IN_PLACE[trunk.activation] if trunk is not None else _tanh_
+    shared = [] if trunk is None else layers_of(trunk)
+    *hidden, last = layers_of(model.actions)
+    activate_ = _IN_PLACE[model.actions.activation]
+    dtype, start = last[0].dtype, agent.start
+    of_state = None if model.state_value is None else layers_of(model.state_value)
+    masked = model.action_mask is not None
+    linear = functional.linear
+
+    def act(observation: Any, noise: Tensor) -> Tensor:
+        features = observation if encode is None else encode(observation)
+        if features.dim() != 2:
+            features = features.reshape(features.shape[0], -1)
+        if features.dtype != dtype:
+            features = features.to(dtype)
+        for layer in shared:
+            features = trunk_(linear(features, *layer))
+        x = features
+        for layer in hidden:
+            x = activate_(linear(x, *layer))
+        values = linear(x, *last)
+        if of_state is not None:
+            x = features
+            for layer in of_state[:-1]:
+                x = activate_(linear(x, *layer))
+            values = linear(x, *of_state[-1]) + values - values.mean(dim=-1, keepdim=True)
+        if masked:
+            values = values.masked_fill(~model.allowed(observation), -torch.inf)
+        action = explore(values, values.argmax(-1), noise)
+        return action + start if start else action
+
+    return act
+
+
+def features_of(model: PgModel | QModel) -> tuple[Encode | None, MlpEncoder | None]:
     """Return the encoder of a known model: one without parameters, or a trunk; the other is None."""
     encoder = model.encoder
     return (None, encoder) if isinstance(encoder, MlpEncoder) else (encoder, None)

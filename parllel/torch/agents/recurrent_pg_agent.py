@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +11,12 @@ from parllel.agents.agent import ALL_ENVS, EnvIndices
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.agents.recurrent_memory import (
+    RecurrentMemory,
+    check_prev_action,
+    first_memory,
+    no_action,
+)
 from parllel.torch.distributions.distribution import Distribution
 from parllel.types import State, Tree
 
@@ -51,19 +56,12 @@ class RecurrentPgAgent(PgAgent):
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        if prev_action is not None and np.any(getattr(distribution, "start", 0)):
-            raise ValueError(
-                "prev_action: expected actions that count from 0, which stands for none at the beginning of "
-                f"an episode, got {distribution.action_space}; shift them in a wrapper of the environment"
-            )
+        self._no_action = no_action(
+            prev_action, distribution.action_space, getattr(distribution, "start", 0)
+        )
         super().__init__(model, distribution, seed=seed, device=device)
         self.store_rnn_state = store_rnn_state
-        self._no_action = (
-            None if prev_action is None else torch.zeros_like(torch.as_tensor(prev_action))
-        )
-        # Separate: an evaluation between two batches must not change the memory of sampling.
-        self._memories: dict[bool, NamedTuple] = {}  # of eval mode, and of all others
-        self._memory_device = self.device
+        self._memory = RecurrentMemory(self.device)
         self._checked = False
 
     @property
@@ -93,7 +91,9 @@ class RecurrentPgAgent(PgAgent):
         if self.uses_prev_action:
             info["prev_action"] = before.prev_action
             if not self._checked:
-                self._check_example(action)
+                assert self._no_action is not None
+                check_prev_action(type(self).__name__, self._no_action, action)
+                self._checked = True
             # The action as drawn, even if the cage clips it: `evaluate` sees the same.
             memory.prev_action[indices] = action
         if self.store_rnn_state:
@@ -141,64 +141,37 @@ class RecurrentPgAgent(PgAgent):
 
     def reset(self) -> None:
         """Clear the memory of all environments in the current mode."""
-        self._memories.pop(self._evaluating, None)
+        self._memory.clear(self._evaluating)
 
     def reset_one(self, env_indices: EnvIndices) -> None:
         """Clear the memory of some environments in the current mode."""
-        memory, indices = self._remembered(env_indices)
-        # One row, broadcast over all cleared environments.
-        start = buffer_map(lambda leaf: leaf[:1], self._start(1))
-
-        def forget(leaf: Tensor, first: Tensor) -> None:
-            leaf[indices] = first
-
-        # `step` creates inference tensors, which torch allows to be written only in inference mode.
-        with torch.inference_mode():
-            buffer_map(forget, memory, start)
+        self._memory.forget(self._evaluating, env_indices, self._start)
 
     def copy_to_device(self: RecurrentT, device: torch.device | str) -> RecurrentT:
         """Like `PgAgent.copy_to_device`. The memory moves to the device of the copy."""
+        # Both hold the same memory: whichever agent loads a state, the sampling one uses it.
         twin = super().copy_to_device(device)
-        # Both hold the same dict: whichever agent loads a state, the sampling one uses it.
-        self._memory_device = twin._memory_device = twin.device
-        for mode, memory in self._memories.items():
-            self._memories[mode] = buffer_map(lambda leaf: leaf.to(twin.device), memory)
+        self._memory.move(twin.device)
         return twin
 
     def state(self) -> State:
         """Return parameters, the generator's state, and the memory of sampling."""
         # Not the memory of eval mode: an evaluation begins with a reset.
-        return {**super().state(), **self._saved(False)}
+        return {**super().state(), **self._memory.state(False)}
 
     def load_state(self, state: State) -> None:
         """Restore a state returned by `state`."""
         super().load_state(state)
-        self._memories.clear()
-        self._load_saved(False, state)
+        self._memory.clear()
+        self._memory.load_state(False, state, self._start)
 
     def memory(self) -> State:
         """Return the memory of the current mode, which is the state and the previous action."""
-        return self._saved(self._evaluating)
+        return self._memory.state(self._evaluating)
 
     def load_memory(self, state: State) -> None:
         """Restore a memory returned by `memory`."""
-        self._load_saved(self._evaluating, state)
-
-    def _saved(self, evaluating: bool) -> State:
-        memory = self._memories.get(evaluating)
-        if memory is None:
-            return {}
-        # Copies, as each step writes into the memory in place.
-        return {"memory": [leaf.cpu().numpy().copy() for leaf in _leaves(memory)]}
-
-    def _load_saved(self, evaluating: bool, state: State) -> None:
-        self._memories.pop(evaluating, None)
-        if "memory" in state:
-            leaves = iter([torch.from_numpy(np.array(leaf)) for leaf in state["memory"]])
-            like = self._start(len(state["memory"][0]))
-            self._memories[evaluating] = buffer_map(
-                lambda leaf: next(leaves).to(self._memory_device, leaf.dtype), like
-            )
+        self._memory.load_state(self._evaluating, state, self._start)
 
     def _recur(self, observation: Tree, before: NamedTuple, inputs: dict[str, Tree]) -> Any:
         """Run the model for one row; return its output [1, N, ...] and the state after it."""
@@ -213,57 +186,9 @@ class RecurrentPgAgent(PgAgent):
         self, env_indices: EnvIndices, observation: Tree = None
     ) -> tuple[NamedTuple, slice | Tensor]:
         """Return the memory, grown if needed, and indices into it."""
-        if isinstance(env_indices, slice):
-            stop = env_indices.stop
-            if stop is None:
-                stop = 1 if observation is None else len(next(iter(_leaves(observation))))
-            indices: slice | Tensor = env_indices
-        else:
-            numbers = np.asarray(env_indices)
-            if numbers.dtype == np.bool_:  # a mask would be read as environments 0 and 1
-                raise ValueError(
-                    "env_indices: expected a slice or numbers of environments, got a mask; "
-                    "np.flatnonzero makes numbers of it"
-                )
-            indices = torch.as_tensor(numbers.astype(np.int64), device=self.device)
-            stop = int(indices.max()) + 1 if len(indices) else 0
-        memory = self._memories.get(self._evaluating)
-        size = 0 if memory is None else len(next(iter(_leaves(memory))))
-        if memory is None or size < stop:
-            # The number of environments is not known in advance, so the memory grows as they appear.
-            # At least one row, so that empty indices return a memory too.
-            more = self._start(max(stop - size, 1))
-            memory = more if memory is None else buffer_map(_joined, memory, more)
-            self._memories[self._evaluating] = memory
-        return memory, indices
-
-    def _check_example(self, action: Tensor) -> None:
-        """Compare an action with the example, whose memory would silently cast and broadcast it."""
-        example = self._no_action
-        assert example is not None
-        shape, fraction = action.shape[1:], action.is_floating_point()
-        if example.shape != shape or (fraction and not example.is_floating_point()):
-            raise ValueError(
-                f"{type(self).__name__}: prev_action: expected an example of one action, {action.dtype} "
-                f"{tuple(shape)}, got {example.dtype} {tuple(example.shape)}"
-            )
-        self._checked = True
+        return self._memory.at(self._evaluating, env_indices, self._start, observation)
 
     def _start(self, N: int) -> NamedTuple:
         """Return the memory at the start of an episode."""
-        fields = {"rnn_state": self.model.initial_state(N)}  # type: ignore[operator]
-        if self._no_action is not None:
-            fields["prev_action"] = (
-                self._no_action.to(self.device).expand(N, *self._no_action.shape).clone()
-            )
-        return NamedTuple(**fields)
-
-
-def _joined(first: Tensor, second: Tensor) -> Tensor:
-    return torch.cat((first, second))
-
-
-def _leaves(tree: Tree) -> list[Tensor]:
-    leaves: list[Tensor] = []
-    buffer_map(leaves.append, tree)
-    return leaves
+        state = self.model.initial_state(N)  # type: ignore[operator]
+        return first_memory(state, self._no_action, N)

@@ -52,7 +52,12 @@ class BatchTensors:
 
     def _make(self, batch: ReplayBatch, fields: dict[str, Any]) -> None:
         self._fields = fields
-        trees = {name: tree for name, tree in fields.items() if name != "replay"}
+        # Numbers, such as the length of a part, stay numbers.
+        trees = {
+            name: tree
+            for name, tree in fields.items()
+            if name != "replay" and not isinstance(tree, int)
+        }
         self._tensors = copy.copy(batch)
         self._transfer = None
         convert: Any = torch.from_numpy

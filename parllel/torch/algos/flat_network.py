@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 # (x [n, inputs], weight [outputs, inputs], bias or None) -> x W^T + b
 Linear: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -170,6 +170,32 @@ def _transposed(weight: Tensor) -> Tensor | None:
     """Return a buffer for the transposed gradient of a weight; None if it is computed as it is."""
     n_outputs, n_inputs = weight.shape
     return torch.empty(n_inputs, n_outputs) if 1 < n_inputs < _FEW_INPUTS else None
+
+
+def flat_layers(
+    network: Any, places: Mapping[int, tuple[Tensor, ...]], used: set[int], who: str
+) -> list[list[tuple[Tensor, Tensor]]]:
+    """Return (weight, bias) of each layer in the flat parameters, and the same in the flat gradients.
+
+    places: views of each parameter's values and gradients, by its identity.  used: identities of parameters
+    of other layers, to which this function adds.  who: named in errors.
+
+    Raises:
+        ValueError: if layers share parameters or have no bias.
+    """
+    found = []
+    for number, layer in enumerate(network.layers):
+        views = []
+        for kind in ("weight", "bias") if isinstance(layer, nn.Linear) else ():
+            parameter = getattr(layer, kind)
+            if id(parameter) not in places or id(parameter) in used:
+                raise ValueError(
+                    f"{who}: {type(network).__name__}, layer {number}: expected a {kind} of this layer only"
+                )
+            used.add(id(parameter))
+            views.append(places[id(parameter)])
+        found.append(list(zip(*views, strict=True)))
+    return [[(weight, bias) for weight, bias in part] for part in zip(*found, strict=True)]
 
 
 def wide_linear() -> Linear | None:

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from parllel.algos.flat_adam import FlatAdam
 from parllel.buffers.paths import field_at
-from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, wide_linear
+from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, flat_layers, wide_linear
 from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.known_models import KnownGroup, choices_of, features_of
 from parllel.types import Tree
@@ -152,7 +152,7 @@ class _Group:
         linear = wide_linear()
         self._networks = [
             FlatNetwork(
-                _layers(module, places, used),
+                flat_layers(module, places, used, _WHO),
                 compiled_updates,
                 module.activation,
                 module is trunk,
@@ -327,22 +327,3 @@ class _Minibatch:
             (one.outputs[-1].numpy(), one.gradients[-1].numpy()) for one in self.heads
         ]
         self.outputs = (policy, (critic[0].reshape(-1), critic[1].reshape(-1)))
-
-
-def _layers(
-    network: Any, places: Mapping[int, tuple[Tensor, ...]], used: set[int]
-) -> list[list[tuple[Tensor, Tensor]]]:
-    """Return (weight, bias) of each layer in the flat parameters, and the same in the flat gradients."""
-    found = []
-    for number, layer in enumerate(network.layers):
-        views = []
-        for kind in ("weight", "bias") if isinstance(layer, nn.Linear) else ():
-            parameter = getattr(layer, kind)
-            if id(parameter) not in places or id(parameter) in used:
-                raise ValueError(
-                    f"{_WHO}: {type(network).__name__}, layer {number}: expected a {kind} of this layer only"
-                )
-            used.add(id(parameter))
-            views.append(places[id(parameter)])
-        found.append(list(zip(*views, strict=True)))
-    return [[(weight, bias) for weight, bias in part] for part in zip(*found, strict=True)]

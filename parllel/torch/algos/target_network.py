@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from parllel.system.compilation import compiles
 from parllel.torch.algos.adam import Adam
@@ -56,8 +56,8 @@ class TargetNetwork:
 
             compiled_updates.move_towards(self.flat, newest, tau)
         else:
-            pairs = list(self.module.parameters()), list(self._source.parameters())
-            torch._foreach_lerp_(*pairs, tau)
+            parameters: list[Tensor] = list(self.module.parameters())
+            torch._foreach_lerp_(parameters, list(self._source.parameters()), tau)
         for own, other in zip(self.module.buffers(), self._source.buffers(), strict=True):
             own.copy_(other)
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from parllel.buffers.paths import field_at
 from parllel.torch.distributions.distribution import shape_of
+from parllel.torch.models.action_mask import allowed_actions
 from parllel.torch.models.heads import GaussianHead, Head
 from parllel.torch.models.mlp_model import Activation, MlpModel
 from parllel.types import Tree
@@ -112,16 +112,7 @@ class PgModel(nn.Module):
             ValueError: if observations have no mask, or one of another size.
         """
         assert self.action_mask is not None
-        mask: Tensor = field_at(observation, self.action_mask)
-        if mask.shape[1:].numel() != self.head.n_outputs:
-            raise ValueError(
-                f"PgModel: action_mask {self.action_mask!r}: expected {self.head.n_outputs} numbers for each "
-                f"observation, got shape {tuple(mask.shape[1:])}"
-            )
-        allowed = mask.reshape(len(mask), -1) != 0
-        # Nobody acts on such observations: the last of an episode, and zeros of agents that have left. With
-        # logits of only -inf their NaN would reach the gradients of all steps.
-        return allowed | ~allowed.any(dim=1, keepdim=True)
+        return allowed_actions(observation, self.action_mask, self.head.n_outputs, "PgModel")
 
 
 def _check_mask(trunk: object, head: Head) -> None:
