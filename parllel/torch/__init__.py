@@ -13,25 +13,32 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f"parllel.torch needs PyTorch: {_install_command('torch')}") from error
 
+from parllel.torch.actor_critic_for import sac_agent_for, td3_agent_for
 from parllel.torch.agent_for import agent_for, agents_for
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.agents.q_agent import QAgent, epsilon_ladder
 from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
+from parllel.torch.agents.sac_agent import SacAgent
+from parllel.torch.agents.td3_agent import TD3Agent
 from parllel.torch.algos.behavior_cloning import BehaviorCloning
 from parllel.torch.algos.dqn import DQN
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 from parllel.torch.algos.ppo import PPO
 from parllel.torch.algos.recurrent_ppo import RecurrentPPO
+from parllel.torch.algos.sac import SAC
+from parllel.torch.algos.td3 import TD3
 from parllel.torch.cpu_sampling_handler import CpuSamplingHandler
 from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.distribution import Distribution
 from parllel.torch.distributions.ensemble import EnsembleDistribution
 from parllel.torch.distributions.gaussian import Gaussian, GaussianParams
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
+from parllel.torch.distributions.squashed_gaussian import SquashedGaussian
 from parllel.torch.evaluate_policy import EvaluatePolicy
 from parllel.torch.handler import TorchHandler
+from parllel.torch.models.actor_critic import CriticModel, PolicyModel
 from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
 from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
@@ -47,12 +54,15 @@ __all__ = [
     "CONVOLUTIONS_2013",
     "DQN",
     "PPO",
+    "SAC",
+    "TD3",
     "BehaviorCloning",
     "Categorical",
     "CategoricalHead",
     "CategoricalPgAgent",
     "CnnEncoder",
     "CpuSamplingHandler",
+    "CriticModel",
     "Distribution",
     "EnsembleAgent",
     "EnsembleDistribution",
@@ -70,17 +80,23 @@ __all__ = [
     "PgAgent",
     "PgModel",
     "PgOutput",
+    "PolicyModel",
     "QAgent",
     "QModel",
     "RecurrentPPO",
     "RecurrentPgAgent",
     "RecurrentPgModel",
+    "SacAgent",
     "SharedModel",
     "SmallPolicyHandler",
+    "SquashedGaussian",
+    "TD3Agent",
     "TorchHandler",
     "TreeEncoder",
     "agent_for",
     "agents_for",
     "epsilon_ladder",
     "q_agent_for",
+    "sac_agent_for",
+    "td3_agent_for",
 ]
