@@ -1,4 +1,6 @@
-"""Compiled loops of a SumTree, and of the priorities kept in it. Imports numba, so it is itself imported only by the first tree.
+"""Compiled loops of a SumTree, and of the priorities kept in it.
+
+Imports numba, so it is itself imported only by the first tree.
 
     node 1            the total
     node k            sum of nodes 2 k and 2 k + 1

@@ -42,6 +42,45 @@ class CellGather:
             self._gather(memory, padding, rows, columns, out)
 
 
+class PlaceGather:
+    """Gathers observations that are in rows of the memory, or in the table of last observations.
+
+    Args:
+        field: tree of observations, leaves [T, B, ...] with several batches.
+        last: the true last observations.
+        n: number of places.
+
+    Attributes:
+        out: tree, leaves [n, ...].
+    """
+
+    def __init__(self, field: Tree, last: LastObservations, n: int) -> None:
+        from parllel.replays import compiled  # imports numba
+
+        self._compiled = compiled
+        self._last = last
+        self.out, outs = _outputs(field, n)
+        self._leaves: list[tuple[Any, ...]] = []
+        for (_, leaf), out in zip(buffer_leaves(field), outs, strict=True):
+            stacks = isinstance(leaf, LazyFramesArray)
+            memory = None if stacks else as_words(leaf.block.public(), 2)
+            self._leaves.append((leaf.block, memory, out, as_words(out, 1)))
+
+    def __call__(
+        self, rows: NDArray[np.int64], columns: NDArray[np.int64], slots: NDArray[np.int32]
+    ) -> None:
+        """Copy the cells of these rows (0 to R, as in `ObservationGather`) and columns, [n] each.
+
+        slots: [n], slots in the table to copy instead where they are not -1.
+        """
+        for (block, memory, out, words), table in zip(self._leaves, self._last.words, strict=True):
+            if memory is None:
+                block.gather(rows + block.padding, columns, out)
+            else:
+                self._compiled.gather(memory, block.padding, rows, columns, words)
+            self._compiled.gather_slots(slots, table, words)
+
+
 class ObservationGather:
     """Gathers observations, and those that follow them.
 
