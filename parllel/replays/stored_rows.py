@@ -302,6 +302,8 @@ class StoredRows:
         pairs = self._pairs_of(samples)
         before = None
         if self.n_added:
+            if source == self._source:
+                self._check_new(pairs)
             # Row T of the batch before: copying overwrites it, and another source does not continue from it.
             before = [np.array(leaf[leaf.last + 1]) for leaf in self._observed]
             for array in self._arrays:
@@ -319,6 +321,15 @@ class StoredRows:
                 lost[:] = True
             self._cut(lost, before)
         return int(first)
+
+    def _check_new(self, pairs: list[tuple[Array, NDArray[Any]]]) -> None:
+        """Raise WrongStateError for the batch that was added last."""
+        # The first row of the observation settles it, unless the batch is the same.
+        if all(np.array_equal(np.asarray(mine[: len(rows)]), rows) for mine, rows in pairs):
+            self._fingerprint(self._clock.window, self._found)
+            # An environment that never changes returns equal batches.
+            if (self._found != self._following).any():
+                raise WrongStateError(f"{self._who}: this batch was added already")
 
     def _cut(self, lost: NDArray[np.bool_], before: list[NDArray[Any]]) -> None:
         """End the episodes of some columns with the batch before, at the observations that followed it."""

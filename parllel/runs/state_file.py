@@ -4,7 +4,8 @@
     arrays.bin       the elements of all arrays in C order, each array at its offset
 
 The state is in the form of `state_values`. The members are not compressed, so that their sizes are those of
-the file; their checksums are compared when they are read.
+the file; their checksums are compared when they are read. The elements of LargeArrays are written from where
+they are and stay in the file when it is loaded, so neither takes memory.
 
 Not np.savez: 8 times slower for thousands of small arrays; not safetensors: no checksums, and no strings.
 """
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import re
+import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +25,16 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
+from parllel.buffers.large_array import FileArray, LargeArray
 from parllel.logging.files import replaced_file
-from parllel.runs.state_values import from_json, to_json
+from parllel.runs.state_values import from_json, numbers_of_large, to_json
 from parllel.types import State
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 
 _STRUCTURE, _ELEMENTS = "structure.json", "arrays.bin"
 _ALIGNMENT = 16  # bytes
+_LOCAL_HEADER = 30  # bytes of a member's header in a zip file, without name and extra field
 _CHUNK = 1 << 20  # bytes that are read or written at a time
 _SMALL = 1 << 16  # bytes up to which a copy is cheaper than a view
 _DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,9}")  # what `dtype.str` says of plain dtypes
@@ -42,6 +46,7 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
     Arrays may hold numbers, booleans or strings of fixed length; nothing is pickled. The state
     dicts of torch's optimisers and schedulers can be saved: keys may be ints, and tensors are
     restored as tensors, on the CPU. Numpy scalars are restored as arrays without dimensions.
+    LargeArrays are restored as LargeArrays, whose elements stay in the file.
 
     Raises:
         TypeError: if the state holds anything but dicts, lists, tuples, numbers, strings, None,
@@ -70,7 +75,7 @@ def load_state(path: str | os.PathLike[str]) -> State:
     """
     with open(path, "rb") as file:
         try:
-            return _read(file)
+            return _read(file, Path(path))
         except MemoryError:
             raise  # not damage: all sizes were checked against the file's
         except Exception as error:  # zipfile raises many kinds of errors for damaged files
@@ -81,13 +86,13 @@ class _Arrays:
     """The arrays of a state and their offsets in the file."""
 
     def __init__(self) -> None:
-        self.arrays: list[_Array] = []
+        self.arrays: list[_Array | LargeArray] = []
         self.entries: list[tuple[str, tuple[int, ...], int]] = []
         self.nbytes = 0
 
-    def add(self, array: _Array, at: str) -> int:
+    def add(self, array: _Array | LargeArray, at: str) -> int:
         """Add an array and return its number."""
-        if not _DTYPE.fullmatch(array.dtype.str) or not array.itemsize:
+        if not _DTYPE.fullmatch(array.dtype.str) or not array.dtype.itemsize:
             raise TypeError(
                 f"{at}: expected arrays of numbers, booleans or strings, got dtype {array.dtype}"
             )
@@ -102,7 +107,9 @@ class _Arrays:
         end = 0
         for array, (_, _, offset) in zip(self.arrays, self.entries, strict=True):
             yield bytes(offset - end)
-            if array.nbytes <= _SMALL:
+            if isinstance(array, LargeArray):
+                yield from array.pieces()
+            elif array.nbytes <= _SMALL:
                 yield array.tobytes()
             else:
                 yield _bytes_of(np.ascontiguousarray(array))
@@ -123,7 +130,7 @@ def _write(file: BinaryIO, structure: Any, arrays: _Arrays) -> None:
                 elements.write(piece)
 
 
-def _read(file: BinaryIO) -> State:
+def _read(file: BinaryIO, path: Path) -> State:
     with zipfile.ZipFile(file) as archive:
         content = json.loads(archive.read(_member(archive, file, _STRUCTURE)))
         if not isinstance(content, dict) or set(content) != {"arrays", "state"}:
@@ -132,9 +139,17 @@ def _read(file: BinaryIO) -> State:
             raise ValueError(f"expected a dict as state, got {content['state']!r:.80}")
         member = _member(archive, file, _ELEMENTS)
         layout = _layout(content["arrays"], member.file_size)
+        large, begin = numbers_of_large(content["state"]), _begin_of(member, file)
         raw: Any = archive.open(member)
+        arrays: list[_Array | LargeArray] = []
         with io.BufferedReader(raw, _CHUNK) as elements:
-            arrays = [_read_array(elements, *entry) for entry in layout]
+            for number, (dtype, shape, offset, gap, nbytes) in enumerate(layout):
+                elements.read(gap)
+                if number in large:
+                    _skip(elements, nbytes)
+                    arrays.append(FileArray(path, begin + offset, shape, dtype))
+                else:
+                    arrays.append(_read_array(elements, dtype, shape, nbytes))
             # Up to the end, where zipfile compares the checksum, even without elements.
             elements.read(1)
     state: State = from_json(content["state"], arrays)
@@ -151,8 +166,17 @@ def _member(archive: zipfile.ZipFile, file: BinaryIO, name: str) -> zipfile.ZipI
     return info
 
 
-def _layout(entries: Any, total: int) -> list[tuple[np.dtype[Any], tuple[int, ...], int, int]]:
-    """Return (dtype, shape, bytes of the gap before it, bytes) of each array; they fill the member."""
+def _begin_of(member: zipfile.ZipInfo, file: BinaryIO) -> int:
+    """Return the position in the file of the first byte of a member."""
+    file.seek(member.header_offset)
+    header = file.read(_LOCAL_HEADER)
+    # The lengths of its name and of its extra field, which follow the header.
+    name, extra = struct.unpack("<HH", header[-4:])
+    return member.header_offset + len(header) + int(name) + int(extra)
+
+
+def _layout(entries: Any, total: int) -> list[tuple[np.dtype[Any], tuple[int, ...], int, int, int]]:
+    """Return (dtype, shape, offset, gap before it, bytes) of each array; together they fill the member."""
     layout, end = [], 0
     dtypes: dict[str, np.dtype[Any]] = {}
     # Nothing in the file is trusted: a wrong size would allocate any amount of memory.
@@ -164,7 +188,7 @@ def _layout(entries: Any, total: int) -> list[tuple[np.dtype[Any], tuple[int, ..
         if type(offset) is not int or offset != _aligned(end):
             raise ValueError(f"expected an array at {_aligned(end)}, got {offset!r:.80}")
         nbytes = math.prod(shape) * dtypes[name].itemsize
-        layout.append((dtypes[name], tuple(shape), offset - end, nbytes))
+        layout.append((dtypes[name], tuple(shape), offset, offset - end, nbytes))
         end = offset + nbytes
         if end > total:
             raise ValueError(f"expected arrays within {total} bytes, got one that ends at {end}")
@@ -183,12 +207,20 @@ def _dtype(name: Any) -> np.dtype[Any]:
     return dtype
 
 
+def _skip(file: io.BufferedReader, nbytes: int) -> None:
+    """Read bytes of which only the checksum is wanted."""
+    room = bytearray(min(nbytes, _CHUNK))
+    for begin in range(0, nbytes, _CHUNK):
+        chunk = memoryview(room)[: min(_CHUNK, nbytes - begin)]
+        if file.readinto(chunk) != len(chunk):
+            raise ValueError("the elements end too early")
+
+
 def _read_array(
-    file: io.BufferedReader, dtype: np.dtype[Any], shape: tuple[int, ...], gap: int, nbytes: int
+    file: io.BufferedReader, dtype: np.dtype[Any], shape: tuple[int, ...], nbytes: int
 ) -> _Array:
     # Not a view of one large buffer, which would keep the elements of all arrays in memory.
     array: _Array = np.empty(shape, dtype)
-    file.read(gap)
     if 0 < nbytes <= _SMALL:
         array[...] = np.frombuffer(file.read(nbytes), dtype).reshape(shape)
     elif nbytes:

@@ -3,6 +3,7 @@
 None, bool, int, float      themselves
 str                         "text:" and the string
 array                       "array:3", by its number
+LargeArray                  {"large:": "array:3"}
 list                        a list
 tuple                       {"tuple:": [...]}
 torch.Tensor                {"tensor:": ["array:3", "text:float32"]}, with its dtype
@@ -19,18 +20,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from parllel.buffers.large_array import LargeArray
+
 _Array: TypeAlias = np.ndarray[Any, Any]
 
 _ARRAY, _TEXT, _INT, _TUPLE, _TENSOR = "array:", "text:", "int:", "tuple:", "tensor:"
+_LARGE = "large:"
 # What a key in JSON may begin with that is no plain key.
-_KEY_MARKS = (_TEXT, _INT, _TUPLE, _TENSOR)
+_KEY_MARKS = (_TEXT, _INT, _TUPLE, _TENSOR, _LARGE)
 _EXPECTED = "numbers, strings, None, arrays, tensors, and lists, tuples and dicts of them"
 
 
-def to_json(value: Any, add: Callable[[_Array, str], int], at: str) -> Any:
+def to_json(value: Any, add: Callable[[_Array | LargeArray, str], int], at: str) -> Any:
     """Convert a value to JSON.
 
-    add: function that stores an array, given its path, and returns its number.
+    add: function that stores an array or a LargeArray, given its path, and returns its number.
     at: path of the value, for error messages.
 
     Raises:
@@ -38,6 +42,8 @@ def to_json(value: Any, add: Callable[[_Array, str], int], at: str) -> Any:
     """
     if isinstance(value, np.ndarray):
         return f"{_ARRAY}{add(value, at)}"
+    if isinstance(value, LargeArray):
+        return {_LARGE: f"{_ARRAY}{add(value, at)}"}
     # Before strings and floats, which some of numpy's scalars are too.
     if isinstance(value, np.generic):
         return f"{_ARRAY}{add(np.asarray(value), at)}"
@@ -60,7 +66,25 @@ def to_json(value: Any, add: Callable[[_Array, str], int], at: str) -> Any:
     raise TypeError(f"{at}: expected {_EXPECTED}, got {type(value).__name__}")
 
 
-def from_json(value: Any, arrays: Sequence[_Array]) -> Any:
+def numbers_of_large(value: Any) -> set[int]:
+    """Return the numbers of the LargeArrays in a value converted by `to_json`.
+
+    Raises:
+        ValueError: for any other value.
+    """
+    if isinstance(value, list):
+        return {number for part in value for number in numbers_of_large(part)}
+    if not isinstance(value, dict):
+        return set()
+    if value.keys() == {_LARGE}:
+        number = str(value[_LARGE]).removeprefix(_ARRAY)
+        if not number.isdecimal():
+            raise ValueError(f"expected the number of an array, got {value[_LARGE]!r:.80}")
+        return {int(number)}
+    return {number for part in value.values() for number in numbers_of_large(part)}
+
+
+def from_json(value: Any, arrays: Sequence[_Array | LargeArray]) -> Any:
     """Restore a value converted by `to_json`, with its arrays.
 
     Raises:
@@ -76,6 +100,8 @@ def from_json(value: Any, arrays: Sequence[_Array]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_TUPLE}:
             return tuple(from_json(part, arrays) for part in value[_TUPLE])
+        if value.keys() == {_LARGE}:
+            return from_json(value[_LARGE], arrays)
         if value.keys() == {_TENSOR}:
             return _to_tensor(*(from_json(part, arrays) for part in value[_TENSOR]))
         return {_key_from_json(key): from_json(part, arrays) for key, part in value.items()}
@@ -100,7 +126,7 @@ def _key_to_json(key: Any, at: str) -> str:
 def _key_from_json(key: str) -> str | int:
     if key.startswith(_INT):
         return int(key[len(_INT) :])
-    if key.startswith((_TUPLE, _TENSOR)):
+    if key.startswith((_TUPLE, _TENSOR, _LARGE)):
         raise ValueError(f"expected the key of a dict, got {key!r:.80}")
     return key.removeprefix(_TEXT)
 

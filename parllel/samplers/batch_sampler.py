@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parllel.agents.handler import Handler
+from parllel.arrays.switching import SwitchingBlock
 from parllel.buffers.batches import follows_batches, rebind, shown_number
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays
@@ -225,16 +226,13 @@ class BatchSampler(Sampler):
 
     def _begin(self) -> None:
         if self._started:
-            for array in self._rotating:  # moves the observation after the last batch to row 0
-                array.rotate()
-            if self._moving:
-                number = shown_number(self._moving)
-                for use_batch in self._rebind:
-                    use_batch(number)
+            self._rotate()
             self._restart_dead()
             if self._restarted or not self.resets_automatically:
                 self._reset_ended()
             return
+        if self._batches:  # of the run that is resumed without its environments
+            self._rotate()
         self.cages.reset(0, all_envs=True)
         self.handler.reset()
         self._forget_restarted()
@@ -246,6 +244,15 @@ class BatchSampler(Sampler):
             self.cages.decorrelate(counts.tolist())
         self._started = True
         self.cages.crashes()  # no episode had begun
+
+    def _rotate(self) -> None:
+        """Go on to the next batch of the buffer."""
+        for array in self._rotating:  # moves the observation after the last batch to row 0
+            array.rotate()
+        if self._moving:
+            number = shown_number(self._moving)
+            for use_batch in self._rebind:
+                use_batch(number)
 
     def _restart_dead(self) -> None:
         """Restart processes that have died since the last batch; their environments begin new episodes."""
@@ -453,6 +460,7 @@ class BatchSampler(Sampler):
             "transforms": [transform.state() for transform in self.transforms],
             "transform_classes": self._transform_classes(),
             "batches": self._batches,
+            "batch_number": shown_number(self._moving),
         }
         if environments:
             self._restart_dead()  # since the batch; such an environment has no state
@@ -480,12 +488,22 @@ class BatchSampler(Sampler):
         for transform, one in zip(self.transforms, state["transforms"], strict=True):
             transform.load_state(one)
         self._batches = int(state["batches"])
+        self._show(int(state.get("batch_number", 0)))
         if "environments" in state:
             self._load_environments(state["environments"], state["edges"])
         elif self._batches and not self._started:
             # The number of batches salts the seeds, so that the run does not repeat its first episodes.
             self.cages.load_states([NO_STATE] * self.batch_spec.B, self._batches)
             self._restarted.update(range(self.batch_spec.B))
+
+    def _show(self, number: int) -> None:
+        """Show the batch of the buffer that was collected last, which the next one follows.
+
+        A replay that was restored holds it. The sides of switching arrays hold nothing yet.
+        """
+        for block in self._moving:
+            if not isinstance(block, SwitchingBlock):
+                block.show(number % block.n_windows)
 
     def _load_environments(self, states: list[State], edges: dict[str, Any]) -> None:
         # Checked before any environment is changed.

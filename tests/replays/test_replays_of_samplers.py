@@ -17,6 +17,7 @@ from parllel.agents import NumpyHandler
 from parllel.arrays import LazyFramesArray
 from parllel.buffers.tree import buffer_leaves
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.envs.states.random_state import generator_from, generator_state
 from parllel.replays import UniformReplay
 from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
@@ -43,6 +44,12 @@ class NoisyEnv(gym.Env):
         ends = self.np_random.random(2) < 0.1
         reward = float(np.float32(self.np_random.normal()))
         return self._observe(), reward, bool(ends[0]), bool(ends[1]), {}
+
+    def state(self):
+        return {"generator": generator_state(self.np_random)}
+
+    def load_state(self, state):
+        self.np_random = generator_from(state["generator"])
 
 
 class StackedEnv(FrameStackObservation):
@@ -189,3 +196,97 @@ def test_final_observations_of_many_batches_are_those_of_one():
     assert sum(len(one) for one in found) > 4
     for one, other in zip(found[:9], found[9:], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def drawn_numbers(replay: UniformReplay) -> list[np.ndarray]:
+    drawn = replay.sample()
+    found = [drawn.observation, drawn.next_observation, drawn.action, drawn.reward, drawn.discount]
+    return [np.array(one) for one in found]
+
+
+def resumed(kind: str, n_batches: int, states: list[Any], first: str) -> tuple[Sampling, Any]:
+    """Return a sampling and its replay, restored in one of the two orders."""
+    other = Sampling(kind, BatchSpec(2, 2), n_batches)
+    replay = UniformReplay(other.samples, batch_size=300, discount=0.9, n_step=2, seed=0)
+    other.sampler.handler.load_state(states[2])
+    order = [(other.sampler, states[0]), (replay, states[1])]
+    for part, state in order if first == "sampler" else order[::-1]:
+        if state is not None:
+            part.load_state(state)
+    return other, replay
+
+
+@pytest.mark.parametrize("first", ["sampler", "replay"])
+@pytest.mark.parametrize("n_before", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("kind", ["VectorizedCage", "SynchronizedProcessCage"])
+def test_sampler_and_replay_go_on_together(kind, n_before, first):
+    one = Sampling(kind, BatchSpec(2, 2), 3)
+    replay = UniformReplay(one.samples, batch_size=300, discount=0.9, n_step=2, seed=0)
+    with one.sampler:
+        for _ in range(n_before):
+            replay.add(one.collect())
+        replay.sample()
+        other, restored = resumed(
+            kind, 3, [one.sampler.state(), replay.state(), one.sampler.handler.state()], first
+        )
+        with other.sampler:
+            for _ in range(5):
+                replay.add(one.collect())
+                restored.add(other.collect())
+                assert (
+                    other.samples.env.done.block.window_number
+                    == one.samples.env.done.block.window_number
+                )
+                for a, b in zip(drawn_numbers(replay), drawn_numbers(restored), strict=True):
+                    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("first", ["sampler", "replay"])
+def test_environments_that_begin_anew_do_not_follow_the_steps_before(first):
+    spec, n_step = BatchSpec(2, 2), 2
+    one = Sampling("VectorizedCage", spec, 1)
+    two = Sampling("VectorizedCage", spec, 4)
+    replay = UniformReplay(two.samples, batch_size=300, discount=0.9, n_step=n_step, seed=0)
+    model = Model(Setup(T=2, B=2, N=4), n_step, 0.9, [[], []])
+    with one.sampler, two.sampler:
+        for _ in range(6):
+            add_to_model(model, one.collect())
+            replay.add(two.collect())
+        states = [
+            two.sampler.state(environments=False),
+            replay.state(),
+            two.sampler.handler.state(),
+        ]
+        other, restored = resumed("VectorizedCage", 4, states, first)
+        again = Sampling("VectorizedCage", spec, 1)
+        again.sampler.handler.load_state(one.sampler.handler.state())
+        again.sampler.load_state(one.sampler.state(environments=False))
+    for steps in model.steps:
+        if not (steps[-1].terminated or steps[-1].truncated):
+            steps[-1].usable = False
+    with other.sampler, again.sampler:
+        for _ in range(6):
+            add_to_model(model, again.collect())
+            restored.add(other.collect())
+            drawn = restored.sample()
+            numbers = set(drawn.observation[:, -1].tolist())
+            assert numbers == set(model.drawable())
+
+
+def test_a_replay_that_was_not_saved_begins_anew_in_the_middle_of_its_buffer():
+    one = Sampling("VectorizedCage", BatchSpec(2, 2), 3)
+    with one.sampler:
+        for _ in range(4):
+            one.collect()
+        other, replay = resumed(
+            "VectorizedCage", 3, [one.sampler.state(), None, one.sampler.handler.state()], "sampler"
+        )
+    model = Model(Setup(T=2, B=2, N=3), 2, 0.9, [[], []])
+    single = Sampling("VectorizedCage", BatchSpec(2, 2), 1)
+    with other.sampler, single.sampler:
+        for _ in range(4):
+            single.collect()
+        for _ in range(8):
+            add_to_model(model, single.collect())
+            replay.add(other.collect())
+            check(Holder(model), replay)
