@@ -20,12 +20,14 @@ from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.agents.q_agent import QAgent, epsilon_ladder
 from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
+from parllel.torch.agents.recurrent_q_agent import RecurrentQAgent
 from parllel.torch.agents.sac_agent import SacAgent
 from parllel.torch.agents.td3_agent import TD3Agent
 from parllel.torch.algos.behavior_cloning import BehaviorCloning
 from parllel.torch.algos.dqn import DQN
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 from parllel.torch.algos.ppo import PPO
+from parllel.torch.algos.r2d1 import R2D1
 from parllel.torch.algos.recurrent_ppo import RecurrentPPO
 from parllel.torch.algos.sac import SAC
 from parllel.torch.algos.td3 import TD3
@@ -45,6 +47,7 @@ from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel, PgOutput
 from parllel.torch.models.q_model import QModel
 from parllel.torch.models.recurrent_pg_model import RecurrentPgModel
+from parllel.torch.models.recurrent_q_model import RecurrentQModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import TreeEncoder
 from parllel.torch.q_agent_for import q_agent_for
@@ -54,6 +57,7 @@ __all__ = [
     "CONVOLUTIONS_2013",
     "DQN",
     "PPO",
+    "R2D1",
     "SAC",
     "TD3",
     "BehaviorCloning",
@@ -86,6 +90,8 @@ __all__ = [
     "RecurrentPPO",
     "RecurrentPgAgent",
     "RecurrentPgModel",
+    "RecurrentQAgent",
+    "RecurrentQModel",
     "SacAgent",
     "SharedModel",
     "SmallPolicyHandler",
