@@ -5,20 +5,30 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_seconds = 0.0
+# numba's listener, which adds up the time between the beginnings and ends of compilations.
+_timer: Any = None
 
 
 def seconds_compiling() -> float:
-    """Return how long this process has compiled functions; loading them from the cache does not count.
+    """Return how long numba has compiled in this process; loading from the cache does not count.
 
-    Only functions with given signatures are counted.
+    Counted from the first use of `compiled`, functions of other libraries included.
     """
-    return _seconds
+    return float(_timer.duration) if _timer is not None and _timer.done else 0.0
+
+
+def _start_timer() -> None:
+    global _timer
+    if _timer is None:
+        from numba.core import event as untyped
+
+        event: Any = untyped
+        _timer = event.TimingListener()
+        event.register("numba:compile", _timer)
 
 
 def compiles() -> bool:
@@ -49,17 +59,14 @@ def compiled(
         fast: Any = numba.njit(**options)(function)
         if fast is function:
             return function
+        _start_timer()
         # Raised if no folder for the cache is writable, as on a read-only file system.
         with contextlib.suppress(RuntimeError, OSError):
             if cache:
                 fast.enable_caching()
                 _tolerate_broken_files(fast._cache)
         for signature in signatures:
-            begin, misses = time.perf_counter(), sum(fast.stats.cache_misses.values())
             fast.compile(signature)
-            if sum(fast.stats.cache_misses.values()) > misses:
-                global _seconds
-                _seconds += time.perf_counter() - begin
         # Other types raise an error, instead of a slow and unnoticed compilation in the middle of a run.
         if signatures:
             fast.disable_compile()

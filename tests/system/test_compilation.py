@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 
 import numpy as np
 import pytest
 from python_code import output_of
 
-from parllel.system.compilation import compiled, compiles
+from parllel.system.compilation import compiled, compiles, seconds_compiling
 from parllel.system.waits import available_kinds
 from parllel.system.waits.compiled_wait import CompiledWait
 
@@ -60,6 +61,33 @@ def test_only_compilation_is_timed_not_the_cache(tmp_path, monkeypatch):
     assert output_of(code).split() == ["42", "False"]
 
 
+def test_functions_that_are_compiled_when_they_are_called_are_timed_too():
+    @compiled(cache=False)
+    def successor(n):
+        return n + 1
+
+    before = seconds_compiling()
+    assert successor(1) == 2
+    compiling_s = seconds_compiling() - before
+    assert compiling_s > 0
+    assert successor(2) == 3
+    assert seconds_compiling() - before == compiling_s
+
+
+def test_compilation_within_a_compilation_is_timed_once():
+    @compiled(cache=False)
+    def inner(n):
+        return n + 1
+
+    @compiled(cache=False)
+    def outer(n):
+        return inner(n) + inner(2 * n)
+
+    before, began = seconds_compiling(), time.perf_counter()
+    assert outer(1) == 5
+    assert 0 < seconds_compiling() - before <= time.perf_counter() - began
+
+
 def test_one_decorator_serves_several_functions():
     decorate = compiled(error_model="numpy")
 
@@ -77,7 +105,7 @@ def test_one_decorator_serves_several_functions():
 
 WHAT_A_DEBUGGER_SEES = """
 import numpy as np
-from parllel.system.compilation import compiled, compiles
+from parllel.system.compilation import compiled, compiles, seconds_compiling
 from parllel.system.waits import available_kinds, make_wait
 from parllel.system.waits.sleep_slots import SleepSlots
 from parllel.transforms.returns import discounted_returns

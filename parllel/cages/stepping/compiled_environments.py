@@ -209,11 +209,13 @@ class CompiledEnvironments(Environments):
     def _loop(self, source: str) -> Callable[..., int]:
         if source not in self._loops:
             cache: dict[Any, Any] = self._functions.loops
+            if self._discrete not in cache:
+                cache[self._discrete] = at.make_run(
+                    *self._functions.compiled, discrete=self._discrete
+                )
             key = source, self._discrete
             if key not in cache:
-                cache[key] = at.make_loop(
-                    *self._functions.compiled, discrete=self._discrete, source=source
-                )
+                cache[key] = at.make_loop(cache[self._discrete], source=source)
             self._loops[source] = cache[key]
         return self._loops[source]
 

@@ -37,30 +37,13 @@ _POLICIES: dict[str, Any] = {CATEGORICAL: step_categorical, GAUSSIAN: step_gauss
 _compiled = compiled(cache=False, nogil=True, error_model="numpy")
 
 
-def make_loop(
-    reset: Any, step: Any, observe: Any, *, discrete: bool, source: str
-) -> Callable[..., int]:
-    """Return a function that steps all environments through some rows.
+def make_run(reset: Any, step: Any, observe: Any, *, discrete: bool) -> Callable[..., int]:
+    """Return a function that steps environments `first` to `last` through rows `start` to `stop`.
 
     discrete: whether an action is one whole number; otherwise it is an array.
-    source: GIVEN for actions from the batch, or the kind of the policy.
 
-    Arguments of the function; `B` is the batch's number of columns and n that of the environments:
-
-        n_rows: number of rows.
-        policy: the arguments of the policy's function after `stop`; () for GIVEN.
-        action: [rows, B, ...].
-        bounds: low, high and scratch for one action that is an array.
-        envs: states [n], counts [n] and waiting [n].
-        rngs: generators, a typed list.
-        observation: [rows, B, ...].
-        results: reward, terminated, truncated, done [rows, B], and kept rewards [kept rows, n].
-        ends: events [e, 3], finals [e, ...] and final_places [e, 3], for e ends of episodes.
-        words: see above.
-
-    It returns 1 at an action outside of the space, otherwise 0. Those of a Box are clipped.
+    See `make_loop` for the other arguments. The loops share it, as most of their compilation is this.
     """
-    act = _POLICIES.get(source, step_categorical)  # never called for GIVEN
     take = _take_number if discrete else _take_array
 
     # One function for many steps: each call counts the references to a dozen arrays, which takes longer than
@@ -133,6 +116,32 @@ def make_loop(
                 else:
                     waiting[i] = True
         return 0
+
+    return run
+
+
+def make_loop(run: Any, *, source: str) -> Callable[..., int]:
+    """Return a function that steps all environments through some rows.
+
+    run: see `make_run`.
+    source: GIVEN for actions from the batch, or the kind of the policy.
+
+    Arguments of the function; `B` is the batch's number of columns and n that of the environments:
+
+        n_rows: number of rows.
+        policy: the arguments of the policy's function after `stop`; () for GIVEN.
+        action: [rows, B, ...].
+        bounds: low, high and scratch for one action that is an array.
+        envs: states [n], counts [n] and waiting [n].
+        rngs: generators, a typed list.
+        observation: [rows, B, ...].
+        results: reward, terminated, truncated, done [rows, B], and kept rewards [kept rows, n].
+        ends: events [e, 3], finals [e, ...] and final_places [e, 3], for e ends of episodes.
+        words: see above.
+
+    It returns 1 at an action outside of the space, otherwise 0. Those of a Box are clipped.
+    """
+    act = _POLICIES.get(source, step_categorical)  # never called for GIVEN
 
     @_compiled
     def loop(
