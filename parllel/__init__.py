@@ -18,6 +18,7 @@ if _TYPE_CHECKING:
     from parllel.errors import ParllelError
     from parllel.policies.episodes import play_episodes
     from parllel.policies.policy_loading import load_policy
+    from parllel.runners.off_policy_runner import OffPolicyRunner
     from parllel.runners.runner import OnPolicyRunner
     from parllel.samplers.basic_sampler import BasicSampler
     from parllel.samplers.eval_sampler import EvalSampler
@@ -30,6 +31,7 @@ __all__ = [
     "BatchSpec",
     "Cage",
     "EvalSampler",
+    "OffPolicyRunner",
     "OnPolicyRunner",
     "ParllelError",
     "ProcessCage",
@@ -51,6 +53,7 @@ __getattr__, __dir__ = _lazy_names(
         "errors": ("ParllelError",),
         "policies.episodes": ("play_episodes",),
         "policies.policy_loading": ("load_policy",),
+        "runners.off_policy_runner": ("OffPolicyRunner",),
         "runners.runner": ("OnPolicyRunner",),
         "samplers.basic_sampler": ("BasicSampler",),
         "samplers.eval_sampler": ("EvalSampler",),

@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.algos.algorithm import Algorithm
-from parllel.types import Tree
+from parllel.replays.replay import ReplayBatch, Transitions
 
 
 class OffPolicyAlgorithm(Algorithm):
     """Learning algorithm that improves an agent with batches drawn from a replay.
 
     `OffPolicyRunner` calls `before_sampling` before each batch of the sampler and `optimize_agent` once per
-    gradient step. `reads` names the fields that the sampler's batches, and so the replay, must have.
+    gradient step. `reads` names fields that the sampler's batches must have besides those that the replay
+    reads.
+
+    Attributes:
+        batch_class: what the replay must draw: Transitions, or another subclass of ReplayBatch.
     """
 
     on_policy = False
+    batch_class: type[ReplayBatch] = Transitions
 
     def before_sampling(self, elapsed_steps: int) -> None:
         """Set how the agent explores in the next batch, for example its epsilon.
@@ -26,7 +31,7 @@ class OffPolicyAlgorithm(Algorithm):
         """
 
     @abstractmethod
-    def optimize_agent(self, elapsed_steps: int, samples: Tree) -> Mapping[str, Any]:
+    def optimize_agent(self, elapsed_steps: int, samples: Any) -> Mapping[str, Any]:
         """Take one gradient step and return diagnostics, keyed by name.
 
         elapsed_steps: environment steps taken since the start of the run.

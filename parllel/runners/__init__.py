@@ -3,6 +3,7 @@
 from parllel.runners.asynchronous_runner import AsynchronousRunner
 from parllel.runners.callback import Callback
 from parllel.runners.matching_parts import check_parts
+from parllel.runners.off_policy_runner import OffPolicyRunner
 from parllel.runners.progress import ProgressBar
 from parllel.runners.runner import LearningCycle, OnPolicyRunner, Runner
 from parllel.runners.runs import Build, repeat, resume, train
@@ -14,6 +15,7 @@ __all__ = [
     "Build",
     "Callback",
     "LearningCycle",
+    "OffPolicyRunner",
     "OnPolicyRunner",
     "ProgressBar",
     "Runner",

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from parllel.agents.agent import Agent
 from parllel.algos.algorithm import Algorithm
 from parllel.logging.logger import Logger
+from parllel.runners.matching_parts import check_published_agent
 from parllel.runners.runner import LearningCycle, Runner
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 from parllel.types import State
+
+
+class BatchAges:
+    """How old the batches of a PublishingSampler were, and how long the learner waited for them."""
+
+    def __init__(self) -> None:
+        self._staleness: list[int] = []
+        self._waited_s: list[float] = []
+
+    def add(self, sampler: PublishingSampler) -> None:
+        """Add the last batch. Call this before the weights are published again."""
+        stats = sampler.stats
+        self._staleness.append(stats["staleness"])
+        self._waited_s.append(stats["waited_s"])
+
+    def log(self, logger: Logger) -> None:
+        """Log `asynchronous/staleness` and `asynchronous/waited_s` of the batches since the last row."""
+        logger.log_array("asynchronous/staleness", self._staleness)
+        logger.log_value("asynchronous/waited_s", sum(self._waited_s))
+        self._staleness, self._waited_s = [], []
+
+    def state(self) -> State:
+        """Return the statistics collected for the next row."""
+        waited = {"staleness": list(self._staleness), "waited_s": list(self._waited_s)}
+        return {"asynchronous": waited}
+
+    def load_state(self, state: State) -> None:
+        """Restore a state returned by `state`."""
+        self._staleness = [int(value) for value in state["asynchronous"]["staleness"]]
+        self._waited_s = [float(value) for value in state["asynchronous"]["waited_s"]]
 
 
 class AsynchronousCycle(LearningCycle):
@@ -27,17 +57,9 @@ class AsynchronousCycle(LearningCycle):
                 "sampler: expected a sampler that publishes weights, such as AsynchronousSampler, "
                 f"got {type(sampler).__name__}; OnPolicyRunner accepts any sampler"
             )
-        # Not every algorithm has an agent.
-        learner = getattr(algorithm, "agent", None)
-        if isinstance(learner, Agent) and sampler.agent is not learner:
-            raise ValueError(
-                "sampler: expected a sampler with the agent of the algorithm, because the weights "
-                f"of the sampler's agent are published, got {sampler.agent!r}; give both the same "
-                "agent"
-            )
+        check_published_agent(sampler, algorithm)
         super().__init__(sampler, algorithm)
-        self._staleness: list[int] = []
-        self._waited_s: list[float] = []
+        self._ages = BatchAges()
 
     def begin(self) -> None:
         """Publish the weights, which a checkpoint may have changed since the agent was built."""
@@ -46,9 +68,7 @@ class AsynchronousCycle(LearningCycle):
     def finish(self) -> None:
         """Record the staleness of the batch, and publish the new weights."""
         # Before publishing, which would make the batch one update older.
-        stats = self.sampler.stats
-        self._staleness.append(stats["staleness"])
-        self._waited_s.append(stats["waited_s"])
+        self._ages.add(self.sampler)
         self.publish()
 
     def publish(self) -> None:
@@ -57,19 +77,15 @@ class AsynchronousCycle(LearningCycle):
 
     def log(self, logger: Logger) -> None:
         """Log `asynchronous/staleness` and `asynchronous/waited_s` of the batches since the last row."""
-        logger.log_array("asynchronous/staleness", self._staleness)
-        logger.log_value("asynchronous/waited_s", sum(self._waited_s))
-        self._staleness, self._waited_s = [], []
+        self._ages.log(logger)
 
     def state(self) -> State:
         """Return the statistics collected for the next row."""
-        waited = {"staleness": list(self._staleness), "waited_s": list(self._waited_s)}
-        return {"asynchronous": waited}
+        return self._ages.state()
 
     def load_state(self, state: State) -> None:
         """Restore a state returned by `state`. Batches sampled ahead are sampled again."""
-        self._staleness = [int(value) for value in state["asynchronous"]["staleness"]]
-        self._waited_s = [float(value) for value in state["asynchronous"]["waited_s"]]
+        self._ages.load_state(state)
 
 
 class AsynchronousRunner(Runner):

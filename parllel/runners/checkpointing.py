@@ -38,6 +38,9 @@ class Checkpointed(Protocol):
     def state(self) -> State:
         """Return the state to save."""
 
+    def state_to_show(self) -> State:
+        """Return the state without what only training needs and takes much memory."""
+
 
 class Checkpointing:
     """Writes checkpoints, the description of the buffer and the learning curve.
@@ -67,6 +70,7 @@ class Checkpointing:
         self._interval_s = interval_s
         # Monotonic: the time of day may be changed during a run.
         self._written_at = time.monotonic()
+        self._took_s = 0.0  # of the last checkpoint
         self._step: int | None = None  # of the last checkpoint
         self._said = False  # whether environments without a state have been named
         self._described = False
@@ -119,7 +123,9 @@ class Checkpointing:
 
     def write_if_due(self, run: Checkpointed) -> None:
         """Write a checkpoint if the last one is old enough."""
-        if time.monotonic() - self._written_at >= self._interval_s:
+        # One with a large replay takes a while; at most a twentieth of the run is spent on them.
+        least_s = 20 * self._took_s if self._took_s > 1.0 else 0.0
+        if time.monotonic() - self._written_at >= max(self._interval_s, least_s):
             self._try(run)
 
     def write_unless_written(self, run: Checkpointed) -> None:
@@ -135,7 +141,7 @@ class Checkpointing:
             return
         try:
             with run.account.stage("checkpoints"):
-                self._folder.best.save(step, run.state())
+                self._folder.best.save(step, run.state_to_show())
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             self._logger.warn(f"the checkpoint of the best evaluation was not written: {why}")
@@ -156,12 +162,14 @@ class Checkpointing:
         """Write a checkpoint, even if there is one of this step."""
         if self._folder is None:
             return
+        begin = time.monotonic()
         with run.account.stage("checkpoints"):
             step = run.result.elapsed_steps
             # Rows first: after a power cut a checkpoint must not be there without the rows before it.
             self._logger.sync()
             self._folder.checkpoints.save(step, run.state())
         self._step, self._written_at = step, time.monotonic()
+        self._took_s = self._written_at - begin
         if not self._said:
             self._said = self._name_unsaved(
                 run, "their episodes begin anew when this run is resumed"

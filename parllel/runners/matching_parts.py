@@ -12,11 +12,14 @@ from typing import Any
 from parllel.agents.agent import Agent
 from parllel.agents.handler import Handler
 from parllel.algos.algorithm import Algorithm, fields_read
+from parllel.algos.off_policy_algorithm import OffPolicyAlgorithm
 from parllel.algos.transforming_algorithm import TransformingAlgorithm
 from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
 from parllel.cages.cage_interface import CageInterface
+from parllel.replays.replay import Replay
+from parllel.runners.matching_replay import check_no_replay_needed, check_replay
 from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.cage_columns import CageColumns, seed_keys
 from parllel.samplers.eval_sampler import EvalSampler
@@ -36,14 +39,16 @@ def check_parts(
     eval_sampler: Sampler | None = None,
     *,
     also_reads: Sequence[str] = (),
+    replay: Replay | None = None,
 ) -> None:
-    """Check that sampler, algorithm and evaluation sampler were built from the same parts.
+    """Check that sampler, algorithm, replay and evaluation sampler were built from the same parts.
 
     Runners call this function. Call it yourself if you write your own training loop. Properties
     that your own parts do not declare are not checked.
 
     Args:
         also_reads: paths of fields of the samples that your own code reads.
+        replay: the replay that an off-policy algorithm learns from.
 
     Raises:
         ValueError, TypeError: if two parts do not match. The message names both and says what to
@@ -54,9 +59,13 @@ def check_parts(
     """
     _check_kinds(sampler, eval_sampler)
     _check_batch_spec(batch_spec, sampler)
+    if replay is None:
+        check_no_replay_needed(algorithm)
+    else:
+        check_replay(sampler, algorithm, replay)
     _check_agent(sampler, algorithm)
     _check_parameters(algorithm)
-    _check_fields(sampler, algorithm, also_reads)
+    _check_fields(sampler, algorithm, also_reads, replay)
     if eval_sampler is not None:
         _check_evaluated_agent(sampler, algorithm, eval_sampler)
         _check_evaluated_observations(sampler, eval_sampler)
@@ -188,15 +197,35 @@ def _stands_for(actor: Any, learner: Agent) -> bool:
     return bool(learned) and all(id(model) in ids for model in learned.values())
 
 
+def check_published_agent(sampler: PublishingSampler, algorithm: Algorithm) -> None:
+    """Raise ValueError for a sampler that publishes the weights of another agent than the algorithm's."""
+    # Not every algorithm has an agent.
+    learner = _learner(algorithm)
+    if learner is not None and sampler.agent is not learner:
+        raise ValueError(
+            "sampler: expected a sampler with the agent of the algorithm, because the weights "
+            f"of the sampler's agent are published, got {sampler.agent!r}; give both the same "
+            "agent"
+        )
+
+
 def _check_agent(sampler: Sampler, algorithm: Algorithm) -> None:
     learner, actor = _learner(algorithm), _actor(sampler)
-    if not algorithm.on_policy or learner is None or actor is None or _stands_for(actor, learner):
+    # With a replay the agent acts too, and explores as the algorithm has it.
+    replays = isinstance(algorithm, OffPolicyAlgorithm)
+    if not (algorithm.on_policy or replays) or learner is None or actor is None:
+        return
+    if _stands_for(actor, learner):
         return
     trains = f"{type(algorithm).__name__} trains a {type(learner).__name__}"
+    otherwise = (
+        "To learn from the actions of another agent, set `trained` of its handler to the trained agent"
+        if replays
+        else "An algorithm that can learn from the actions of any agent sets on_policy = False"
+    )
     raise ValueError(
         f"algorithm: {trains}, but {_described(sampler, actor)}{_shared(actor, learner)}: learning "
-        "would not change the samples; give both the same agent. An algorithm that can learn from "
-        "the actions of any agent sets on_policy = False"
+        f"would not change the samples; give both the same agent. {otherwise}"
     )
 
 
@@ -262,34 +291,41 @@ def _check_evaluated_agent(sampler: Sampler, algorithm: Algorithm, eval_sampler:
 # ------------------------------------------------------------------ fields and transforms
 
 
-def _check_fields(sampler: Any, algorithm: Algorithm, also_reads: Sequence[str]) -> None:
+def _check_fields(
+    sampler: Any, algorithm: Algorithm, also_reads: Sequence[str], replay: Replay | None
+) -> None:
     samples = getattr(sampler, "samples", None)
     # A sampler in another process shows its samples only with the first batch.
     if not isinstance(samples, Samples):
         return
     transforms = [one for one in getattr(sampler, "transforms", ()) if isinstance(one, Transform)]
     _check_transforms_of(algorithm, transforms)
-    check_lost_steps(algorithm, samples)
-    reads = fields_read(algorithm, samples)
+    reads, readers = fields_read(algorithm, samples), {}
+    if replay is not None:
+        # All that the algorithm sees of a batch is what the replay draws.
+        readers[type(replay).__name__] = replay.reads
+        reads = reads or ()
+    check_lost_steps(algorithm, samples, replay)
     if reads is None:
         return
-    name = type(algorithm).__name__
-    for path in reads:
-        _check_there(name, path, samples)
-    for path in also_reads:
-        _check_there("also_reads", path, samples)
+    readers |= {type(algorithm).__name__: reads, "also_reads": also_reads}
+    for name, paths in readers.items():
+        for path in paths:
+            _check_there(name, path, samples)
     handler = getattr(sampler, "handler", None)
     # One with other inputs may read any field.
     if isinstance(handler, Handler) and type(handler).agent_inputs is Handler.agent_inputs:
-        readers = {name: reads, **({"your own code": also_reads} if also_reads else {})}
-        check_outputs_are_read(samples, transforms, readers)
+        own = {"your own code": readers.pop("also_reads")}
+        check_outputs_are_read(samples, transforms, readers | (own if also_reads else {}))
 
 
-def check_lost_steps(algorithm: Algorithm, samples: Samples) -> None:
+def check_lost_steps(algorithm: Algorithm, samples: Samples, replay: Replay | None = None) -> None:
     """Raise ValueError for an algorithm, or a transform of it, that would use steps that a crash has lost."""
     # Batches of fragments have versions too; there, whole rows at the end of a column are padding.
     if getattr(samples.env, "aborted", None) is None or "version" in samples.env._fields:
         return
+    if replay is not None and "env.valid" in replay.reads:
+        return  # it draws no others
     # The algorithm that learns: its transforms may read env.valid where it does not.
     while isinstance(algorithm, TransformingAlgorithm):
         check_transforms_skip_invalid(algorithm.transforms)

@@ -52,7 +52,7 @@ class RowLog:
     def log_seconds(self, seconds: Mapping[str, float], steps: int) -> None:
         """Log the seconds of each stage, and the steps per second of sampling and of learning."""
         # Without evaluations and checkpoints, whose share depends on settings of the log.
-        busy = seconds["sampling"] + seconds["optimising"]
+        busy = sum(seconds.get(stage, 0.0) for stage in ("sampling", *LEARNING))
         # The bound is for clocks too coarse to see a small batch.
         self._logger.log_value("time/steps_per_second", steps / max(busy, 1e-9))
         for name, value in seconds.items():
@@ -98,6 +98,8 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 # Parts of sampling, measured in one batch of each row; all others are stages of their own.
 PARTS = ("inference", "environments", "transforms")
+# Stages of learning; the first two exist only in runs with a replay.
+LEARNING = ("inserting", "drawing", "optimising")
 STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints", "imports", "compiling")
 
 
@@ -113,6 +115,10 @@ class TimeAccount:
     one batch of each row and scaled up, because reading the clock for every row of every batch
     takes time too.
 
+    Args:
+        further: stages of this run besides the usual ones. Their times are taken out of another stage by
+            `move`.
+
     Attributes:
         compiled_before_s: seconds of compilation while the run was built, in no stage. What another run of
             this process compiled does not count.
@@ -120,10 +126,11 @@ class TimeAccount:
 
     _seen_compiling_s = 0.0  # of this process, by all accounts
 
-    def __init__(self) -> None:
+    def __init__(self, further: Sequence[str] = ()) -> None:
         self.compiled_before_s = self._newly_compiling()
-        self._row = dict.fromkeys(STAGES, 0.0)
-        self._total = dict.fromkeys((*STAGES, *PARTS), 0.0)
+        self._stages = (STAGES[0], *further, *STAGES[1:])
+        self._row = dict.fromkeys(self._stages, 0.0)
+        self._total = dict.fromkeys((*self._stages, *PARTS), 0.0)
         self._shares: dict[str, float] = {}
 
     @contextmanager
@@ -142,6 +149,12 @@ class TimeAccount:
     def _newly_compiling(cls) -> float:
         seen, cls._seen_compiling_s = cls._seen_compiling_s, seconds_compiling()
         return cls._seen_compiling_s - seen
+
+    def move(self, seconds: Mapping[str, float], *, out_of: str) -> None:
+        """Count seconds of a stage for others, by their names."""
+        for name, moved in seconds.items():
+            self._row[name] += moved
+            self._row[out_of] -= moved
 
     def see_parts(self, seconds: Mapping[str, float]) -> None:
         """Record how long the parts of one batch took."""
@@ -169,9 +182,9 @@ class TimeAccount:
         """Return the total times, one stage per line, and their sum. Stages below 0.05 % are left out."""
         totals = {name: self._total[name] + self._row.get(name, 0.0) for name in self._total}
         # Parts are within sampling: the stages alone add up to the whole.
-        all_s = sum(totals[stage] for stage in STAGES)
+        all_s = sum(totals[stage] for stage in self._stages)
         lines = []
-        for stage in STAGES:
+        for stage in self._stages:
             lines.append((stage, totals[stage]))
             if stage == "sampling":
                 lines += [(f"  {part}", totals[part]) for part in PARTS]

@@ -17,6 +17,7 @@ from parllel.algos.algorithm import Algorithm
 from parllel.buffers.samples import Samples
 from parllel.cages.traj_info import TrajInfo
 from parllel.logging.logger import Logger
+from parllel.replays.replay import Replay
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.matching_parts import (
@@ -55,6 +56,9 @@ class LearningCycle:
         algorithm: the algorithm that learns from each batch.
     """
 
+    # Stages of learning that are timed by the cycle; see `take_seconds`.
+    stages: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, sampler: Sampler, algorithm: Algorithm) -> None:
         self.sampler = sampler
         self.algorithm = algorithm
@@ -75,8 +79,19 @@ class LearningCycle:
         """Learn from the batch and return the algorithm's diagnostics."""
         return self.algorithm.optimize_agent(elapsed_steps, samples)
 
+    def take_seconds(self) -> Mapping[str, float]:
+        """Return how much of the time since the last call was spent in each of `stages`, out of `learn`."""
+        return {}
+
     def finish(self) -> None:
         """End an iteration, after the callbacks for the update."""
+
+    def row_diagnostics(self, last: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the diagnostics to log in a row, and start collecting again.
+
+        last: what `learn` returned last.
+        """
+        return last
 
     def log(self, logger: Logger) -> None:
         """Add values of the iterations since the last row to the next one."""
@@ -131,6 +146,8 @@ class Runner:
     """
 
     cycle_class: ClassVar[type[LearningCycle]] = LearningCycle
+    # Set before this constructor is called, by runners that have one.
+    replay: Replay | None = None
 
     @suggest_names()
     def __init__(
@@ -155,11 +172,18 @@ class Runner:
     ) -> None:
         _check_bounds(n_steps, log_interval_steps, target_return, eval_sampler)
         _check_callbacks(callbacks)
-        self.cycle = self.cycle_class(sampler, algorithm)
+        self.cycle = self.make_cycle(sampler, algorithm)
         if type(self.cycle) is LearningCycle:
             check_publishing(sampler, type(self).__name__)
         algorithm.check_batch_spec(batch_spec)  # before the first batch is sampled
-        check_parts(batch_spec, sampler, algorithm, eval_sampler, also_reads=also_reads)
+        check_parts(
+            batch_spec,
+            sampler,
+            algorithm,
+            eval_sampler,
+            also_reads=also_reads,
+            replay=self.replay,
+        )
         check_saved_agent(algorithm, state_parts or {})
         check_seeds(seeds, sampler)
         check_schedule(algorithm, n_steps)
@@ -174,11 +198,11 @@ class Runner:
         self.folder = folder
         self.seeds = seeds
         self.callbacks = list(callbacks)
-        self.account = TimeAccount()
+        self.account = TimeAccount(self.cycle.stages)
         self._update_method: str | None = None
         self.result = RunResult()
         self._parts = SavedParts(
-            state_parts or {}, sampler, algorithm, eval_sampler, self.callbacks
+            state_parts or {}, sampler, algorithm, eval_sampler, self.callbacks, self.replay
         )
         self._console = console
         self._row = RowLog(logger)
@@ -190,6 +214,10 @@ class Runner:
         self._checkpoints = Checkpointing(
             folder, logger, checkpoint_interval_s, keep=keep_checkpoints
         )
+
+    def make_cycle(self, sampler: Sampler, algorithm: Algorithm) -> LearningCycle:
+        """Return the LearningCycle of this run. Called once, at construction."""
+        return self.cycle_class(sampler, algorithm)
 
     # ------------------------------------------------------------------ the loop
 
@@ -280,6 +308,7 @@ class Runner:
             callback.before_optimization(result.elapsed_steps)
         with account.stage("optimising"):
             diagnostics = cycle.learn(result.elapsed_steps, samples)
+        account.move(cycle.take_seconds(), out_of="optimising")
         self._name_update_method()
         for callback in self.callbacks:
             callback.after_optimization(result.elapsed_steps, diagnostics)
@@ -302,7 +331,7 @@ class Runner:
         self._seen_batch = True
         if isinstance(samples, Samples) and getattr(self.sampler, "samples", None) is None:
             check_size(self.batch_spec, samples, self.sampler)
-            check_lost_steps(self.algorithm, samples)
+            check_lost_steps(self.algorithm, samples, self.replay)
             self._checkpoints.see_batch(samples)
             if isinstance(self.eval_sampler, EvalSampler):
                 self.eval_sampler.compare_with(samples)
@@ -351,6 +380,7 @@ class Runner:
     def _write_row(self, diagnostics: Mapping[str, Any]) -> None:
         self.cycle.log(self.logger)
         with self.account.stage("logging"):
+            diagnostics = self.cycle.row_diagnostics(diagnostics)
             steps = self._row.log_batches(self.result, diagnostics, self.sampler.stats)
         self._row.log_seconds(self.account.take_row(), steps)
         self._write()
@@ -378,6 +408,9 @@ class Runner:
 
     def state(self) -> State:
         """Return the states of all parts, of the process's random generators, and the counters."""
+        return self._state()
+
+    def _state(self, *, replay: bool = True) -> State:
         return {
             **self.result.state(),
             "begun": self._begun,
@@ -385,9 +418,13 @@ class Runner:
             "row": self._row.state(),
             "time": self.account.state(),
             "random": random_state(),
-            **self._parts.state(),
+            **self._parts.state(replay=replay),
             **self.cycle.state(),
         }
+
+    def state_to_show(self) -> State:
+        """Return the state for showing the policy, which may leave out what only training needs."""
+        return self.state()
 
     def load_state(self, state: State) -> None:
         """Restore a state returned by `state`, from which `run` continues.

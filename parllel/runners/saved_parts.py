@@ -11,11 +11,13 @@ import numpy as np
 
 from parllel.agents.agent import Agent
 from parllel.algos.algorithm import Algorithm
+from parllel.replays.replay import Replay
 from parllel.runners.callback import Callback
 from parllel.samplers.sampler import Sampler
 from parllel.types import State
 
-_OWN_PARTS = ("sampler", "algorithm", "eval_sampler")
+REPLAY = "replay"
+_OWN_PARTS = ("sampler", "algorithm", "eval_sampler", REPLAY)
 
 
 class SavedParts:
@@ -26,6 +28,7 @@ class SavedParts:
         sampler, algorithm, eval_sampler: the run's sampler, algorithm and evaluation sampler.
             `algorithm.agent` is saved as "agent" if it is an Agent and not among the others.
         callbacks: the run's callbacks; the list may change.
+        replay: the run's replay, saved as "replay" and loaded if the state has it.
 
     Raises:
         ValueError: if one of `others` has a reserved name.
@@ -38,6 +41,7 @@ class SavedParts:
         algorithm: Algorithm,
         eval_sampler: Sampler | None,
         callbacks: Sequence[Callback],
+        replay: Replay | None = None,
     ) -> None:
         for name in _OWN_PARTS:
             if name in others:
@@ -46,17 +50,24 @@ class SavedParts:
                 )
         self._others = dict(others)
         self._algorithm = algorithm
-        self._own = {"sampler": sampler, "algorithm": algorithm}
+        self._own: dict[str, Any] = {"sampler": sampler, "algorithm": algorithm}
+        if replay is not None:
+            # Before the sampler, which writes the rows that the next batch begins with into the batch that
+            # the replay has restored.
+            self._own = {REPLAY: replay, **self._own}
         if eval_sampler is not None:
             self._own["eval_sampler"] = eval_sampler
         # Not a copy: scripts append callbacks that need the runner, which is created after this.
         self._callbacks = callbacks
 
-    def state(self) -> State:
-        """Return the states of all parts and callbacks."""
+    def state(self, *, replay: bool = True) -> State:
+        """Return the states of all parts and callbacks, with the replay's or without."""
+        parts = self._parts()
+        if not replay:
+            parts.pop(REPLAY, None)
         return {
             "algorithm_classes": _classes(self._algorithm),
-            "parts": {name: part.state() for name, part in self._parts().items()},
+            "parts": {name: part.state() for name, part in parts.items()},
             "callbacks": {name: one.state() for name, one in self._named_callbacks().items()},
         }
 
@@ -67,6 +78,8 @@ class SavedParts:
             ValueError: if the state does not fit. The message names the part.
         """
         parts, saved = self._parts(), state["parts"]
+        if REPLAY not in saved:
+            parts.pop(REPLAY, None)
         if set(parts) != set(saved):
             raise ValueError(f"expected the states of {sorted(parts)}, got {sorted(saved)}")
         # Algorithms with the same optimiser have states of the same form. A subclass goes on from its parent.

@@ -619,10 +619,11 @@ def batch_spec_runner(p):
     p.run(spec=BatchSpec(16, 2))
 
 
-def built_there():
+def built_there(transforms=None):
     cages = build_cages(make_cart, SPEC.B, seeds=Seeds(0))
     agent = agent_for(cages[0].spaces, seeds=Seeds(1), hidden_sizes=(4,))
-    return build_sampler(SPEC, cages, TorchHandler(agent), [], [EstimateAdvantage(0.99, 0.95)])
+    transforms = transforms or [EstimateAdvantage(0.99, 0.95)]
+    return build_sampler(SPEC, cages, TorchHandler(agent), [], transforms)
 
 
 def run_asynchronously(p, spec):

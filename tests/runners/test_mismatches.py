@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from mismatched_parts import ROWS, Parts
+from mismatched_parts import Parts
+from mismatched_replays import ROWS
 
 from parllel.torch import EvaluatePolicy
 from parllel.transforms import EstimateVtrace, FinalObservations
