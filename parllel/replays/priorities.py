@@ -17,8 +17,8 @@ from parllel.types import State
 class Priorities:
     """Proportional prioritisation (Schaul et al. 2016, section 3.3).
 
-    Cell i is drawn with probability P(i) = p_i / sum_k p_k, where p_i = (|error_i| + epsilon)**alpha. The
-    weight of a draw is (N P(i))**-beta, divided by the largest weight of the batch. A cell that cannot be
+    Cell i is drawn with probability `P(i) = p_i / sum_k p_k`, where `p_i = (|error_i| + epsilon)**alpha`. The
+    weight of a draw is `(N P(i))**-beta`, divided by the largest weight of the batch. A cell that cannot be
     drawn has p_i = 0; one that becomes drawable gets the highest p_i so far.
 
     Args:

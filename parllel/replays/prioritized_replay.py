@@ -19,9 +19,9 @@ class PrioritizedReplay(TransitionReplay):
         samples = allocate_samples(..., transforms=[FinalObservations()], n_batches=10_000)
         replay = PrioritizedReplay(samples, batch_size=256, discount=0.99, seed=0, beta_draws=100_000)
 
-    Transition i is drawn with probability P(i) = p_i / sum_k p_k, with replacement, where
-    p_i = (|error_i| + epsilon)**alpha (eq. 1). `weight` is (N P(i))**-beta, divided by the largest weight of
-    the batch (section 3.4). A transition that has not been drawn yet has the highest p_i so far.
+    Transition i is drawn with probability `P(i) = p_i / sum_k p_k`, with replacement, where
+    `p_i = (|error_i| + epsilon)**alpha` (eq. 1). `weight` is `(N P(i))**-beta`, divided by the largest weight
+    of the batch (section 3.4). A transition that has not been drawn yet has the highest p_i so far.
 
     After each gradient step the algorithm passes the temporal-difference errors of the batch that was drawn
     last to `update_priorities`. Those of transitions that were overwritten in between are ignored.

@@ -84,9 +84,8 @@ class SequenceReplay(Replay):
     continues with the next episode where one ends, and skips rows in which no step was taken. Sequences
     whose beginning was overwritten, or whose end is not collected yet, are not drawn.
 
-    A sequence is drawn with probability p_i / sum_k p_k, where (section 2.3)
-
-        p_i = (eta * max_t |error_t| + (1 - eta) * mean_t |error_t| + epsilon)**alpha
+    A sequence is drawn with probability `p_i / sum_k p_k`, where (section 2.3)
+    `p_i = (eta * max_t |error_t| + (1 - eta) * mean_t |error_t| + epsilon)**alpha`.
 
     Weights, and priorities of sequences that have not been drawn yet, are as for `PrioritizedReplay`.
 
