@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from replay_model import Model, Setup, Writer, number_of
 from parllel.buffers.tree import buffer_leaves
 from parllel.errors import WrongStateError
 from parllel.replays import PrioritizedReplay
+from parllel.runs.state_file import load_state, save_state
 
 ALPHA, EPSILON = 0.7, 1e-3
 
@@ -170,7 +173,10 @@ def test_a_restored_replay_goes_on_bit_for_bit(setup: Setup, n_step: int, n_befo
         if replay.n_stored:
             replay.sample()
             replay.update_priorities(rng.normal(size=20))
-    other.load_state(replay.state())
+    # Through a file, in which the large arrays stay until they are read into place.
+    with tempfile.TemporaryDirectory() as folder:
+        save_state(Path(folder) / "state", replay.state())
+        other.load_state(load_state(Path(folder) / "state"))
     for _ in range(writer.setup.N + 2):
         batch = writer.write_batch()
         for one in (replay, other):

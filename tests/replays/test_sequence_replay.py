@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sequence_model import START, Position, Setup, Writer, make_buffer, next_state, sequence_from
+from test_replays_of_samplers import Sampling
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
 from parllel.errors import WrongStateError
 from parllel.replays import SequenceReplay
+from parllel.runs.state_file import load_state, save_state
 from parllel.samplers import RecurrentSampler
 from parllel.testing import CountingEnv
 from parllel.testing.dummy_agents import RecurrentCountingAgent, fingerprint
@@ -276,7 +280,10 @@ def test_a_restored_replay_goes_on_bit_for_bit(
             replay.update_priorities(rng.normal(size=(replay.length, 12)))
     if replay.n_stored:
         replay.sample()  # its errors are given after the restart
-    other.load_state(replay.state())
+    # Through a file, in which the large arrays stay until they are read into place.
+    with tempfile.TemporaryDirectory() as folder:
+        save_state(Path(folder) / "state", replay.state())
+        other.load_state(load_state(Path(folder) / "state"))
     pending = bool(replay.n_stored)
     for _ in range(writer.setup.N + 2):
         errors = rng.normal(size=(replay.length, 12))
@@ -293,6 +300,45 @@ def test_a_restored_replay_goes_on_bit_for_bit(
         mine, theirs = vars(replay.sample()), vars(other.sample())
         for name in mine.keys() - {"replay"}:
             np.testing.assert_array_equal(mine[name], theirs[name])
+
+
+@pytest.mark.parametrize("sampler_first", [False, True])
+@pytest.mark.parametrize("n_before", [1, 4, 6, 9])
+def test_sampler_and_replay_go_on_together(
+    n_before: int, sampler_first: bool, tmp_path: Path
+) -> None:
+    spec, parts = BatchSpec(4, 3), {"warm_up": 2, "length": 5, "n_step": 2}
+
+    def build() -> tuple[Sampling, SequenceReplay]:
+        sampling = Sampling("VectorizedCage", spec, 6, waits=True)
+        options = {"batch_size": 9, "discount": 0.9, "seed": 0, "alpha": 0.9, "beta_draws": 5}
+        return sampling, SequenceReplay(sampling.samples, **options, **parts)
+
+    def follow(sampling: Sampling, replay: SequenceReplay) -> list[Any]:
+        replay.add(sampling.collect())
+        if not replay.n_stored:
+            return [0]
+        drawn = replay.sample()
+        drawn.update_priorities(np.abs(drawn.reward))
+        found = {name: np.array(field) for name, field in vars(drawn).items() if name != "replay"}
+        return [found[name] for name in sorted(found)]
+
+    one, replay = build()
+    with one.sampler:
+        for _ in range(n_before):
+            follow(one, replay)
+        states = [one.sampler.state(), replay.state(), one.sampler.handler.state()]
+        for i, state in enumerate(states):
+            save_state(tmp_path / str(i), state)
+        other, restored = build()
+        with other.sampler:
+            other.sampler.handler.load_state(load_state(tmp_path / "2"))
+            order = [(other.sampler, "0"), (restored, "1")]
+            for part, name in order if sampler_first else order[::-1]:
+                part.load_state(load_state(tmp_path / name))
+            for _ in range(9):
+                for a, b in zip(follow(one, replay), follow(other, restored), strict=True):
+                    np.testing.assert_array_equal(a, b)
 
 
 class _Deterministic(RecurrentCountingAgent):
