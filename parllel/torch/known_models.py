@@ -10,16 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from parllel.torch.agents.actor_critic_agent import ActorCriticAgent
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.agents.q_agent import QAgent, explore
 from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
+from parllel.torch.agents.sac_agent import SacAgent
+from parllel.torch.agents.td3_agent import TD3Agent
 from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.distribution import Distribution
 from parllel.torch.distributions.ensemble import EnsembleDistribution
 from parllel.torch.distributions.gaussian import Gaussian
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
+from parllel.torch.distributions.squashed_gaussian import SquashedGaussian
+from parllel.torch.models.actor_critic import CriticModel, PolicyModel
 from parllel.torch.models.heads import CategoricalHead, GaussianHead
 from parllel.torch.models.mlp_model import MlpEncoder, MlpModel
 from parllel.torch.models.pg_model import PgModel
@@ -43,6 +48,8 @@ _MODULES: tuple[type[Any], ...] = (
     SharedModel,
     PgModel,
     QModel,
+    PolicyModel,
+    CriticModel,
     *_PAIRS,
     MlpModel,
     MlpEncoder,
@@ -118,6 +125,18 @@ def known_q_model(agent: Any, who: str, instead: str) -> QModel:
     return model
 
 
+def known_actor_critic(agent: Any, who: str, instead: str) -> ActorCriticAgent:
+    """Return a SacAgent or TD3Agent, after checks like those of `known_agent`.
+
+    Its models must be a PolicyModel and a CriticModel whose encoders have no parameters.
+
+    who, instead, raises: as for `known_agent`.
+    """
+    _Check(who, instead).actor_critic(agent)
+    known: ActorCriticAgent = agent
+    return known
+
+
 def known_distribution(agent: Any) -> Distribution | None:
     """Return the distribution of a single agent, if `evaluate` does what this library's classes do.
 
@@ -149,6 +168,18 @@ class _Check:
         self._class("agent.model", agent.model, (QModel,))
         self._encoder("agent.model.encoder", agent.model.encoder)
         self.modules(agent.model, "agent.model")
+
+    def actor_critic(self, agent: Any) -> None:
+        self._class("agent", agent, (SacAgent, TD3Agent))
+        self.methods(agent)
+        if isinstance(agent, SacAgent):
+            self._class("agent.distribution", agent.distribution, (SquashedGaussian,))
+        for name, kind in (("policy", PolicyModel), ("critics", CriticModel)):
+            model = getattr(agent, name)
+            self._class(f"agent.{name}", model, (kind,))
+            if model.encoder is not None:
+                self._class(f"agent.{name}.encoder", model.encoder, _WITHOUT_PARAMETERS)
+            self.modules(model, f"agent.{name}")
 
     def ensemble(self, agent: EnsembleAgent) -> KnownGroup:
         self.methods(agent)

@@ -44,7 +44,7 @@ class FlatNetwork:
         self.linear: Any = linear
         self.layers, self.gradients = layers
         self.n_hidden = len(self.layers) - (not is_trunk)
-        tanh = activation == "tanh"
+        self.is_tanh = tanh = activation == "tanh"
         # As the models do; numpy takes a seventh of PyTorch's time.
         self.activate: Any = np.tanh if tanh else partial(np.maximum, 0)
         self.slope: Any = compiled.scale_by_tanh_slope if tanh else compiled.scale_by_relu_slope

@@ -15,6 +15,8 @@ from parllel.runs.names import suggest_names
 from parllel.torch.agents.sac_agent import SacAgent
 from parllel.torch.algos.actor_critic import ActorCritic
 from parllel.torch.algos.arguments import check_positive
+from parllel.torch.algos.flat_actor_critic import FlatActorCritic
+from parllel.torch.distributions.squashed_gaussian import MAX_LOG_STD, MIN_LOG_STD
 from parllel.types import State
 
 
@@ -49,12 +51,16 @@ class SAC(ActorCritic):
 
     Raises:
         ValueError: if an argument is out of range.
-        TypeError: if an argument has the wrong type.
+        TypeError: if an argument has the wrong type; with `update="flat"`, if agent, class or batch do not
+            allow it.
 
     Attributes:
-        update_method: how the last batch was learned: "flat parameters" with gradients by autograd and a
-            compiled optimiser, or "autograd" with PyTorch only.
+        update_method: how the last batch was learned: "flat" with gradients that are written out, for the
+            models of `sac_agent_for` without convolutions; "flat parameters" with gradients by autograd and a
+            compiled optimiser; "autograd" with PyTorch only.
     """
+
+    _replaced = (*ActorCritic._replaced, "temperature_loss")
 
     @suggest_names()
     def __init__(
@@ -68,15 +74,13 @@ class SAC(ActorCritic):
         learn_temperature: bool,
         random_steps: int,
         seed: int,
-        update: Literal["auto", "autograd"] = "auto",
+        update: Literal["auto", "autograd", "flat"] = "auto",
     ) -> None:
         check_positive("SAC", initial_temperature=initial_temperature)
         if target_entropy is not None and not isinstance(target_entropy, Real):
             raise TypeError(
                 f"SAC: target_entropy: expected a number or None, got {target_entropy!r}"
             )
-        if update not in ("auto", "autograd"):
-            raise ValueError(f"SAC: update: expected 'auto' or 'autograd', got {update!r}")
         super().__init__(
             agent,
             SacAgent,
@@ -84,7 +88,7 @@ class SAC(ActorCritic):
             tau=tau,
             random_steps=random_steps,
             seed=seed,
-            flat=update != "autograd",
+            update=update,
         )
         self.target_entropy = float(-agent.scale.size if target_entropy is None else target_entropy)
         self.learn_temperature = learn_temperature
@@ -151,6 +155,56 @@ class SAC(ActorCritic):
     def temperature_loss(self, log_prob: Tensor) -> Tensor:
         """Return the loss of log alpha. `log_prob` [n] has no gradients."""
         return -(self.log_temperature * (log_prob + self.target_entropy)).mean()
+
+    def _update_by(self, flat: FlatActorCritic, batch: Any) -> Mapping[str, Any]:
+        # Each time, because parameters may have been loaded since the last step.
+        for adam in self.optimizers.values():
+            adam.gather()
+        temperature = math.exp(float(self.log_temperature.detach()[0]))
+        at, compiled = flat.load(batch), flat.compiled
+        # In the order of `update`, whose noise is the same.
+        at.next_noise.copy_(self.noise(at.n))
+        at.noise.copy_(self.noise(at.n))
+        at.forward_both()
+        compiled.squashed_sample(
+            at.outputs, at.both_noise, MIN_LOG_STD, MAX_LOG_STD, at.both_unit, at.both_log_prob
+        )
+        compiled.soft_target(
+            flat.target_values(),
+            at.next_log_prob,
+            temperature,
+            batch.reward.numpy(),
+            batch.discount.numpy(),
+            at.target,
+        )
+        diagnostics = self._step_critics(flat, at.target, batch)
+        value = compiled.smallest_values(flat.action_values(), at.rows, at.counts)
+        log_prob = float(at.log_prob.mean(dtype=np.float64))
+        loss = self.check_finite("policy", "loss", temperature * log_prob - value)
+        counts = at.counts.tolist()
+        rows = [row[:count] for row, count in zip(at.rows, counts, strict=True)]
+        gradient = flat.action_gradient(rows, -1.0)
+        compiled.squashed_gradient(
+            *(at.outputs[: at.n], at.both_noise[: at.n], at.unit, gradient, temperature),
+            *(MIN_LOG_STD, MAX_LOG_STD, 1 / at.n, at.grad_outputs),
+        )
+        at.backward_policy()
+        diagnostics |= {
+            "policy_loss": loss,
+            "entropy": -log_prob,
+            "policy_gradient_norm": self._step_flat("policy"),
+        }
+        if self.learn_temperature:
+            slope = -(log_prob + self.target_entropy)
+            diagnostics["temperature_loss"] = slope * math.log(temperature)
+            self._adams["temperature"].gradients[0] = slope
+            self._step_flat("temperature")
+        self.targets["critics"].update(self.tau)
+        return {**diagnostics, "temperature": temperature}
+
+    @classmethod
+    def _known_class(cls) -> type[ActorCritic]:
+        return SAC
 
     def state(self) -> State:
         """Return optimisers, target networks, the temperature, and the state of the noise."""

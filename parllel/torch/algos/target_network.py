@@ -24,7 +24,7 @@ class TargetNetwork:
     Float32 parameters on the CPU lie in one array and are updated by one compiled pass.
 
     Args:
-        source: the module that is trained. It must keep its parameters.
+        source: the module that is trained. It must keep its parameters and buffers.
         adam: optimiser of exactly these parameters, in their order; call `update` after its step.
 
     Attributes:
@@ -36,6 +36,8 @@ class TargetNetwork:
         self._source, self._adam = source, adam
         self.module = copy.deepcopy(source).requires_grad_(False).eval()
         parameters = list(self.module.parameters())
+        # Listed once, since looking for them takes as long as an update.
+        self._buffers = list(zip(self.module.buffers(), source.buffers(), strict=True))
         self.flat: NDArray[np.float32] | None = None
         if compiles() and all(p.is_cpu and p.dtype == torch.float32 for p in parameters):
             flat = torch.cat([p.detach().reshape(-1) for p in parameters])
@@ -58,7 +60,7 @@ class TargetNetwork:
         else:
             parameters: list[Tensor] = list(self.module.parameters())
             torch._foreach_lerp_(parameters, list(self._source.parameters()), tau)
-        for own, other in zip(self.module.buffers(), self._source.buffers(), strict=True):
+        for own, other in self._buffers:
             own.copy_(other)
 
     def state(self) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from parllel.runs.names import suggest_names
 from parllel.torch.agents.td3_agent import TD3Agent
 from parllel.torch.algos.actor_critic import ActorCritic
 from parllel.torch.algos.arguments import check_counts, check_not_negative
+from parllel.torch.algos.flat_actor_critic import FlatActorCritic
 
 
 class TD3(ActorCritic):
@@ -38,11 +40,15 @@ class TD3(ActorCritic):
         target_noise_clip: bound of that noise.
         random_steps: number of environment steps at the start with uniformly random actions.
         seed: of the noise of updates.
-        update: "auto" for compiled optimisers where possible, "autograd" for PyTorch only.
+        update: as in `SAC`.
 
     Raises:
         ValueError: if an argument is out of range.
-        TypeError: if an argument has the wrong type.
+        TypeError: if an argument has the wrong type; with `update="flat"`, if agent, class or batch do not
+            allow it.
+
+    Attributes:
+        update_method: as in `SAC`.
     """
 
     @suggest_names()
@@ -57,12 +63,10 @@ class TD3(ActorCritic):
         target_noise_clip: float,
         random_steps: int,
         seed: int,
-        update: Literal["auto", "autograd"] = "auto",
+        update: Literal["auto", "autograd", "flat"] = "auto",
     ) -> None:
         check_counts("TD3", policy_delay=policy_delay)
         check_not_negative("TD3", target_noise=target_noise, target_noise_clip=target_noise_clip)
-        if update not in ("auto", "autograd"):
-            raise ValueError(f"TD3: update: expected 'auto' or 'autograd', got {update!r}")
         super().__init__(
             agent,
             TD3Agent,
@@ -70,7 +74,7 @@ class TD3(ActorCritic):
             tau=tau,
             random_steps=random_steps,
             seed=seed,
-            flat=update != "autograd",
+            update=update,
         )
         self.policy_delay = policy_delay
         self.target_noise = target_noise
@@ -106,3 +110,38 @@ class TD3(ActorCritic):
         action = self.agent.outputs(batch.observation).tanh()
         value: Tensor = self.agent.critics(batch.observation, action)[0]
         return -value.mean()
+
+    def _update_by(self, flat: FlatActorCritic, batch: Any) -> Mapping[str, Any]:
+        # Each time, because parameters may have been loaded since the last step.
+        for adam in self.optimizers.values():
+            adam.gather()
+        at = flat.load(batch)
+        clip = self.target_noise_clip
+        noise = (self.target_noise * self.noise(at.n)).clamp_(-clip, clip).numpy()
+        action = np.tanh(at.forward_target_policy()) + noise
+        np.clip(action, -1, 1, out=at.next_unit)
+        flat.compiled.soft_target(
+            flat.target_values(),
+            at.next_log_prob,
+            0.0,
+            batch.reward.numpy(),
+            batch.discount.numpy(),
+            at.target,
+        )
+        diagnostics = self._step_critics(flat, at.target, batch)
+        if (self.n_updates + 1) % self.policy_delay == 0:
+            np.tanh(at.forward_now(), out=at.unit)
+            loss = -float(flat.action_values()[0].mean(dtype=np.float64))
+            diagnostics["policy_loss"] = self.check_finite("policy", "loss", loss)
+            rows = [at.rows[0], *[at.rows[0, :0]] * (len(at.rows) - 1)]
+            gradient = flat.action_gradient(rows, -1 / at.n)
+            np.multiply(gradient, 1 - np.square(at.unit), out=at.grad_outputs)
+            at.backward_policy()
+            diagnostics["policy_gradient_norm"] = self._step_flat("policy")
+            for target in self.targets.values():
+                target.update(self.tau)
+        return diagnostics
+
+    @classmethod
+    def _known_class(cls) -> type[ActorCritic]:
+        return TD3
