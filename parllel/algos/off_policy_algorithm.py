@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from parllel.algos.algorithm import Algorithm
 from parllel.replays.replay import ReplayBatch, Transitions
@@ -22,7 +22,7 @@ class OffPolicyAlgorithm(Algorithm):
     """
 
     on_policy = False
-    batch_class: type[ReplayBatch] = Transitions
+    batch_class: ClassVar[type[ReplayBatch]] = Transitions
 
     def before_sampling(self, elapsed_steps: int) -> None:
         """Set how the agent explores in the next batch, for example its epsilon.

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from parllel.buffers.large_array import LargeArray
 from parllel.logging.csv_writer import CsvWriter
 from parllel.logging.logger import Logger
 from parllel.runners.callback import Callback
@@ -149,6 +151,8 @@ def assert_equal_states(found: Any, expected: Any, at: str = "state") -> None:
         assert len(found) == len(expected), at
         for i, (one, other) in enumerate(zip(found, expected, strict=True)):
             assert_equal_states(one, other, f"{at}[{i}]")
+    elif isinstance(expected, LargeArray):
+        assert_equal_states(_elements_of(found), _elements_of(expected), at)
     elif isinstance(expected, np.ndarray):
         assert found.dtype == expected.dtype, at
         np.testing.assert_array_equal(found, expected, err_msg=at)
@@ -157,3 +161,9 @@ def assert_equal_states(found: Any, expected: Any, at: str = "state") -> None:
         assert found == expected or (found != found and expected != expected), (
             f"{at}: {found!r}, expected {expected!r}"
         )
+
+
+def _elements_of(array: LargeArray) -> NDArray[Any]:
+    elements = np.empty(array.shape, array.dtype)
+    array.read_into(elements)
+    return elements

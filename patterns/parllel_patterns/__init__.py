@@ -4,15 +4,34 @@ from parllel_patterns.cages import build_cages
 from parllel_patterns.curve_file import CurveFile
 from parllel_patterns.logging import build_logger
 from parllel_patterns.main import main, main_for_each
-from parllel_patterns.parameters import PPO_DEFAULTS, PpoParameters
+from parllel_patterns.parameters import (
+    DQN_DEFAULTS,
+    PPO_DEFAULTS,
+    R2D1_DEFAULTS,
+    SAC_DEFAULTS,
+    TD3_DEFAULTS,
+    DqnParameters,
+    PpoParameters,
+    R2d1Parameters,
+    SacParameters,
+    Td3Parameters,
+)
 from parllel_patterns.samplers import build_eval_sampler, build_rollout_sampler, build_sampler
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples, default_storage
 from parllel_patterns.training_plan import TrainingPlan, plan_training
 
 __all__ = [
+    "DQN_DEFAULTS",
     "PPO_DEFAULTS",
+    "R2D1_DEFAULTS",
+    "SAC_DEFAULTS",
+    "TD3_DEFAULTS",
     "CurveFile",
+    "DqnParameters",
     "PpoParameters",
+    "R2d1Parameters",
+    "SacParameters",
+    "Td3Parameters",
     "TrainingPlan",
     "allocate_eval_samples",
     "allocate_samples",

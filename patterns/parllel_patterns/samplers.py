@@ -48,7 +48,8 @@ def build_sampler(
         decorrelation_steps, decorrelation_seed: as for `BasicSampler`.
         sampler_class: class of the sampler. Defaults to `RecurrentSampler` for cages with
             reset_automatically=False, which recurrent agents need, and otherwise to `BasicSampler`.
-        allocation: arguments of `allocate_samples`: `env_info`, `storage`, `dtype`, `frames`, `switching`.
+        allocation: arguments of `allocate_samples`: `env_info`, `storage`, `dtype`, `frames`, `switching`,
+            and `n_batches` for a replay.
 
     If the agent has `names` (several agents in one environment), `multi_agent_info(names)` is added to
     `env_info`.

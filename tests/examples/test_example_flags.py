@@ -13,20 +13,20 @@ from parllel.runs.config import key_paths
 from parllel_patterns.flags import parse_flags
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/train_ppo.py"))
+ALGORITHMS = ("ppo", "sac", "dqn", "r2d1")
+PATHS = sorted(path for name in ALGORITHMS for path in EXAMPLES.glob(f"*/train_{name}.py"))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_flag_has_a_help_text(name, capsys, monkeypatch):
-    path = EXAMPLES / name / "train_ppo.py"
-    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_flag_has_a_help_text(path, capsys, monkeypatch):
+    spec = importlib.util.spec_from_file_location(f"example_{path.parent.name}_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     with pytest.raises(SystemExit, match=r"^0$"):
         parse_flags(module.Config, "runs", ["--help"], None, "about")
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    flags = [key.replace("_", "-") for key in key_paths(module.Config) if key != "ppo"]
+    flags = [key.replace("_", "-") for key in key_paths(module.Config) if key not in ALGORITHMS]
     for flag in flags:
         shown = re.search(rf" --{re.escape(flag)}[ ,](.*?)\(default: ", said)
         # Behind its kind or the choices, and for a switch its opposite.

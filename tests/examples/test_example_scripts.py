@@ -77,6 +77,18 @@ COMMANDS = {
     "extra_input": ["extra_input/train_ppo.py", "--n-steps", "2048"],
     "pong": ["pong/train_ppo.py", "--n-steps", "64", "--T", "16", "--B", "2"],
 }
+# Off-policy learning begins in the middle of each.
+_OFF_POLICY = {
+    "half_cheetah sac": ("half_cheetah/train_sac.py", 160, "--sac.random-steps 40 --B 2"),
+    "cartpole dqn": ("cartpole/train_dqn.py", 2048, "--T 16 --seed 5"),
+    "pong dqn": ("pong/train_dqn.py", 64, "--T 8 --B 2 --max-frames 200 --curve curve"),
+    "cartpole_memory r2d1": ("cartpole_memory/train_r2d1.py", 2048, "--memory gru --length 10"),
+}
+for _name, (_script, _steps, _more) in _OFF_POLICY.items():
+    _sizes = {"n-steps": _steps, "learning-starts": _steps // 2, "replay-steps": 2 * _steps}
+    _sizes |= {"n-eval-episodes": 2, "batch-size": 8, "log-interval-steps": _steps}
+    _flags = [part for name, value in _sizes.items() for part in (f"--{name}", str(value))]
+    COMMANDS[_name] = [_script, *_flags, *_more.split()]
 COMMANDS["cartpole cluster"] += ["--log-interval-steps", "512", "--n-eval-episodes", "4"]
 COMMANDS["cartpole parallel"] = [*COMMANDS["cartpole"], "--parallel"]
 COMMANDS["pong"] += [
@@ -96,7 +108,7 @@ UNSOLVED_BY = [
         *("cartpole", "cartpole_async", "cartpole_cluster"),
         *("compiled_cartpole", "compiled_memory"),
     )
-]
+] + ["cartpole/train_dqn.py"]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -317,6 +329,27 @@ def test_independent_agents_leave_curves_and_a_return_for_each(scripts, tmp_path
 
 def test_agents_that_share_a_model(scripts, tmp_path):
     check_folder(run(scripts, "mpe shared", tmp_path))
+
+
+@pytest.mark.parametrize("name", _OFF_POLICY)
+def test_off_policy_runs_go_on_with_their_replays(scripts, tmp_path, open_fonts, name):
+    made = run(scripts, name, tmp_path)
+    steps = _OFF_POLICY[name][1]
+    first, last = rows_of(made)
+    assert (first["step"], first["replay/updates"]) == ("0", "")
+    updates = int(last["replay/updates"])
+    assert 0 < updates <= steps
+    stored = int(last["replay/stored"])
+    assert stored > 0
+    state = state_of(made)
+    assert state["parts"]["replay"]
+    reached = state["elapsed_steps"]
+    result, _ = resume(made, changes={"n_steps": reached + steps // 2})
+    last = rows_of(made)[-1]
+    assert int(last["step"]) == result.elapsed_steps >= reached + steps // 2
+    # Learning goes on at once, from the steps of before too.
+    assert int(last["replay/updates"]) > updates
+    assert int(last["replay/stored"]) > stored
 
 
 # ---------------------------------------------------------------------- from Python

@@ -9,7 +9,7 @@ from tabular import ListReplay, QLearning, make_cages, make_handler, make_lake
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import ProcessCage, SynchronizedProcessCage
-from parllel.replays import UniformReplay
+from parllel.replays import PrioritizedReplay, UniformReplay
 from parllel.runners import OffPolicyRunner, checkpointing
 from parllel.samplers import BasicSampler, EvalSampler, RecurrentSampler
 from parllel.testing.resume_contract import ResumeContract
@@ -40,6 +40,7 @@ CAGES = {
 REPLAYS = {
     "list": partial(ListReplay, capacity=60),
     "uniform": partial(UniformReplay, discount=0.95, n_step=2),
+    "prioritized": partial(PrioritizedReplay, discount=0.95, beta_draws=30),
 }
 
 
@@ -47,8 +48,9 @@ REPLAYS = {
     ("cages", "kind", "replay"),
     [
         ("vectorized", BasicSampler, "list"),
-        ("processes", BasicSampler, "list"),
-        ("synchronized", RecurrentSampler, "list"),
+        ("vectorized", BasicSampler, "prioritized"),
+        ("processes", BasicSampler, "uniform"),
+        ("synchronized", RecurrentSampler, "uniform"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
