@@ -15,12 +15,11 @@ from parllel.agents.agent import Agent
 from parllel.agents.bound_samples import StepViews
 from parllel.agents.handler import Handler
 from parllel.buffers.named_tuple import NamedTuple
-from parllel.torch.agents.q_agent import QAgent
+from parllel.torch.agents.q_agent import QAgent, explore
 from parllel.torch.known_models import (
     Act,
-    QAct,
     act_of,
-    greedy_act_of,
+    action_values_of,
     known_agent,
     known_q_model,
 )
@@ -70,9 +69,9 @@ class TorchHandler(Handler):
         if noise is None:
             return super()._bind_step(columns)
         views = self._views(columns)
-        q_act = self._known_q_act()
-        if q_act is not None:
-            return _bound_q_step(q_act, views, noise)
+        values_of = self._known_action_values()
+        if values_of is not None:
+            return _bound_q_step(self.agent, values_of, views, noise)
         act = self._known_act()
         if act is None:
             return super()._bind_step(columns)
@@ -89,15 +88,15 @@ class TorchHandler(Handler):
 
         return step
 
-    def _known_q_act(self) -> QAct | None:
-        """As `_known_act`, for a QAgent."""
+    def _known_action_values(self) -> Callable[[Any], Tensor] | None:
+        """Return what computes the action values of a known QAgent, or None; see `_known_act`."""
         if not self._only_observation or not isinstance(self.agent, QAgent):
             return None
         try:
             known_q_model(self.agent, type(self).__name__, "")
         except (TypeError, ValueError):
             return None
-        return greedy_act_of(self.agent)
+        return action_values_of(self.agent)
 
     def _known_act(self) -> Act | None:
         """Return what computes the steps of a known agent without calling its modules, or None."""
@@ -126,13 +125,33 @@ class TorchHandler(Handler):
         return array
 
 
-def _bound_q_step(act: QAct, views: StepViews, noise: Sequence[Any]) -> Callable[[int], None]:
+def _bound_q_step(
+    agent: Any, values_of: Callable[[Any], Tensor], views: StepViews, noise: Sequence[Any]
+) -> Callable[[int], None]:
+    """Return a function that steps a QAgent as its own `step` does."""
     observations, write_action = views.observation, views.action.write
-    inference = torch.inference_mode()
+    inference, start = torch.inference_mode(), agent.start
+    masked = agent.model.action_mask is not None
+    # Once for all rows: where the agent explores, and with which actions if all are allowed.
+    whole = torch.stack(list(noise))
+    explores = whole >= 0
+    some, every = explores.any(1).tolist(), explores.all(1).tolist()
+    drawn = (whole * agent.n_actions).long() + start
 
     def step(t: int) -> None:
         with inference:
-            write_action(t, act(observations[t], noise[t]))
+            if every[t] and not masked:
+                write_action(t, drawn[t])
+                return
+            values = values_of(observations[t])
+            action = values.argmax(-1)
+            if some[t] and masked:
+                action = explore(values, action, noise[t])
+            if start:
+                action = action + start
+            if some[t] and not masked:
+                action = torch.where(explores[t], drawn[t], action)
+            write_action(t, action)
 
     return step
 

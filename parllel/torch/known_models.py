@@ -14,7 +14,7 @@ from parllel.torch.agents.actor_critic_agent import ActorCriticAgent
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.independent_agents import IndependentAgents
 from parllel.torch.agents.pg_agent import CategoricalPgAgent, GaussianPgAgent, PgAgent
-from parllel.torch.agents.q_agent import QAgent, explore
+from parllel.torch.agents.q_agent import QAgent
 from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
 from parllel.torch.agents.sac_agent import SacAgent
 from parllel.torch.agents.td3_agent import TD3Agent
@@ -38,7 +38,6 @@ _WITHOUT_PARAMETERS = (FlatEncoder, OneHotEncoder, TreeEncoder)
 # (observation [N, ...], noise [N, ...]) -> action, value [N], log probability [N].
 Encode: TypeAlias = Callable[[Any], Tensor]
 Activate: TypeAlias = Callable[[Tensor], Tensor]
-QAct: TypeAlias = Callable[[Any, Tensor], Tensor]
 Act: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 _PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
     CategoricalHead: (Categorical, MultiDiscrete),
@@ -316,8 +315,8 @@ def act_of(agent: PgAgent) -> Act:
     return act
 
 
-def greedy_act_of(agent: QAgent) -> QAct:
-    """Return a function that does what `agent.step` does with noise, for a model of `known_q_model`.
+def action_values_of(agent: QAgent) -> Callable[[Any], Tensor]:
+    """Return a function that computes the action values of a model of `known_q_model`.
 
     As `act_of`: bit-identical, and valid while the modules keep their parameters.
     """
@@ -327,12 +326,12 @@ def greedy_act_of(agent: QAgent) -> QAct:
     shared = [] if trunk is None else layers_of(trunk)
     *hidden, last = layers_of(model.actions)
     activate_ = _IN_PLACE[model.actions.activation]
-    dtype, start = last[0].dtype, agent.start
+    dtype = last[0].dtype
     of_state = None if model.state_value is None else layers_of(model.state_value)
     masked = model.action_mask is not None
     linear = functional.linear
 
-    def act(observation: Any, noise: Tensor) -> Tensor:
+    def values_of(observation: Any) -> Tensor:
         features = observation if encode is None else encode(observation)
         if features.dim() != 2:
             features = features.reshape(features.shape[0], -1)
@@ -351,10 +350,9 @@ def greedy_act_of(agent: QAgent) -> QAct:
             values = linear(x, *of_state[-1]) + values - values.mean(dim=-1, keepdim=True)
         if masked:
             values = values.masked_fill(~model.allowed(observation), -torch.inf)
-        action = explore(values, values.argmax(-1), noise)
-        return action + start if start else action
+        return values
 
-    return act
+    return values_of
 
 
 def features_of(model: PgModel | QModel) -> tuple[Encode | None, MlpEncoder | None]:

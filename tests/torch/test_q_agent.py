@@ -243,6 +243,47 @@ def test_mask_of_another_size():
         model(NamedTuple(seen=torch.zeros(1, 2), mask=torch.ones(1, 3)))
 
 
+class PlainHandler(TorchHandler):
+    """Calls the agent's `step`, as overriding `agent_inputs` does."""
+
+    def agent_inputs(self, observation, rows, columns):
+        return super().agent_inputs(observation, rows, columns)
+
+
+class MaskedCartPole(gym.ObservationWrapper):
+    """Adds a mask that forbids an action by turns."""
+
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1"))
+        self.observation_space = Dict(seen=self.env.observation_space, mask=MultiBinary(2))
+        self.n = 0
+
+    def observation(self, observation):
+        self.n += 1
+        return {"seen": observation, "mask": np.array([self.n % 3 > 0, self.n % 4 > 0], np.int8)}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("epsilon", [0.0, [0.3, 1.0, 0.0], [1.0, 1.0, 0.9]])
+def test_known_agents_step_like_their_own_step(masked, epsilon):
+    actions = []
+    for kind in (TorchHandler, PlainHandler):
+        with ExitStack() as stack:
+            seeds, make = Seeds(3), MaskedCartPole if masked else partial(gym.make, "CartPole-v1")
+            cages = build_cages(make, 3, seeds=seeds, stack=stack)
+            mask = "mask" if masked else None
+            agent = q_agent_for(
+                cages[0].spaces, seeds=seeds, dueling=True, epsilon=epsilon, action_mask=mask
+            )
+            sampler = build_sampler(BatchSpec(40, 3), cages, kind(agent))
+            stack.callback(sampler.close)
+            for _ in range(2):
+                samples, _ = sampler.collect_batch(0)
+            actions.append(np.array(samples.agent.action[:]))
+    assert np.array_equal(*actions)
+    assert len(np.unique(actions[0])) == 2
+
+
 def test_samples_of_a_sampler_are_the_agents_actions():
     with ExitStack() as stack:
         _check_samples(stack)

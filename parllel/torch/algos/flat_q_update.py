@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parllel.algos.flat_adam import FlatAdam
-from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, flat_layers, wide_linear
+from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, flat_layers
 from parllel.torch.algos.q_inputs import QInputs
 from parllel.torch.algos.target_network import TargetNetwork
 from parllel.torch.known_models import features_of
@@ -172,7 +172,6 @@ class _Networks:
 
         self.encode, trunk = features_of(model)
         used: set[int] = set()
-        linear = wide_linear()
         self._networks = [
             None
             if module is None
@@ -181,7 +180,8 @@ class _Networks:
                 compiled_updates,
                 module.activation,
                 module is trunk,
-                linear,
+                # Batches of a replay are too small for what is faster in PPO's minibatches.
+                None,
             )
             for module in (trunk, model.actions, model.state_value)
         ]
