@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from benchmarks.harness.measure import Comparison, Sides
+from benchmarks.harness.measure import Comparison, Sides, timed_sides
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec
 
@@ -147,3 +147,5 @@ COMPARISONS = [
     )
     for size in (64, 256)
 ]
+
+test_off_policy = timed_sides(COMPARISONS)

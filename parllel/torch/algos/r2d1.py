@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,8 +49,9 @@ class R2D1(DQN):
     of the current network (warm-up, called burn-in in the paper), without gradients. The targets are n-step
     double Q-learning targets with the value rescaling of Pohlen et al. 2018:
 
-        y = h(reward + discount * h^-1(Q_target(s', argmax over a of Q(s', a))))
-        h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x
+        y = h(reward + discount * inverse_h(Q_target(s', argmax over a of Q(s', a))))
+
+    where `h(x) = sign(x) (sqrt(abs(x) + 1) - 1) + 0.001 x`.
 
     The loss is the mean of `weight * huber(Q(s, a) - y)` over valid steps. The replay mixes the mean and the
     largest absolute error of a sequence to its priority.
@@ -64,7 +65,7 @@ class R2D1(DQN):
         ValueError, TypeError: see `DQN`.
     """
 
-    batch_class: ClassVar[type[Any]] = Sequences
+    batch_class = Sequences
     agent: RecurrentQAgent  # type: ignore[assignment]
 
     @suggest_names()
@@ -195,7 +196,7 @@ _SLOPE = 1e-3
 
 
 def rescaled(x: Tensor) -> Tensor:
-    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018, proposition A.2)."""
+    """Return `sign(x) (sqrt(abs(x) + 1) - 1) + 0.001 x` (Pohlen et al. 2018, proposition A.2)."""
     return x.sign() * ((x.abs() + 1).sqrt() - 1) + _SLOPE * x
 
 
