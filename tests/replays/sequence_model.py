@@ -58,6 +58,11 @@ class Setup:
     p_end: float = 0.2
     seed: int = 0
 
+    @property
+    def marks_valid(self) -> bool:
+        """Whether there is a field env.valid."""
+        return self.waits or self.crashes
+
 
 @dataclass
 class Step:
@@ -152,8 +157,10 @@ class Writer:
             for array in buffer_arrays(samples):
                 array.rotate()
         env, agent = samples.env, samples.agent
-        for name in ("reward", "terminated", "truncated", "done", "valid"):
+        for name in ("reward", "terminated", "truncated", "done"):
             getattr(env, name)[...] = 0
+        if s.marks_valid:
+            env.valid[...] = False
         self.broken[:] = False
         for b in range(s.B):
             if s.interrupts and self._begun and not self._waiting[b] and rng.random() < 0.3:
@@ -200,7 +207,9 @@ class Writer:
         agent.action[t, b] = step.action
         if s.stores_previous:
             agent.agent_info.prev_action[t, b] = step.previous_action
-        env.reward[t, b], env.valid[t, b] = step.reward, True
+        env.reward[t, b] = step.reward
+        if s.marks_valid:
+            env.valid[t, b] = True
         env.terminated[t, b], env.truncated[t, b] = step.terminated, step.truncated
         env.done[t, b] = step.ended
         self._state[b], self._previous[b] = step.after, step.action
@@ -241,7 +250,7 @@ def make_buffer(setup: Setup, n_batches: int) -> Samples:
                 truncated=False,
                 done=False,
                 env_info=None,
-                valid=False,
+                **({"valid": False} if s.marks_valid else {}),
             ),
         ),
         spec,
