@@ -120,7 +120,7 @@ def make_run(reset: Any, step: Any, observe: Any, *, discrete: bool) -> Callable
     return run
 
 
-def make_loop(run: Any, *, source: str) -> Callable[..., int]:
+def make_loop(run: Callable[..., int], *, source: str) -> Callable[..., int]:
     """Return a function that steps all environments through some rows.
 
     run: see `make_run`.
