@@ -334,6 +334,16 @@ def ppo_gaussian(
             grad_log_std[0, i] = scratch[i]
 
 
+@compiled("(f4[:,::1], f4[:,::1])", nogil=True)
+def rectify(x: Floats, out: Floats) -> None:
+    """Write max(x, 0) [n, units] to `out`, which may be `x`. numpy's maximum takes six times as long."""
+    for i in range(x.shape[0]):
+        source, target = x[i], out[i]
+        for j in range(source.size):
+            # Written so that a NaN stays one.
+            target[j] = np.float32(0) if source[j] <= 0 else source[j]
+
+
 @compiled("(f4[::1], f4[::1])", nogil=True, fastmath={"contract"})
 def scale_by_tanh_slope(gradient: Floats, output: Floats) -> None:
     """Multiply the gradient [n] of a tanh by its slope 1 - y^2, from its output [n]."""

@@ -203,6 +203,8 @@ class ActorCritic(OffPolicyLearner):
         networks = [agent.policy.network, *agent.critics.networks]
         made_of = [*adams, *((one, one.activation) for one in networks)]
         if self._flat is None or made_of != self._made_of:
+            # Nobody but the agent holds critics; handlers may hold the policy.
+            self.optimizers["critics"].bind()
             self._adams = dict(zip(self.optimizers, adams, strict=True))
             self._made_of = made_of
             flat = self._adams["policy"], self._adams["critics"]

@@ -48,7 +48,8 @@ class Adam:
         self._optimizer: torch.optim.Adam | None = None
         # Loaded before either exists. It also decides which of them is made.
         self._loaded: State | None = None
-        self._arrays: list[NDArray[np.float32]] = []
+        self._pairs: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+        self._pairs_of: FlatAdam | None = None
         self._addresses: list[int] = []
 
     @property
@@ -129,17 +130,25 @@ class Adam:
             for group in self._optimizer.param_groups:
                 group["lr"] = value
 
+    def bind(self) -> None:
+        """Move the model's parameters into the array of the FlatAdam, so that nothing has to be copied.
+
+        Only for parameters whose memory nobody else holds, such as those of critics: they get another.
+        """
+        self.gather()
+        assert self._flat is not None
+        for view, parameter in zip(self._flat.parameter_views, self.parameters, strict=True):
+            parameter.data = torch.from_numpy(view)
+
     def gather(self) -> None:
         """Copy the model's parameters to the FlatAdam."""
-        assert self._flat is not None
-        for view, array in zip(self._flat.parameter_views, self._parameter_arrays(), strict=True):
+        for view, array in self._separate():
             np.copyto(view, array)
 
     def scatter(self) -> None:
         """Copy the FlatAdam's parameters to the model."""
-        assert self._flat is not None
         # In place, because handlers and copies of the model hold this memory.
-        for view, array in zip(self._flat.parameter_views, self._parameter_arrays(), strict=True):
+        for view, array in self._separate():
             np.copyto(array, view)
 
     def step(self, max_norm: float) -> list[float]:
@@ -206,9 +215,21 @@ class Adam:
             self.optimizer.step()
         return norms
 
-    def _parameter_arrays(self) -> list[NDArray[np.float32]]:
-        """Return views of the parameters, which are made anew if `parameter.data` was replaced."""
-        if [p.data_ptr() for p in self.parameters] != self._addresses:
-            self._arrays = [p.detach().numpy() for p in self.parameters]
-            self._addresses = [p.data_ptr() for p in self.parameters]
-        return self._arrays
+    def _separate(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Return a view of the flat array and one of the model for each parameter that is not in the array.
+
+        They are made anew if `parameter.data` was replaced.
+        """
+        assert self._flat is not None
+        addresses = [p.data_ptr() for p in self.parameters]
+        if self._pairs_of is not self._flat or addresses != self._addresses:
+            pairs = zip(
+                self._flat.parameter_views,
+                (p.detach().numpy() for p in self.parameters),
+                strict=True,
+            )
+            self._pairs = [
+                (view, array) for view, array in pairs if view.ctypes.data != array.ctypes.data
+            ]
+            self._pairs_of, self._addresses = self._flat, addresses
+        return self._pairs

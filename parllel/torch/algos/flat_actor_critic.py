@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from parllel.algos.flat_adam import FlatAdam
 from parllel.torch.agents.actor_critic_agent import ActorCriticAgent
-from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, flat_layers, wide_linear
+from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, flat_layers
 from parllel.torch.algos.target_network import TargetNetwork
 from parllel.types import Tree
 
@@ -264,14 +264,14 @@ class _Networks:
             pairs = [tuple(map(torch.from_numpy, pair)) for pair in views]
             places = {id(p): pair for p, pair in zip(parameters, pairs, strict=True)}
         used: set[int] = set()
-        linear = wide_linear()
         self.networks = [
             FlatNetwork(
                 flat_layers(one, places, used, who),
                 compiled_updates,
                 one.activation,
                 False,
-                linear,
+                # With hidden layers of a few hundred units, MKL is as fast as oneDNN, and writes to buffers.
+                None,
             )
             for one in getattr(module, "networks", None) or [module.network]
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,7 +45,7 @@ class FlatNetwork:
         self.n_hidden = len(self.layers) - (not is_trunk)
         self.is_tanh = tanh = activation == "tanh"
         # As the models do; numpy takes a seventh of PyTorch's time.
-        self.activate: Any = np.tanh if tanh else partial(np.maximum, 0)
+        self.activate: Any = np.tanh if tanh else compiled.rectify
         self.slope: Any = compiled.scale_by_tanh_slope if tanh else compiled.scale_by_relu_slope
         self._buffers: list[tuple[Tensor, Tensor]] = []
 
@@ -112,11 +111,11 @@ class FlatPass:
         for bias, weight, transposed, output, hidden, wide in self._forward:
             if wide:
                 # The activation copies the result to its buffer.
-                self._activate(self._linear(x, weight, bias).numpy(), out=hidden)
+                self._activate(self._linear(x, weight, bias).numpy(), hidden)
             else:
                 torch.addmm(bias, x, transposed, out=output)
                 if hidden is not False:
-                    self._activate(hidden, out=hidden)
+                    self._activate(hidden, hidden)
             x = output
         return x
 
