@@ -1,4 +1,9 @@
-"""Train DQN on CartPole until it is solved."""
+"""Train DQN on CartPole until it is solved.
+
+The curves dqn.json and dqn.png in this folder were written by:
+
+    python examples/cartpole/train_dqn.py --seeds 0 1 2 --curve examples/cartpole/dqn
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ from parllel_patterns import (
     build_eval_sampler,
     build_logger,
     build_sampler,
-    main,
+    main_for_each,
 )
 
 
@@ -103,8 +108,17 @@ def build(
 
 if __name__ == "__main__":
     curve = CurveFile()
-    result, folder = main(
-        build, Config, base="runs/cartpole", name=lambda c: f"dqn-seed{c.seed}", curve=curve
+    runs = main_for_each(
+        build,
+        Config,
+        {"--seeds": "--seed"},
+        base="runs/cartpole",
+        name=lambda c: f"dqn-seed{c.seed}",
+        curve=curve,
     )
-    curve.write([(result, folder)], result.curves, title="DQN on CartPole")
-    raise SystemExit(result.exit_status or int(not result.solved))
+    curves = {
+        f"seed {folder.read_record().config['seed']}": result.curves["evaluation"]
+        for result, folder in runs
+    }
+    curve.write(runs, curves, title="DQN on CartPole")
+    raise SystemExit(int(not all(result.solved for result, _ in runs)))

@@ -1,4 +1,9 @@
-"""Train R2D1 on CartPole without velocities, which only a recurrent network can infer."""
+"""Train R2D1 on CartPole without velocities, which only a recurrent network can infer.
+
+The curves r2d1.json and r2d1.png in this folder were written by:
+
+    python examples/cartpole_memory/train_r2d1.py --seeds 0 1 2 --curve examples/cartpole_memory/r2d1
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ from parllel_patterns import (
     build_eval_sampler,
     build_logger,
     build_sampler,
-    main,
+    main_for_each,
 )
 
 
@@ -152,8 +157,16 @@ def build(
 
 if __name__ == "__main__":
     curve = CurveFile()
-    result, folder = main(
-        build, Config, base="runs/cartpole_memory", name=lambda c: f"r2d1-seed{c.seed}", curve=curve
+    runs = main_for_each(
+        build,
+        Config,
+        {"--seeds": "--seed"},
+        base="runs/cartpole_memory",
+        name=lambda c: f"r2d1-seed{c.seed}",
+        curve=curve,
     )
-    curve.write([(result, folder)], result.curves, title="R2D1 on CartPole without velocities")
-    raise SystemExit(result.exit_status)
+    curves = {
+        f"seed {folder.read_record().config['seed']}": result.curves["evaluation"]
+        for result, folder in runs
+    }
+    curve.write(runs, curves, title="R2D1 on CartPole without velocities")
