@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.agents.q_agent import QAgent
 from parllel.torch.handler import TorchHandler
 
 
@@ -19,19 +20,19 @@ class CpuSamplingHandler(TorchHandler):
             without this handler.
 
     Raises:
-        TypeError: if the agent is not a PgAgent.
+        TypeError: if the agent is neither a PgAgent nor a QAgent.
     """
 
-    def __init__(self, agent: PgAgent) -> None:
-        if not isinstance(agent, PgAgent):
+    def __init__(self, agent: PgAgent | QAgent) -> None:
+        if not isinstance(agent, (PgAgent, QAgent)):
             raise TypeError(
-                f"CpuSamplingHandler: agent: expected a PgAgent, got {type(agent).__name__}. "
+                f"CpuSamplingHandler: agent: expected a PgAgent or QAgent, got {type(agent).__name__}. "
                 "Use TorchHandler for other agents"
             )
         self.trained = agent
         twin = agent.copy_to_device("cpu")
         # Checkpoints save the handler's agent, but between batches only the trained model is up to date.
-        twin.trained = agent
+        twin.trained = agent  # type: ignore[assignment]
         super().__init__(twin)
 
     def start_batch(self) -> None:
