@@ -150,7 +150,7 @@ class R2d1Parameters(DqnParameters):
     Learning").
 
     Attributes:
-        rescale_values: whether values are learned on the scale h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x
+        rescale_values: whether values are learned on the scale of h, see `R2D1`
         others: see `DqnParameters`
     """
 

@@ -21,8 +21,8 @@ class TD3(ActorCritic):
 
     With critics Q_k, the policy mu, and slow copies Q'_k and mu', each update takes a gradient step of
 
-        target   y = r + discount * min_k Q'_k(s', clip(mu'(s') + noise, -1, 1)),
-                 noise = clip(N(0, target_noise^2), -target_noise_clip, target_noise_clip)
+        target   y = r + discount * min_k Q'_k(s', clip(mu'(s') + noise, -1, 1))
+        noise    clip(N(0, target_noise^2), -target_noise_clip, target_noise_clip)
         critics  sum_k E[weight (Q_k(s, a) - y)^2] / 2
 
     and every `policy_delay`-th update one of
