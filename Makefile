@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-distributed pictures docs wheel train clean
+.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-distributed bench-replays pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -122,6 +122,11 @@ bench-messaging: install $(TANSU)  ## compare messages between agents with calls
 
 bench-vector: install  ## compare vector environments with those of gymnasium and Stable-Baselines3, write benchmarks/results/vector.json
 	$(BIN)/python -m benchmarks.vector $(ARGS)
+
+bench-replays: install  ## compare replays with those of other libraries, write benchmarks/results/replays.json
+	$(BIN)/python benchmarks/peers/venvs.py replays
+	PYTHONPATH=patterns benchmarks/peers/.venvs/replays/bin/python benchmarks/run.py --only replays \
+		--output benchmarks/results/replays.json $(ARGS)
 
 bench-distributed: install  ## measure a step of an environment by where the policy runs, write benchmarks/results/distributed.*
 	$(BIN)/python -m benchmarks.distributed $(ARGS)

@@ -87,6 +87,14 @@ RECIPES = {
             ),
         )
     ),
+    # The replays of other libraries run beside ours, in one process.
+    "replays": Recipe(
+        (
+            Step((*ENVIRONMENTS, "numba", "rich", "torch", "pytest", "stable-baselines3==2.9.2")),
+            Step(("torchrl==0.14.1",)),
+            Step(("cpprb==11.0.0",)),
+        )
+    ),
     # Its pins are for environments that nothing here plays, and are large. What the others need is named.
     "kaggle": Recipe(
         (

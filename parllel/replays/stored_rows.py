@@ -102,7 +102,9 @@ class StoredRows:
         self.link: NDArray[np.int32] = np.full((self.R, self.B), compiled.UNUSABLE, np.int32)
         self.last = LastObservations([np.zeros(leaf.shape[2:], leaf.dtype) for leaf in observed])
         self._observed = observed
-        self._raw = [leaf for _, leaf in buffer_leaves(samples.env.observation)]
+        self._raw = [
+            part for _, leaf in buffer_leaves(samples.env.observation) for part in _raw_rows(leaf)
+        ]
         self._n_unusable: NDArray[np.int32] = np.zeros(self.R, np.int32)
         n = self.T * self.B
         self._freed: NDArray[np.int32] = np.empty(n, np.int32)
@@ -233,16 +235,8 @@ class StoredRows:
     def _fingerprint(self, row: int, out: NDArray[np.uint64]) -> None:
         """Write a number for the raw observation in each column of a row, [B]."""
         out.fill(0xCBF29CE484222325)
-        for leaf in self._raw:
-            block = leaf.block
-            at = row + block.padding
-            if isinstance(block, FrameBlock):
-                # The newest frame, and how many of those before it belong to the stack.
-                at += block.depth - 1
-                self._compiled.add_to_fingerprints(block.frames[at], out)
-                self._compiled.add_to_fingerprints(block.reach[at].reshape(-1, 1), out)
-            else:
-                self._compiled.add_to_fingerprints(as_words(block.memory[at], 1), out)
+        for rows, before in self._raw:
+            self._compiled.add_to_fingerprints(rows[row + before], out)
 
     def _set_following(self, row: int) -> None:
         self._fingerprint(row, self._following)
@@ -471,7 +465,7 @@ class StoredRows:
 
     def _check_fields(self, reward: str) -> None:
         samples, who = self.samples, self._who
-        for path in self.reads:
+        for path in (*self.reads, RAW):
             try:
                 field = field_at(samples, path)
             except ValueError as error:
@@ -492,7 +486,7 @@ class StoredRows:
                         f"{who}: {at}: expected the whole field with {self.N} batches, as the others, got "
                         f"{leaf!r}"
                     )
-                if path == OBSERVATION and not leaf.padding:
+                if path in (OBSERVATION, RAW) and not leaf.padding:
                     raise ValueError(f"{who}: {at}: expected padding, for the row after the batch")
         rewards = field_at(samples, reward)
         if not isinstance(rewards, Array) or rewards.shape != (self.T, self.B):
@@ -520,6 +514,17 @@ def rows_of(array: Array) -> NDArray[Any]:
     block = array.block
     rows: NDArray[Any] = block.public()[block.padding : block.padding + block.full_size]
     return rows
+
+
+def _raw_rows(leaf: Array) -> list[tuple[NDArray[Any], int]]:
+    """Return what tells the observations of a row apart, [rows, B, words], and the rows before row 0."""
+    block = leaf.block
+    if isinstance(block, FrameBlock):
+        # The newest frame, and how many of those before it belong to the stack.
+        before = block.padding + block.depth - 1
+        block.public()  # counts as a view that is in use
+        return [(as_words(block.frames, 2), before), (block.reach[..., None], before)]
+    return [(as_words(block.public(), 2), block.padding)]
 
 
 def _checked_arrays(samples: Any, who: str) -> list[Array]:

@@ -205,21 +205,31 @@ def make_buffer(setup: Setup, n_batches: int) -> Samples:
         Field(cell, current_batch_only=True),
         Field(cell.astype(np.int16)[..., :1], current_batch_only=True),
     )
+    action = nested(s.layout, np.int64(0), np.float64(0))
+    valid = {"valid": False} if s.valid else {}
+    return buffer_of(spec, seen, kept, n_batches, action, **valid)
+
+
+def buffer_of(
+    spec: BatchSpec,
+    observation: Any,
+    final_observation: Any,
+    n_batches: int,
+    action: Any = 0,
+    **env: Any,
+) -> Samples:
+    """Allocate a buffer for an observation and an action, with further fields of environments."""
     samples: Any = allocate(
         Samples(
-            agent=AgentSamples(
-                action=nested(s.layout, np.int64(0), np.float64(0)),
-                agent_info=None,
-                final_observation=kept,
-            ),
+            agent=AgentSamples(action=action, agent_info=None, final_observation=final_observation),
             env=EnvSamples(
-                observation=seen,
+                observation=observation,
                 reward=np.float32(0),
                 terminated=False,
                 truncated=False,
                 done=False,
                 env_info=None,
-                **({"valid": False} if s.valid else {}),
+                **env,
             ),
         ),
         spec,

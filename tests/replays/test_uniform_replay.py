@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_model import Model, Setup, Writer
+from replay_model import Model, Setup, Writer, buffer_of
 
 from parllel.arrays import LazyFramesArray
+from parllel.buffers import Field
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.replays import UniformReplay
+from parllel.types import BatchSpec
 
 setups = st.builds(
     Setup,
@@ -167,3 +169,27 @@ def test_all_transitions_are_equally_likely(valid):
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     # Its mean is n - 1 and its variance 2 (n - 1): five standard deviations.
     assert chi_square < replay.n_stored - 1 + 5 * (2 * replay.n_stored) ** 0.5
+
+
+@pytest.mark.parametrize("frame", [(), (2,), (3,), (4,), (3, 5)])
+def test_frames_of_any_number_of_bytes(frame):
+    """Cells are copied in words, whose size depends on that of a frame."""
+    spec, cell = BatchSpec(2, 1), np.zeros((3, *frame), np.uint8)
+    samples = buffer_of(spec, Field(cell, padding=1, frames=3), Field(cell), 4)
+    replay = UniformReplay(samples, batch_size=100, discount=0.9, seed=0)
+    rng, frames = np.random.default_rng(0), [np.zeros(frame, np.uint8)] * 3
+    stacks = []
+    for number in range(6):
+        for t in range(1 if number else 0, 3):
+            frames.append(rng.integers(1, 255, frame, np.uint8))
+            if number and t == 1:
+                for array in buffer_arrays(samples):
+                    array.rotate()
+            samples.agent.observation[t, 0] = np.stack(frames[-3:])
+            stacks.append(np.stack(frames[-3:]).tobytes())
+        replay.add(samples)
+    drawn = replay.sample()
+    # The newest stack is only a next observation, the oldest three of eight are overwritten.
+    assert {one.tobytes() for one in drawn.observation} <= set(stacks[-6:-1])
+    for one, two in zip(drawn.observation, drawn.next_observation, strict=True):
+        assert stacks.index(two.tobytes()) == stacks.index(one.tobytes()) + 1
