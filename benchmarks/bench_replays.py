@@ -133,7 +133,8 @@ class StableBaselines3:
         self._buffer = buffers.ReplayBuffer(
             size, box((scene.observation,)), action, device="cpu", n_envs=N_ENVS
         )
-        self._scene, self._infos = scene, [{} for _ in range(N_ENVS)]
+        self._scene = scene
+        self._infos: list[dict[str, Any]] = [{} for _ in range(N_ENVS)]
         self._action = scene.action(N_ENVS)
 
     def add(self, number: int, done: NDArray[np.bool_]) -> None:
@@ -244,8 +245,8 @@ def drawing(theirs: Callable[[Scene, int], Side], scene: Scene, size: int) -> It
         side.draw()
         return BATCH
 
-    works = [partial(draw, side) for side in sides]
-    yield Sides(*works, partial(check, sides), clock=time.process_time)
+    ours, other = (partial(draw, side) for side in sides)
+    yield Sides(ours, other, partial(check, sides), clock=time.process_time)
 
 
 @contextmanager
@@ -262,8 +263,8 @@ def inserting(theirs: Callable[[Scene, int], Side], scene: Scene, size: int) -> 
         numbers[which] = begin + T if begin < 10_000_000 else 0
         return T * N_ENVS
 
-    works = [partial(insert, which) for which in range(2)]
-    yield Sides(*works, lambda: None, clock=time.process_time)
+    ours, other = (partial(insert, which) for which in range(2))
+    yield Sides(ours, other, lambda: None, clock=time.process_time)
 
 
 PEERS: dict[str, tuple[str, Callable[[Scene, int], Side], str]] = {
@@ -299,7 +300,7 @@ def bytes_of_transition() -> int:
     state: Any = side.replay.state()["stored"]
     arrays = sum(array.block.nbytes for array in buffer_arrays(side.samples))
     books = state["link"].nbytes + sum(table.nbytes for table in state["last"]["tables"])
-    return -(-(arrays + books) // 100_000)
+    return int(-(-(arrays + books) // 100_000))
 
 
 COUNTS = [

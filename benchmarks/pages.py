@@ -19,6 +19,7 @@ MEASURED = ROOT / "docs" / "measured.md"
 DISTRIBUTED = ROOT / "docs" / "distributed.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
 MESSAGING = ROOT / "docs" / "messaging.md"
+REPLAYS = ROOT / "docs" / "replays.md"
 VECTOR = ROOT / "docs" / "vector.md"
 
 
@@ -89,6 +90,7 @@ def sections() -> list[Section]:
         Section("messaging", MEASURED, ("messaging",), messaging.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.markdown),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
+        Section("replays", REPLAYS, ("replays",), figures.markdown),
         Section("vector", VECTOR, ("vector",), vector.markdown),
         Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),
     ]

@@ -2,6 +2,7 @@
 
 from parllel.buffers.allocation import Field, add_fields, allocate, check_names, insert_field
 from parllel.buffers.description import describe_arrays, summarize_arrays
+from parllel.buffers.large_array import LargeArray
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.path_rules import DtypeRules, StorageRules
 from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
@@ -12,6 +13,7 @@ __all__ = [
     "DtypeRules",
     "EnvSamples",
     "Field",
+    "LargeArray",
     "NamedArrayTuple",
     "NamedTuple",
     "Samples",

@@ -214,7 +214,8 @@ class StoredRows:
         """Return the columns in which row `first` does not hold the observation after the row before, [B]."""
         # By value: environments that were restarted between two batches, or that lost their state when
         # the run was resumed, were reset into this row. The raw observations are compared, because
-        # transforms may write what the agent sees with other statistics again.
+        # transforms may write what the agent sees with other statistics again. A reset to the very
+        # observation that was there goes on from it as well as the step that was lost.
         self._fingerprint(first, self._found)
         lost: NDArray[np.bool_] = self._found != self._following
         return lost

@@ -38,12 +38,13 @@ class UniformReplay(TransitionReplay):
         from parllel.replays import compiled  # imports numba
 
         self._keep_usable = compiled.keep_usable
+        self._uniform: NDArray[np.float64] = np.empty(self.batch_size)
 
     def _choose(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-        stored, draw = self._stored, self._generator.integers
+        stored, drawn = self._stored, self._uniform
         low, high = stored.usable
-        n_cells, n, kept = (high - low) * stored.B, len(rows), 0
+        first, n_cells, kept = low % stored.R, (high - low) * stored.B, 0
         # Steps that cannot be drawn are rare; drawing again keeps all others equally likely.
-        while kept < n:
-            drawn = draw(n_cells, size=n - kept)
-            kept = self._keep_usable(drawn, low % stored.R, stored.link, rows, columns, kept)
+        while kept < len(rows):
+            self._generator.random(out=drawn)
+            kept = self._keep_usable(drawn, first, n_cells, stored.link, rows, columns, kept)
