@@ -157,7 +157,10 @@ def make_loop(run: Callable[..., int], *, source: str) -> Callable[..., int]:
         words: Any,
     ) -> int:
         n = len(envs[2])
-        return run(0, n, 0, n_rows, action, bounds, envs, rngs, observation, results, ends, words)
+        wrong: int = run(
+            0, n, 0, n_rows, action, bounds, envs, rngs, observation, results, ends, words
+        )
+        return wrong
 
     @_compiled
     def loop_with_policy(
