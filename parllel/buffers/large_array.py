@@ -28,21 +28,16 @@ class LargeArray:
     Args:
         array: a C-contiguous array, which is not copied.
 
-    Attributes:
-        shape, dtype: those of the array.
-
     Raises:
         ValueError: if the array is not contiguous.
     """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
     def __init__(self, array: NDArray[Any]) -> None:
         if not array.flags.c_contiguous:
             raise ValueError("LargeArray: expected a contiguous array, which needs no copy")
         self._bytes = array.reshape(-1).view(np.uint8)
-        self.shape, self.dtype = array.shape, array.dtype
+        self.shape: tuple[int, ...] = array.shape
+        self.dtype: np.dtype[Any] = array.dtype
 
     @property
     def nbytes(self) -> int:
