@@ -30,13 +30,32 @@ def check_replay(sampler: Sampler, algorithm: Algorithm, replay: Any) -> None:
         raise TypeError(f"replay: expected a Replay, got {type(replay).__name__}{hint}")
     _check_algorithm(algorithm, replay)
     samples = getattr(sampler, "samples", None)
-    # Samplers in other processes show their samples only with the first batch, which is copied.
-    if not isinstance(samples, Samples) or isinstance(sampler, PublishingSampler):
+    # Samplers in other processes show their samples only with the first batch.
+    if not isinstance(samples, Samples):
         return
-    if samples is not replay.samples:
+    if isinstance(sampler, PublishingSampler):
+        check_copied_batch(samples, sampler, replay)
+    elif samples is not replay.samples:
         raise ValueError(
             f"replay: expected a {type(replay).__name__} of the buffer that the {type(sampler).__name__} "
             "writes into, got one of another buffer; allocate one buffer, with n_batches, and give it to both"
+        )
+
+
+def check_copied_batch(samples: Samples, sampler: Sampler, replay: Replay) -> None:
+    """Raise ValueError if batches of a sampler that acts elsewhere cannot be copied into a replay."""
+    name, kind = type(sampler).__name__, type(replay).__name__
+    if samples.env.reward.block is replay.samples.env.reward.block:
+        raise ValueError(
+            f"replay: expected a {kind} of another buffer than the {name}'s, from which batches are copied; "
+            "allocate a second buffer, with n_batches, for the replay"
+        )
+    mine, theirs = (getattr(one.env, "valid", None) for one in (replay.samples, samples))
+    if theirs is not None and mine is None:
+        raise ValueError(
+            f"replay: expected a buffer with env.valid, because not all rows of the {name}'s batches hold a "
+            f"step, and the {kind} would draw the others too; allocate it with "
+            "allocate_samples(..., n_batches=..., valid=True)"
         )
 
 

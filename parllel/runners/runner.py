@@ -29,6 +29,7 @@ from parllel.runners.matching_parts import (
     check_seeds,
     check_size,
 )
+from parllel.runners.matching_replay import check_copied_batch
 from parllel.runners.progress import ProgressBar
 from parllel.runners.row_log import RowLog, TimeAccount
 from parllel.runners.saved_parts import SavedParts, load_random_state, random_state
@@ -332,6 +333,8 @@ class Runner:
         if isinstance(samples, Samples) and getattr(self.sampler, "samples", None) is None:
             check_size(self.batch_spec, samples, self.sampler)
             check_lost_steps(self.algorithm, samples, self.replay)
+            if self.replay is not None:
+                check_copied_batch(samples, self.sampler, self.replay)
             self._checkpoints.see_batch(samples)
             if isinstance(self.eval_sampler, EvalSampler):
                 self.eval_sampler.compare_with(samples)

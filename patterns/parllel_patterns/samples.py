@@ -66,6 +66,7 @@ def allocate_samples(
     switching: bool = False,
     n_batches: int = 1,
     frames: int | Mapping[str, int] = 0,
+    valid: bool = False,
 ) -> Samples:
     """Allocate everything that cages, agent and transforms write while sampling.
 
@@ -90,6 +91,8 @@ def allocate_samples(
             the previous one, wrapping around at the end; `samples.env.reward.full` has all rows.
         frames: number of stacked frames in observations, to store each frame only once; for all leaves, or
             by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
+        valid: whether to allocate `env.valid` for any cages: for a replay that is filled from elsewhere, by a
+            RecurrentSampler or with fragments.
 
     `agent.observation`, the agent's input, is `env.observation` itself unless a transform declares it. Cages
     with reset_automatically=False or restarts add `env.valid`, and those with restarts `env.aborted`; a
@@ -109,7 +112,7 @@ def allocate_samples(
     examples = _examples(spaces, _indexing(action), agent_info, env_info, frames)
     samples = allocate(examples, batch_spec, **memory)
     samples = _add_single_rows(samples, handler, env_info, batch_spec.B, memory)
-    fields = _further_fields(samples, cages, handler, next_observation, noise)
+    fields = _further_fields(samples, cages, handler, next_observation, noise, valid)
     samples = add_fields(samples, fields, batch_spec, **memory)
     samples = add_transform_fields(samples, transforms, batch_spec, **memory)
     # All paths are known only now: a pattern that matches none of them is misspelt.
@@ -145,6 +148,7 @@ def _further_fields(
     handler: Handler,
     next_observation: bool,
     noise: bool,
+    valid: bool,
 ) -> dict[str, Any]:
     """Return the optional fields by path."""
     fields: dict[str, Any] = {}
@@ -152,7 +156,7 @@ def _further_fields(
         # Like the allocated arrays, so that `dtype` rules of observations apply here too.
         fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
     restarts = any(cage.restarts is not None for cage in cages)
-    if restarts or not cages[0].reset_automatically:
+    if valid or restarts or not cages[0].reset_automatically:
         fields["env.valid"] = False
     if restarts:
         fields["env.aborted"] = False

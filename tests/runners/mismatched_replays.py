@@ -8,9 +8,10 @@ import numpy as np
 from mismatched_parts import ROWS, SPEC, PenaliseFalls, built_there, row
 
 from parllel.algos import OffPolicyAlgorithm, TransformingAlgorithm
+from parllel.distributed.rollouts import FragmentSampler, ReplayBuffer
 from parllel.logging import Logger
 from parllel.replays import Replay, ReplayBatch, Transitions
-from parllel.runners import OffPolicyRunner, OnPolicyRunner
+from parllel.runners import OffPolicyRunner, OnPolicyRunner, check_parts
 from parllel.samplers import AsynchronousSampler
 from parllel.torch import TorchHandler
 from parllel.transforms import FinalObservations
@@ -175,6 +176,27 @@ def filled_there():
 @row("sampler: expected a sampler with the agent of the algorithm", lambda p: elsewhere(p, p.agent))
 def replay_filled_by_published_weights(p):
     elsewhere(p, p.new_agent())
+
+
+def fragments(p, **memory):
+    """Check the parts of a training on fragments, whose batches are copied into a replay."""
+    transforms, handler = [FinalObservations()], TorchHandler(p.agent)
+    allocate = partial(allocate_samples, p.cages, SPEC, handler, transforms)
+    samples = allocate()
+    buffer = p.stack.enter_context(ReplayBuffer(4))
+    sampler = FragmentSampler(SPEC, buffer, handler, samples, batch_transforms=transforms)
+    replay = NewestReplay(allocate(**memory) if memory else sampler.samples)
+    check_parts(SPEC, sampler, RewardReader(p.agent), replay=replay)
+
+
+@row("replay: expected a buffer with env.valid", lambda p: fragments(p, n_batches=4, valid=True))
+def replay_of_fragments_without_valid(p):
+    fragments(p, n_batches=4)
+
+
+@row("replay: expected a NewestReplay of another buffer", lambda p: fragments(p, valid=True))
+def replay_of_the_fragments_themselves(p):
+    fragments(p)
 
 
 def evaluated(p, agent):
