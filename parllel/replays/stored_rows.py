@@ -35,6 +35,7 @@ from parllel.types import State
 
 OBSERVATION, FINAL, RAW = "agent.observation", "agent.final_observation", "env.observation"
 FLAGS = ("env.terminated", "env.truncated")
+_COUNTED = 1 << 18  # rows looked at together, as a comparison of all would take memory
 
 
 class StoredRows:
@@ -410,7 +411,10 @@ class StoredRows:
                 block.show(int(state["window"]))
         self._following[...] = state["following"]
         self._copies, self._source = state["copies"], state["source"]
-        self._n_unusable[...] = np.count_nonzero(self.link == self._compiled.UNUSABLE, axis=1)
+        for start in range(0, self.R, _COUNTED):
+            rows = slice(start, start + _COUNTED)
+            unusable = self.link[rows] == self._compiled.UNUSABLE
+            self._n_unusable[rows] = np.count_nonzero(unusable, axis=1)
         self._any_bad = True  # known again from now on, if it takes a little longer
         self._low, self._high = self._range(added, n_windows)
         self._n_bad = self._bad_in(self._low, self._high)
