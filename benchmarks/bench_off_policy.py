@@ -105,6 +105,108 @@ class TheirDqn:
         return T
 
 
+# Defaults of Stable-Baselines3, whose batches of the sampler are single steps.
+SAC_T, SAC_STEPS, SAC_BATCH_SIZE, SAC_STARTS = 8, 32, 256, 1000
+
+
+class OurSac:
+    """SAC on HalfCheetah with one gradient step per environment step, in this process."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        from parllel.replays import UniformReplay
+        from parllel.samplers import BasicSampler
+        from parllel.torch import SAC, TorchHandler, sac_agent_for
+        from parllel.transforms import FinalObservations
+        from parllel_patterns import SAC_DEFAULTS, allocate_samples, build_cages
+
+        spec, seeds = BatchSpec(SAC_T, 1), Seeds(0)
+        cages = build_cages(partial(gym.make, "HalfCheetah-v5"), 1, seeds=seeds, stack=stack)
+        agent = sac_agent_for(cages[0].spaces, seeds=seeds)
+        handler, transforms = TorchHandler(agent), [FinalObservations()]
+        samples = allocate_samples(cages, spec, handler, transforms, n_batches=CAPACITY // SAC_T)
+        self.replay = UniformReplay(
+            samples, batch_size=SAC_BATCH_SIZE, discount=DISCOUNT, seed=seeds.integer("replay")
+        )
+        self.sampler = BasicSampler(spec, cages, handler, samples, batch_transforms=transforms)
+        stack.callback(self.sampler.close)
+        self.algorithm = SAC(agent, **SAC_DEFAULTS, seed=seeds.integer("algorithm"))
+        self.steps = 0
+
+    def iterate(self) -> int:
+        """Sample, and learn once enough steps are stored; return the number of steps."""
+        for _ in range(SAC_STEPS // SAC_T):
+            self.algorithm.before_sampling(self.steps)
+            # Past the random actions, which need no policy.
+            self.algorithm.agent.random_actions = self.steps < SAC_STARTS
+            self.sampler.collect_batch(self.steps)
+            self.replay.add(self.replay.samples)
+            self.steps += SAC_T
+            if self.steps > SAC_STARTS:
+                for _ in range(SAC_T):
+                    self.algorithm.optimize_agent(self.steps, self.replay.sample())
+        return SAC_STEPS
+
+
+class TheirSac:
+    """The same by Stable-Baselines3."""
+
+    def __init__(self) -> None:
+        from stable_baselines3 import SAC
+
+        self.model = SAC(
+            "MlpPolicy",
+            gym.make("HalfCheetah-v5"),
+            buffer_size=CAPACITY,
+            learning_starts=SAC_STARTS,
+            batch_size=SAC_BATCH_SIZE,
+            gamma=DISCOUNT,
+            seed=0,
+            device="cpu",
+        )
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far."""
+        return int(self.model.num_timesteps)
+
+    def iterate(self) -> int:
+        """Sample and learn; return the number of steps."""
+        self.model.learn(SAC_STEPS, reset_num_timesteps=False, log_interval=10**9)
+        return SAC_STEPS
+
+
+def sac(n_threads: int) -> Callable[[], AbstractContextManager[Sides]]:
+    """Return what sets up both SACs, past the start of learning."""
+
+    @contextmanager
+    def make() -> Iterator[Sides]:
+        import torch
+
+        threads = torch.get_num_threads()
+        with ExitStack() as stack:
+            stack.callback(torch.set_num_threads, threads)
+            sides: list[Any] = [OurSac(stack), TheirSac()]
+            torch.set_num_threads(n_threads)
+            for side in sides:
+                while side.steps < SAC_STARTS + 2 * SAC_STEPS:
+                    side.iterate()
+
+            def check() -> None:
+                ours, theirs = sides
+                assert ours.algorithm.n_updates == ours.steps - SAC_STARTS
+                assert ours.algorithm.update_method == "flat"
+                assert theirs.steps % SAC_STEPS == 0
+
+            yield Sides(
+                sides[0].iterate,
+                sides[1].iterate,
+                check,
+                note=f"one gradient step per step, batches of {SAC_BATCH_SIZE}, two layers of 256 units",
+            )
+
+    return make
+
+
 def dqn(hidden_sizes: tuple[int, ...]) -> Callable[[], AbstractContextManager[Sides]]:
     """Return what sets up both DQNs, with full arrays of tensors and past the start of learning."""
 
@@ -146,6 +248,16 @@ COMPARISONS = [
         needs=("torch", "stable_baselines3"),
     )
     for size in (64, 256)
+] + [
+    Comparison(
+        f"off_policy/sac_{n}",
+        f"SAC on HalfCheetah on {n} thread{'s' * (n > 1)}: steps per second, against Stable-Baselines3",
+        sac(n),
+        target=2.0,
+        quick=False,
+        needs=("torch", "stable_baselines3", "mujoco"),
+    )
+    for n in (1, 2)
 ]
 
 test_off_policy = timed_sides(COMPARISONS)

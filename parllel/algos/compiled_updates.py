@@ -337,11 +337,16 @@ def ppo_gaussian(
 @compiled("(f4[:,::1], f4[:,::1])", nogil=True)
 def rectify(x: Floats, out: Floats) -> None:
     """Write max(x, 0) [n, units] to `out`, which may be `x`. numpy's maximum takes six times as long."""
+    same = x.ctypes.data == out.ctypes.data
     for i in range(x.shape[0]):
         source, target = x[i], out[i]
-        for j in range(source.size):
-            # Written so that a NaN stays one.
-            target[j] = np.float32(0) if source[j] <= 0 else source[j]
+        # Written so that a NaN stays one. Two loops, as one over arrays that may overlap is not vectorised.
+        if same:
+            for j in range(target.size):
+                target[j] = np.float32(0) if target[j] <= 0 else target[j]
+        else:
+            for j in range(target.size):
+                target[j] = np.float32(0) if source[j] <= 0 else source[j]
 
 
 @compiled("(f4[::1], f4[::1])", nogil=True, fastmath={"contract"})

@@ -87,9 +87,10 @@ class FlatAdam:
 
     def step(self, max_norm: float) -> None:
         """Update the parameters with gradients that are clipped to `max_norm`. Call `norms` first."""
-        # The 1e-6 is from `torch.nn.utils.clip_grad_norm_`, for comparable runs.
-        clipped = max_norm / (self._norms + 1e-6)
-        self._factors[:] = np.where(self._norms > max_norm, clipped, 1.0)
+        # Not by numpy, whose calls take longer than a few divisions.
+        for k, norm in enumerate(self._norms.tolist()):
+            # The 1e-6 is from `torch.nn.utils.clip_grad_norm_`, for comparable runs.
+            self._factors[k] = max_norm / (norm + 1e-6) if norm > max_norm else 1.0
         self._n_steps += 1
         step_size = self.learning_rate / (1 - BETAS[0] ** self._n_steps)
         correction = 1 / math.sqrt(1 - BETAS[1] ** self._n_steps)

@@ -119,8 +119,8 @@ class FlatActorCritic:
         at = self._at()
         values = _values(at.critic_passes, at.taken, at.values)
         loss, value = self.compiled.critic_loss(values, target, weight, at.grad_values, at.errors)
-        for one, gradient in zip(at.critic_passes, at.grad_values, strict=True):
-            one.gradients[-1].numpy()[:, 0] = gradient
+        for k, one in enumerate(at.critic_passes):
+            at.last_gradients[k][:] = at.grad_values[k]
             one.backward(at.taken, None)
         return loss, value, at.errors
 
@@ -137,34 +137,34 @@ class FlatActorCritic:
         rows: of each critic, those whose values have a gradient, `slope`. Each row is in one of them.
         """
         at = self._at()
-        for network, one, chosen in zip(self._critics, at.critic_passes, rows, strict=True):
+        for k, (network, chosen) in enumerate(zip(self._critics, rows, strict=True)):
             if len(chosen):
-                self._action_gradient_of(network, one, chosen, slope)
+                self._action_gradient_of(network, k, chosen, slope)
         return at.grad_unit
 
     def _action_gradient_of(
-        self, network: FlatNetwork, one: FlatPass, rows: NDArray[np.int64], slope: float
+        self, network: FlatNetwork, k: int, rows: NDArray[np.int64], slope: float
     ) -> None:
-        at, n = self._at(), len(rows)
-        tanh = network.is_tanh
+        at, n, compiled = self._at(), len(rows), self.compiled
         *hidden, (last, _) = network.layers
         if not hidden:
             at.grad_unit[rows] = slope * last[0, at.n_features :].numpy()
             return
-        # The buffers of gradients are free, since the critics' own gradients have been used.
-        gradient = one.gradients[-2][:n]
-        outputs = [output.numpy() for output in one.outputs[:-1]]
-        self.compiled.last_hidden_gradient(
-            last[0].numpy(), slope, outputs[-1], rows, tanh, gradient.numpy()
+        layers = at.hidden_of[k]
+        (output, _, gradient), *below = reversed(layers)
+        compiled.last_hidden_gradient(
+            last[0].numpy(), slope, output, rows, network.is_tanh, gradient
         )
-        for i in range(len(hidden) - 1, 0, -1):
-            below = one.gradients[i - 1][:n]
-            torch.mm(gradient, hidden[i][0], out=below)
-            self.compiled.scale_rows_by_slope(below.numpy(), outputs[i - 1], rows, tanh)
-            gradient = below
+        # The buffers of gradients are free, since the critics' own gradients have been used.
+        current = layers[-1][1][:n]
+        for (weight, _), (output, buffer, gradient) in zip(hidden[:0:-1], below, strict=True):
+            following = buffer[:n]
+            torch.mm(current, weight, out=following)
+            compiled.scale_rows_by_slope(gradient, output, rows, network.is_tanh)
+            current = following
         # The gradient with respect to the observation is not needed.
-        part = torch.mm(gradient, hidden[0][0][:, at.n_features :])
-        at.grad_unit[rows] = part.numpy()
+        part = torch.mm(current, hidden[0][0][:, at.n_features :])
+        compiled.put_rows(part.numpy(), rows, at.grad_unit)
 
     def _features(self, observation: Tree) -> Tensor:
         encoder: Any = self._agent.policy.encoder
@@ -214,7 +214,16 @@ class FlatBatch:
         self.outputs: Floats = self._policy_both.outputs[-1].numpy()
         self.grad_outputs: Floats = self._policy.gradients[-1].numpy()
         self.critic_passes = [one.views(n) for one in critics]
+        # Outputs, gradients as tensors, and gradients, of the hidden layers of each critic.
+        self.hidden_of = [
+            [
+                (output.numpy(), gradient, gradient.numpy())
+                for output, gradient in zip(one.outputs[:-1], one.gradients[:-1], strict=True)
+            ]
+            for one in self.critic_passes
+        ]
         self.target_passes = [one.views(n) for one in target_critics]
+        self.last_gradients = [one.gradients[-1].numpy()[:, 0] for one in self.critic_passes]
         self._target_policy: FlatPass | None = None
         if target_policy is not None:
             target_policy.reserve(n)
