@@ -16,6 +16,7 @@ from rich.console import Console
 from parllel.errors import add_note
 from parllel.pictures.learning_curve import read_curve
 from parllel.runners.runner import Runner
+from parllel.runners.saved_parts import REPLAY
 from parllel.runners.stop_signals import stop_named
 from parllel.runners.user_errors import within_training
 from parllel.runs.config import config_values, read_config
@@ -183,7 +184,7 @@ def rebuild(
 
     Like `resume`, this executes the script or module named in the folder. The folder is not
     changed, and another process may be using it. The returned runner writes to a temporary folder,
-    which the stack removes.
+    which the stack removes. The replay of an off-policy run stays empty, because it may be large.
 
     Args:
         path: path of the run's folder.
@@ -198,6 +199,7 @@ def rebuild(
     warnings: list[str] = []
     checkpoints = folder.best if best else folder.checkpoints
     checkpoint, state = checkpoints.load_newest(warn=warnings.append)
+    state.get("parts", {}).pop(REPLAY, None)
     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="parllel-"))
     temporary = RunFolder(scratch, folder.path.resolve().name, trains=False)
     runner: Runner = build(config, stack, temporary, console)

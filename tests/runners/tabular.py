@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.agents import Agent, NumpyHandler
+from parllel.agents.shared_parameters import SharedParameters
 from parllel.algos import OffPolicyAlgorithm
 from parllel.cages import VectorizedCage
 from parllel.replays import Replay, Transitions
@@ -145,6 +146,41 @@ class ListReplay(Replay):
 
 def make_cages(B, seeds, name="environments", **options):
     return [VectorizedCage([make_lake] * B, seeds=seeds.spawn(name, B), **options)]
+
+
+class TabularWorkerPolicy:
+    """Acts in a worker, with the table that TabularWorkerHandler publishes."""
+
+    def __init__(self, shared):
+        self.shared, self.seen = shared, -1
+        self.agent = TabularAgent(0)
+
+    def bind(self, samples, columns):
+        self.samples, self.columns = samples, columns
+
+    def start_batch(self):
+        self.seen = self.shared.load([self.agent.q, self.agent.epsilon], self.seen)
+
+    def step(self, t):
+        samples, columns = self.samples, self.columns
+        noise = np.asarray(samples.agent.noise[t, columns])
+        observation = np.asarray(samples.env.observation[t, columns])
+        samples.agent.action[t, columns] = self.agent.step(observation, noise=noise)[0]
+
+
+class TabularWorkerHandler(NumpyHandler):
+    """Publishes the table to policies in workers before each batch."""
+
+    def __init__(self, agent):
+        super().__init__(agent)
+        self.shared = SharedParameters([agent.q, agent.epsilon])
+
+    def start_batch(self):
+        super().start_batch()
+        self.shared.publish([self.agent.q, self.agent.epsilon])
+
+    def worker_policy(self):
+        return partial(TabularWorkerPolicy, self.shared)
 
 
 def make_handler(seed=1):

@@ -23,6 +23,7 @@ from parllel.samplers import (
     BasicSampler,
     EvalSampler,
     RecurrentSampler,
+    RolloutSampler,
 )
 from parllel.transforms import FinalObservations
 from parllel_patterns import allocate_eval_samples, allocate_samples
@@ -366,6 +367,22 @@ def test_environments_in_a_worker_fill_it_too(stack, writer):
     sampler = build_sampler(stack, spec=LEARNING, n_batches=80, cages=cages)
     algorithm = QLearning(sampler.handler.agent)
     replay = ListReplay(sampler.samples, 64, capacity=5000)
+    assert learn(stack, sampler, replay, algorithm, writer, LEARNING, n_steps=20_000).solved
+
+
+def test_policies_in_a_worker_fill_it_too(stack, writer):
+    from tabular import TabularWorkerHandler, make_lake
+
+    seeds = Seeds(0).spawn("e", 4)
+    cage = stack.enter_context(SynchronizedProcessCage([make_lake] * 4, seeds=seeds, n_workers=1))
+    handler, transforms = TabularWorkerHandler(TabularAgent(1)), [FinalObservations()]
+    samples = allocate_samples([cage], LEARNING, handler, transforms, noise=True, n_batches=80)
+    cage.set_policy(handler.worker_policy())
+    sampler = stack.enter_context(
+        RolloutSampler(LEARNING, [cage], handler, samples, batch_transforms=transforms)
+    )
+    replay = ListReplay(samples, 64, capacity=5000)
+    algorithm = QLearning(handler.agent)
     assert learn(stack, sampler, replay, algorithm, writer, LEARNING, n_steps=20_000).solved
 
 
