@@ -84,7 +84,7 @@ class Ours:
             batches=-(-size // spec.size),
         )
         self.samples = insert_field(samples, "agent.observation", samples.env.observation)
-        self.replay = UniformReplay(self.samples, batch_size=BATCH, discount=0.99, seed=0)
+        self.replay: Any = UniformReplay(self.samples, batch_size=BATCH, discount=0.99, seed=0)
         self._arrays = buffer_arrays(self.samples)
         self._scene, self._t, self._row = scene, 0, -1
         self._action = scene.action(N_ENVS)
@@ -152,12 +152,14 @@ class StableBaselines3:
 class Cpprb:
     """Its ReplayBuffer, with next observations of their own: the environments' episodes end at any time."""
 
-    def __init__(self, scene: Scene, size: int) -> None:
+    kind = "ReplayBuffer"
+
+    def __init__(self, scene: Scene, size: int, **options: Any) -> None:
         cpprb: Any = importlib.import_module("cpprb")
         action = (
             {"shape": scene.actions, "dtype": np.float32} if scene.actions else {"dtype": np.int64}
         )
-        self._buffer = cpprb.ReplayBuffer(
+        self._buffer = getattr(cpprb, self.kind)(
             size,
             {
                 "obs": {"shape": scene.observation},
@@ -166,6 +168,7 @@ class Cpprb:
                 "next_obs": {"shape": scene.observation},
                 "done": {},
             },
+            **options,
         )
         self._scene, self._action = scene, scene.action(N_ENVS)
 
@@ -188,7 +191,9 @@ class Cpprb:
 class TorchRl:
     """Its TensorDictReplayBuffer over a LazyTensorStorage."""
 
-    def __init__(self, scene: Scene, size: int) -> None:
+    kind = "TensorDictReplayBuffer"
+
+    def __init__(self, scene: Scene, size: int, **options: Any) -> None:
         import torch
 
         torch.set_num_threads(1)
@@ -196,7 +201,8 @@ class TorchRl:
         self._torch: Any = torch
         self._dict: Any = importlib.import_module("tensordict").TensorDict
         storage = data.LazyTensorStorage(size)
-        self._buffer = data.TensorDictReplayBuffer(storage=storage, batch_size=BATCH)
+        kind: Any = getattr(data, self.kind)
+        self._buffer = kind(storage=storage, batch_size=BATCH, **options)
         self._scene, self._action = scene, torch.from_numpy(scene.action(N_ENVS))
 
     def add(self, number: int, done: NDArray[np.bool_]) -> None:
