@@ -283,7 +283,11 @@ class StoredRows:
     def _bad_in(self, start: int, stop: int) -> int:
         if not self._any_bad or start >= stop:
             return 0
-        return int(self._n_unusable[np.arange(start, stop) % self.R].sum())
+        first, last = start % self.R, (stop - 1) % self.R
+        counts = self._n_unusable
+        if first <= last:
+            return int(counts[first : last + 1].sum())
+        return int(counts[first:].sum() + counts[: last + 1].sum())
 
     def _keep(self, rows: NDArray[Any], columns: NDArray[Any], values: list[NDArray[Any]]) -> None:
         slots = self.last.take(len(rows))
