@@ -83,6 +83,7 @@ def sections() -> list[Section]:
         Section("distributed", DISTRIBUTED, ("distributed",), distributed.short_table),
         Section("peers", MEASURED, ("peers",), peers.markdown),
         Section("end_to_end", MEASURED, ("end_to_end",), end_to_end.markdown),
+        Section("off_policy", MEASURED, ("off_policy",), figures.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("operators", MEASURED, ("operators",), operators.markdown),
