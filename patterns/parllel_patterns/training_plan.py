@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from parllel.algos import Algorithm
+from parllel.algos import Algorithm, OffPolicyAlgorithm
 from parllel.cages import EnvFactory, VectorEnvFactory, VectorizedCage
 from parllel.samplers import BatchSampler, Plan, plan_sampling
 from parllel.system.processes.cores import available_cores
@@ -176,6 +176,11 @@ def _measure(
         kind = type(algorithm).__name__
         raise TypeError(
             f"plan_training: make_algorithm: expected it to return an Algorithm, got a {kind}"
+        )
+    if isinstance(algorithm, OffPolicyAlgorithm):
+        raise TypeError(
+            "plan_training: make_algorithm: expected an algorithm that learns from batches of a sampler, got "
+            f"{type(algorithm).__name__}, which learns from what a replay draws"
         )
     algorithm.prepare()
     sampling, learning, cores = [], [], []

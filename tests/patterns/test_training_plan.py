@@ -10,7 +10,7 @@ import torch
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
-from parllel.algos import Algorithm
+from parllel.algos import Algorithm, OffPolicyAlgorithm
 from parllel.samplers import AsynchronousSampler, Plan
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
@@ -177,6 +177,11 @@ def test_what_is_chosen_can_be_built():
             assert np.isfinite(np.asarray(samples.agent.advantage)).all()
 
 
+class OffPolicy(OffPolicyAlgorithm):
+    def optimize_agent(self, elapsed_steps, samples):
+        return {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -192,13 +197,18 @@ def test_what_is_chosen_can_be_built():
             r"expected it to return an Algorithm, got a int",
         ),
         (
+            {"make_algorithm": lambda agent: OffPolicy()},
+            TypeError,
+            r"got OffPolicy, which learns from what a replay draws",
+        ),
+        (
             {"make_sampler": partial(make_sampler, parallel=Plan(1, 2))},
             ValueError,
             r"expected all environments in this process, got a SynchronizedProcessCage; build the cages "
             r"with parallel=False",
         ),
     ],
-    ids=["staleness", "sampler", "algorithm", "workers"],
+    ids=["staleness", "sampler", "algorithm", "off-policy", "workers"],
 )
 def test_what_cannot_be_measured_is_refused(arguments, error, message):
     given = {
