@@ -105,8 +105,8 @@ class TheirDqn:
         return T
 
 
-# Defaults of Stable-Baselines3, whose batches of the sampler are single steps.
-SAC_T, SAC_STEPS, SAC_BATCH_SIZE, SAC_STARTS = 8, 32, 256, 1000
+# Defaults of Stable-Baselines3, which learns after each step; ours takes as many gradient steps after SAC_T.
+SAC_T, SAC_STEPS, SAC_BATCH_SIZE, SAC_STARTS = 32, 32, 256, 1024
 
 
 class OurSac:

@@ -203,8 +203,10 @@ class ActorCritic(OffPolicyLearner):
         networks = [agent.policy.network, *agent.critics.networks]
         made_of = [*adams, *((one, one.activation) for one in networks)]
         if self._flat is None or made_of != self._made_of:
-            # Nobody but the agent holds critics; handlers may hold the policy.
-            self.optimizers["critics"].bind()
+            for name in ("policy", "critics"):
+                # Parameters in shared memory are read by other processes, and must stay where they are.
+                if not any(p.is_shared() for p in self.optimizers[name].parameters):
+                    self.optimizers[name].bind()
             self._adams = dict(zip(self.optimizers, adams, strict=True))
             self._made_of = made_of
             flat = self._adams["policy"], self._adams["critics"]

@@ -133,7 +133,7 @@ class Adam:
     def bind(self) -> None:
         """Move the model's parameters into the array of the FlatAdam, so that nothing has to be copied.
 
-        Only for parameters whose memory nobody else holds, such as those of critics: they get another.
+        Only for parameters whose memory nobody else holds: they get another.
         """
         self.gather()
         assert self._flat is not None
