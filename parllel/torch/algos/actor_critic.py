@@ -205,7 +205,8 @@ class ActorCritic(OffPolicyLearner):
         if self._flat is None or made_of != self._made_of:
             for name in ("policy", "critics"):
                 # Parameters in shared memory are read by other processes, and must stay where they are.
-                if not any(p.is_shared() for p in self.optimizers[name].parameters):
+                parameters: list[Any] = self.optimizers[name].parameters
+                if not any(p.is_shared() for p in parameters):
                     self.optimizers[name].bind()
             self._adams = dict(zip(self.optimizers, adams, strict=True))
             self._made_of = made_of
