@@ -1,6 +1,6 @@
 """Train SAC with continuous actions on HalfCheetah-v5.
 
-The curve in this folder was written by:
+A learning curve is written by:
 
     python examples/half_cheetah/train_sac.py --n-steps 150000 --curve examples/half_cheetah/sac
 """

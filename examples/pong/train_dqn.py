@@ -1,6 +1,6 @@
 """Train DQN on Pong from pixels, with a prioritised replay that stores each frame only once.
 
-The curve in this folder was written by:
+A learning curve is written by:
 
     python examples/pong/train_dqn.py --seed 0 --bfloat16 --curve examples/pong/dqn
 """
