@@ -38,7 +38,6 @@ from parllel.torch import (
     PgModel,
     agent_for,
 )
-from parllel.torch.algos import flat_network, flat_update
 from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
@@ -628,35 +627,6 @@ def test_other_models_learn_as_with_autograd(make_batch, refill, head, options):
         np.testing.assert_allclose(array, theirs[name], rtol=0, atol=1e-6, err_msg=name)
     for one, two in zip(diagnostics, wanted, strict=True):
         assert one == pytest.approx(two, rel=1e-3, abs=1e-5, nan_ok=True)
-
-
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("trunk", [(), (80,)])
-def test_wide_layers_are_learned_as_with_autograd(monkeypatch, head, trunk):
-    """Products by oneDNN, where PyTorch has them."""
-    linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-    if linear is None:
-        pytest.skip("PyTorch without oneDNN")
-    calls = []
-
-    def wide(x, weight, bias):
-        calls.append(tuple(weight.shape))
-        return linear(x, weight, bias, "none", [], "")
-
-    monkeypatch.setattr(flat_update, "wide_linear", lambda: wide)
-    monkeypatch.setattr(flat_network, "_LEAST_AMOUNT", 1)
-    for activation in ("tanh", "relu"):
-        agent = agent_of(head, (70, 66), 0, activation=activation, trunk=trunk)
-        inputs = inputs_of(agent, 90, seed=1)
-        _, _, expected = reference(agent, inputs)
-        algorithm = PPO(agent, **SETTINGS, update="flat")
-        flat = algorithm._updates.start_batch(inputs, None)
-        flat.shuffle(torch.arange(90), [90])
-        flat.loss(0, 90, algorithm._coefficients())
-        flat.backward()
-        assert_close_to_largest(flat.adam.gradients, expected, 2e-6)
-    # Forwards, backwards, and the weights' gradients.
-    assert {(70, N_INPUTS) if not trunk else (70, 80), (66, 70), (70, 66), (70, 90)} <= {*calls}
 
 
 def test_a_method_of_one_object_is_called(make_batch):

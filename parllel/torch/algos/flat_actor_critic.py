@@ -279,8 +279,6 @@ class _Networks:
                 compiled_updates,
                 one.activation,
                 False,
-                # With hidden layers of a few hundred units, MKL is as fast as oneDNN, and writes to buffers.
-                None,
             )
             for one in getattr(module, "networks", None) or [module.network]
         ]

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-# (x [n, inputs], weight [outputs, inputs], bias or None) -> x W^T + b
-Linear: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-# Multiplications in a product from which on `wide_linear` is faster; fixed, so that results do not depend on
-# the load of the machine.
-_LEAST_AMOUNT = 2**20
 # For fewer inputs than this, products of BLAS are several times as fast if the result is transposed: its
 # columns are then the units of the layer, which fill the registers.
 _FEW_INPUTS = 32
@@ -29,7 +23,6 @@ class FlatNetwork:
         compiled: the module of compiled functions.
         activation: after each hidden layer.
         is_trunk: whether the last layer is a hidden one, too.
-        linear: see `wide_linear`.
     """
 
     def __init__(
@@ -38,9 +31,7 @@ class FlatNetwork:
         compiled: Any,
         activation: str,
         is_trunk: bool,
-        linear: Linear | None,
     ) -> None:
-        self.linear: Any = linear
         self.layers, self.gradients = layers
         self.n_hidden = len(self.layers) - (not is_trunk)
         self.is_tanh = tanh = activation == "tanh"
@@ -74,17 +65,13 @@ class FlatPass:
         self.outputs = [output for output, _ in buffers]
         self.gradients = [gradient for _, gradient in buffers]
         self._activate, self._slope = network.activate, network.slope
-        self._linear = network.linear
         is_hidden = [i < network.n_hidden for i in range(len(buffers))]
         weights = [weight for weight, _ in network.layers]
         biases = [bias for _, bias in network.layers]
-        # How much arithmetic a product of each layer is.
-        amounts = [len(self.outputs[0]) * weight.numel() for weight in weights]
-        wide = [self._linear is not None and amount >= _LEAST_AMOUNT for amount in amounts]
         self._forward = [
-            (bias, weight, weight.t(), output, hidden and output.numpy(), hidden and fast)
-            for bias, weight, output, hidden, fast in zip(
-                biases, weights, self.outputs, is_hidden, wide, strict=True
+            (bias, weight.t(), output, output.numpy() if hidden else None)
+            for bias, weight, output, hidden in zip(
+                biases, weights, self.outputs, is_hidden, strict=True
             )
         ]
         # From the last layer to the first.
@@ -97,25 +84,16 @@ class FlatPass:
                 transposed=_transposed(weights[i]),
                 weight=weights[i],
                 below=self.gradients[i - 1] if i else None,
-                wide=wide[i],
-                # Both factors are transposed, which costs a copy of each.
-                wide_weight=wide[i]
-                and amounts[i] >= 4 * _LEAST_AMOUNT
-                and min(weights[i].shape) >= 64,
             )
             for i in reversed(range(len(buffers)))
         ]
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the outputs of all layers, and return the last."""
-        for bias, weight, transposed, output, hidden, wide in self._forward:
-            if wide:
-                # The activation copies the result to its buffer.
-                self._activate(self._linear(x, weight, bias).numpy(), hidden)
-            else:
-                torch.addmm(bias, x, transposed, out=output)
-                if hidden is not False:
-                    self._activate(hidden, hidden)
+        for bias, transposed, output, hidden in self._forward:
+            torch.addmm(bias, x, transposed, out=output)
+            if hidden is not None:
+                self._activate(hidden, hidden)
             x = output
         return x
 
@@ -126,25 +104,17 @@ class FlatPass:
         add it; None if nobody needs it.
         """
         inputs = [*reversed(self.outputs[:-1]), x]
-        fresh: Tensor | None = None
         for source, layer in zip(inputs, self._backward, strict=True):
-            gradient = layer.gradient if fresh is None else fresh
+            gradient = layer.gradient
             if layer.output is not None:
                 self._slope(gradient.view(-1).numpy(), layer.output)
-            if layer.wide_weight:
-                layer.grad_weight.copy_(self._linear(gradient.t(), source.t(), None))
-            elif layer.transposed is None:
+            if layer.transposed is None:
                 torch.mm(gradient.t(), source, out=layer.grad_weight)
             else:
                 torch.mm(source.t(), gradient, out=layer.transposed)
                 layer.grad_weight.copy_(layer.transposed.t())
             torch.sum(gradient, 0, out=layer.grad_bias)
-            if layer.below is None:
-                continue
-            fresh = None
-            if layer.wide:
-                fresh = self._linear(gradient, layer.weight.t(), None)
-            else:
+            if layer.below is not None:
                 torch.mm(gradient, layer.weight, out=layer.below)
         if below is not None:
             if add:
@@ -161,8 +131,6 @@ class _BackwardLayer(NamedTuple):
     transposed: Tensor | None
     weight: Tensor
     below: Tensor | None
-    wide: bool
-    wide_weight: bool
 
 
 def _transposed(weight: Tensor) -> Tensor | None:
@@ -195,28 +163,3 @@ def flat_layers(
             views.append(places[id(parameter)])
         found.append(list(zip(*views, strict=True)))
     return [[(weight, bias) for weight, bias in part] for part in zip(*found, strict=True)]
-
-
-def wide_linear() -> Linear | None:
-    """Return oneDNN's x W^T + b if it is faster than MKL's, which PyTorch calls; otherwise None.
-
-    MKL leaves half of the registers of AMD's processors with AVX-512 unused.
-    """
-    backends: Any = torch.backends
-    if backends.cpu.get_cpu_capability() != "AVX512" or not backends.mkl.is_available():
-        return None
-    if not _is_amd():
-        return None
-    try:
-        # What PyTorch's compiler calls for a layer.
-        linear = torch.ops.mkldnn._linear_pointwise.default
-    except AttributeError:
-        return None
-    return lambda x, weight, bias: linear(x, weight, bias, "none", [], "")
-
-
-def _is_amd() -> bool:
-    try:
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False

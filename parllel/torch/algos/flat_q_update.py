@@ -180,8 +180,6 @@ class _Networks:
                 compiled_updates,
                 module.activation,
                 module is trunk,
-                # Batches of a replay are too small for what is faster in PPO's minibatches.
-                None,
             )
             for module in (trunk, model.actions, model.state_value)
         ]

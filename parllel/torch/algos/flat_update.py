@@ -22,7 +22,7 @@ from torch import Tensor
 
 from parllel.algos.flat_adam import FlatAdam
 from parllel.buffers.paths import field_at
-from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, flat_layers, wide_linear
+from parllel.torch.algos.flat_network import FlatNetwork, FlatPass, flat_layers
 from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.known_models import KnownGroup, choices_of, features_of
 from parllel.types import Tree
@@ -149,14 +149,12 @@ class _Group:
         # is a trunk.
         modules: list[Any] = [*([] if trunk is None else [trunk]), model.policy, model.critic]
         used: set[int] = set()
-        linear = wide_linear()
         self._networks = [
             FlatNetwork(
                 flat_layers(module, places, used, _WHO),
                 compiled_updates,
                 module.activation,
                 module is trunk,
-                linear,
             )
             for module in modules
         ]
