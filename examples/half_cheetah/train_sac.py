@@ -1,8 +1,8 @@
 """Train SAC with continuous actions on HalfCheetah-v5.
 
-A learning curve is written by:
+The curve in this folder was written by:
 
-    python examples/half_cheetah/train_sac.py --n-steps 150000 --curve examples/half_cheetah/sac
+    python examples/half_cheetah/train_sac.py --n-steps 60000 --curve examples/half_cheetah/sac
 """
 
 from __future__ import annotations
