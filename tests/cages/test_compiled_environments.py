@@ -26,6 +26,9 @@ from parllel.torch import SmallPolicyHandler, TorchHandler, agent_for
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_samples
 
+# Each process of a cage compiles the loop of its environment for itself, which takes its time beside other tests.
+pytestmark = pytest.mark.timeout(180)
+
 T, B = 7, 5
 
 
@@ -111,6 +114,8 @@ def sampler_of(
     make, *, single=False, Sampler=BasicSampler, cage=VectorizedCage, kind="random", **options
 ):
     cage_options = options.pop("cage_options", {})
+    if cage is not VectorizedCage:
+        cage_options = {"timeout_s": 150, **cage_options}
     halves = [slice(0, 2), slice(2, B)] if Sampler is AlternatingSampler else [slice(0, B)]
     automatic = Sampler.resets_automatically
     cages = [
@@ -207,7 +212,7 @@ def test_one_environment_in_a_process():
 
     def make(single):
         cages = [
-            ProcessCage(*factories(Walk, 1, single=single), seed=i, reset_automatically=True)
+            ProcessCage(*factories(Walk, 1, single=single), seed=i, reset_automatically=True, timeout_s=150)
             for i in range(2)
         ]
         handler = handler_for(cages[0], "random")
