@@ -71,6 +71,7 @@ def sections() -> list[Section]:
     from benchmarks import figures, summary
     from benchmarks.distributed import report as distributed
     from benchmarks.end_to_end import report as end_to_end
+    from benchmarks.end_to_end import sac
     from benchmarks.messaging import report as messaging
     from benchmarks.operators import report as operators
     from benchmarks.peers import figures as peers
@@ -84,6 +85,7 @@ def sections() -> list[Section]:
         Section("peers", MEASURED, ("peers",), peers.markdown),
         Section("end_to_end", MEASURED, ("end_to_end",), end_to_end.markdown),
         Section("off_policy", MEASURED, ("off_policy",), figures.markdown),
+        Section("sac_curves", MEASURED, ("sac_curves",), sac.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("operators", MEASURED, ("operators",), operators.markdown),
@@ -109,12 +111,14 @@ def update_charts() -> None:
     """Draw the charts of the committed results."""
     from benchmarks.distributed import report as distributed
     from benchmarks.end_to_end import report as end_to_end
+    from benchmarks.end_to_end import sac
     from benchmarks.peers import figures as peers
     from benchmarks.rollouts import report as rollouts
 
     charts = {
         "peers": peers.draw,
         "end_to_end": end_to_end.draw,
+        "sac_curves": sac.draw,
         "rollouts": rollouts.draw,
         "distributed": distributed.draw,
     }

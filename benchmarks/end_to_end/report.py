@@ -126,7 +126,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         _draw_batches(left, sides, scene["settings"]["batch_size"])
         left.set_title(f"PPO on {scene['settings']['env']}", fontsize=11)
         for side in sides:
-            _draw_curves(right, side)
+            draw_curves(right, side)
         right.locator_params(axis="x", nbins=5)
         right.set_xlabel("environment steps")
         right.set_ylabel("return")
@@ -153,7 +153,8 @@ def _draw_batches(axes: Any, sides: Sequence[Mapping[str, Any]], batch_size: int
     axes.legend(loc="upper right", fontsize=9)
 
 
-def _draw_curves(axes: Any, side: Mapping[str, Any]) -> None:
+def draw_curves(axes: Any, side: Mapping[str, Any]) -> None:
+    """Draw the mean of a side's learning curves, with the range of its seeds."""
     seeds = [training["curve"] for training in side["trainings"]]
     n_points = min(map(len, seeds))
     steps = [point[0] for point in seeds[0][:n_points]]

@@ -8,22 +8,19 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+TrainingSettingsT = TypeVar("TrainingSettingsT", bound="TrainingSettings")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Hyperparameters of one training, the same for every side.
+class TrainingSettings:
+    """What every training has, whatever its algorithm.
 
     Attributes:
         env: the gymnasium id.
         n_steps: environment steps to sample, rounded down to whole batches, one at least.
-        learning_rate: falls linearly from batch to batch, to zero after the last one.
-        minibatches: per epoch; advantages are normalised per minibatch, by ours per batch.
-        value_loss_coeff: weight of half the mean squared error of the values.
-        hidden_sizes: of the policy and of the value function, each with tanh and orthogonal weights.
-        normalize: whether observations and rewards are divided by running standard deviations.
-        initial_log_std: of continuous actions, before training.
+        T, B: steps and environments of a batch, after each of which a side reports.
         torch_threads: of each process that learns.
         options: what only one side knows, such as where its environments are.
     """
@@ -35,16 +32,7 @@ class Settings:
     B: int = 16
     learning_rate: float = 2.5e-4
     discount: float = 0.99
-    gae_lambda: float = 0.95
-    epochs: int = 4
-    minibatches: int = 4
-    ratio_clip: float = 0.2
-    value_loss_coeff: float = 0.5
-    entropy_loss_coeff: float = 0.01
-    clip_grad_norm: float = 0.5
     hidden_sizes: tuple[int, ...] = (64, 64)
-    normalize: bool = False
-    initial_log_std: float = 0.0
     torch_threads: int = 1
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -63,10 +51,56 @@ class Settings:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Settings:
+    def from_json(cls: type[TrainingSettingsT], text: str) -> TrainingSettingsT:
         """Return what `to_json` was made from."""
         values = json.loads(text)
         return cls(**{**values, "hidden_sizes": tuple(values["hidden_sizes"])})
+
+
+@dataclass(frozen=True)
+class Settings(TrainingSettings):
+    """Hyperparameters of PPO, the same for every side.
+
+    Attributes:
+        learning_rate: falls linearly from batch to batch, to zero after the last one.
+        minibatches: per epoch; advantages are normalised per minibatch, by ours per batch.
+        value_loss_coeff: weight of half the mean squared error of the values.
+        hidden_sizes: of the policy and of the value function, each with tanh and orthogonal weights.
+        normalize: whether observations and rewards are divided by running standard deviations.
+        initial_log_std: of continuous actions, before training.
+    """
+
+    gae_lambda: float = 0.95
+    epochs: int = 4
+    minibatches: int = 4
+    ratio_clip: float = 0.2
+    value_loss_coeff: float = 0.5
+    entropy_loss_coeff: float = 0.01
+    clip_grad_norm: float = 0.5
+    normalize: bool = False
+    initial_log_std: float = 0.0
+
+
+@dataclass(frozen=True)
+class SacSettings(TrainingSettings):
+    """Hyperparameters of SAC, the same for both sides; others are those of Haarnoja et al. 2018b, table 1.
+
+    Attributes:
+        update_interval: environment steps between which as many gradient steps are taken.
+        transitions: drawn for a gradient step.
+        learning_starts: environment steps with random actions, before the first gradient step.
+        hidden_sizes: of the policy and of each critic, with ReLU.
+    """
+
+    env: str = "HalfCheetah-v5"
+    n_steps: int = 50_000
+    T: int = 1000  # an episode
+    B: int = 1
+    learning_rate: float = 3e-4
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    update_interval: int = 8
+    transitions: int = 256
+    learning_starts: int = 10_000
 
 
 class Reporter:

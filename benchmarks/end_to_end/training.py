@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.end_to_end.settings import Settings
+from benchmarks.end_to_end.settings import TrainingSettings
 from benchmarks.end_to_end.sides import Side, Variant
 from benchmarks.harness.child import Child, ChildError
 
@@ -30,7 +30,7 @@ class Training:
         returns: of the episodes that each batch ended.
     """
 
-    settings: Settings
+    settings: TrainingSettings
     start_s: float = 0.0
     libraries: dict[str, str] = field(default_factory=dict)
     sampling_s: list[float] = field(default_factory=list)
@@ -48,7 +48,7 @@ def train(
     python: str,
     side: Side,
     variant: Variant,
-    settings: Settings,
+    settings: TrainingSettings,
     *,
     line_s: float = LINE_S,
 ) -> Training:

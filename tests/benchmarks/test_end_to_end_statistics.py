@@ -56,6 +56,29 @@ def test_p_value_is_the_share_over_all_orders(comparing, first, second):
     assert comparing.permutation_p_value(first, second) == pytest.approx(expected)
 
 
+def test_the_interval_of_a_difference_by_hand(comparing):
+    # Shifted by 10 the groups are equal. At 85 % a shift is rejected if only the groups themselves, and their
+    # mirror image, are as far apart: 2 of 20 regroupings. That is so once the shifts differ by more than 2.
+    low, high = comparing.difference_interval([1, 2, 3], [11, 12, 13], confidence=0.85)
+    assert (low, high) == (pytest.approx(-12, abs=0.01), pytest.approx(-8, abs=0.01))
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.integers(-20, 20), min_size=4, max_size=5),
+    st.lists(st.integers(-20, 20), min_size=4, max_size=5),
+    st.integers(-50, 50),
+)
+def test_the_interval_holds_what_the_test_does_not_reject(comparing, first, second, shift):
+    low, high = comparing.difference_interval(first, second)
+    margin = 0.02 * (max(first + second) - min(first + second)) + 1e-6
+    moved = [value - shift for value in first]
+    if low + margin < shift < high - margin:
+        assert comparing.permutation_p_value(moved, second) > 0.05
+    elif not low - margin < shift < high + margin:
+        assert comparing.permutation_p_value(moved, second) <= 0.05
+
+
 def curves_of(comparing, heights):
     return [[comparing.Point(10 * i, height) for i, height in enumerate(seed)] for seed in heights]
 
