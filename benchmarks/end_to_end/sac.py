@@ -114,7 +114,7 @@ def comparison(sides: Mapping[str, Any]) -> dict[str, Any]:
     if min(map(len, trainings)) < 2:
         return {}
     lasts = [[training["last"] for training in side] for side in trainings]
-    low, high = difference_interval(*lasts)
+    low, high = difference_interval(lasts[0], lasts[1])
     curves = [
         [[Point(*point) for point in training["curve"]] for training in side] for side in trainings
     ]

@@ -46,9 +46,10 @@ def main(settings: SacSettings) -> None:
     """Train and report."""
     torch.set_num_threads(settings.torch_threads)
     reporter = Reporter()
+    env = make_vec_env(settings.env, 1, seed=settings.seed)
     model = SAC(
         "MlpPolicy",
-        make_vec_env(settings.env, 1, seed=settings.seed),
+        env,
         learning_rate=settings.learning_rate,
         buffer_size=settings.n_steps,
         # It begins above this number, after the steps of an interval.
@@ -69,7 +70,7 @@ def main(settings: SacSettings) -> None:
     )
     n_steps = settings.n_batches * settings.batch_size
     model.learn(n_steps, Report(reporter, settings), log_interval=10**9)
-    model.get_env().close()
+    env.close()
     reporter.end()
 
 
