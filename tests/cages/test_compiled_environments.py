@@ -26,7 +26,7 @@ from parllel.torch import SmallPolicyHandler, TorchHandler, agent_for
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_samples
 
-# Each process of a cage compiles the loop of its environment for itself, which takes its time beside other tests.
+# Each process of a cage compiles the loop of its environment for itself, which takes time beside other tests.
 pytestmark = pytest.mark.timeout(180)
 
 T, B = 7, 5
@@ -212,7 +212,9 @@ def test_one_environment_in_a_process():
 
     def make(single):
         cages = [
-            ProcessCage(*factories(Walk, 1, single=single), seed=i, reset_automatically=True, timeout_s=150)
+            ProcessCage(
+                *factories(Walk, 1, single=single), seed=i, reset_automatically=True, timeout_s=150
+            )
             for i in range(2)
         ]
         handler = handler_for(cages[0], "random")
