@@ -27,6 +27,10 @@ class ParllelError(Exception):
     """Base class of all errors of this package."""
 
 
+class UnusableDeviceError(ParllelError, ValueError):
+    """A device that PyTorch cannot use on this machine, such as "cuda" without a GPU."""
+
+
 class WrongStateError(ParllelError, RuntimeError):
     """A method was called in the wrong state, such as `await_step` before `step_async`."""
 

@@ -37,6 +37,7 @@ class Config:
     """Settings of a run."""
 
     seed: int = 0  # source of all random numbers
+    device: str = "cpu"  # of the model, such as "cuda"
     T: int = 32  # steps of each environment in a batch
     B: int = 8  # parallel environments
     n_steps: int = 150_000  # environment steps to train for
@@ -69,7 +70,9 @@ def build(
     make_env = partial(gym.make, "CartPole-v1", render_mode="rgb_array")
     traj_info = partial(TrajInfo, discount=config.discount)
     cages = build_cages(make_env, config.B, seeds=seeds, traj_info=traj_info, stack=stack)
-    agent = q_agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=config.hidden_sizes)
+    agent = q_agent_for(
+        cages[0].spaces, seeds=seeds, hidden_sizes=config.hidden_sizes, device=config.device
+    )
     sampler = build_sampler(
         batch_spec,
         cages,

@@ -30,6 +30,7 @@ class Config:
 
     seed: int = 0  # source of all random numbers
     parallel: bool = False  # spread environments over the cores
+    device: str = "cpu"  # of the model, such as "cuda"
     T: int = 128  # steps of each environment in a batch
     B: int = 16  # parallel environments
     n_steps: int = 150_000  # environment steps to train for
@@ -57,7 +58,13 @@ def build(
     make_env = partial(gym.make, "CartPole-v1", render_mode="rgb_array")
     cages = build_cages(make_env, config.B, seeds=seeds, parallel=config.parallel, stack=stack)
     # Without the gain of 0 an untrained policy may balance the pole by luck.
-    agent = agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(64, 64), policy_gain=0.0)
+    agent = agent_for(
+        cages[0].spaces,
+        seeds=seeds,
+        hidden_sizes=(64, 64),
+        policy_gain=0.0,
+        device=config.device,
+    )
     transforms = [EstimateAdvantage(config.discount, config.gae_lambda), NormalizeAdvantage()]
     sampler = build_sampler(batch_spec, cages, TorchHandler(agent), [], transforms)
     n_eval = config.n_eval_episodes

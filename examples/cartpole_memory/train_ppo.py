@@ -50,6 +50,7 @@ class Config:
     """
 
     seed: int = 0  # source of all random numbers
+    device: str = "cpu"  # of the model, such as "cuda"
     memory: Literal["lstm", "gru", "none"] = "lstm"
     prev_action: bool = True  # whether the policy sees its last action
     T: int = 128  # steps of each environment in a batch
@@ -121,6 +122,7 @@ def build(
         Categorical(n_actions),
         prev_action=0 if prev_action else None,
         seed=seeds.integer("agent"),
+        device=config.device,
     )
     handler = TorchHandler(agent)
     batch_transforms = [

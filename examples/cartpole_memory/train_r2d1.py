@@ -43,6 +43,7 @@ class Config:
     """
 
     seed: int = 0  # source of all random numbers
+    device: str = "cpu"  # of the model, such as "cuda"
     memory: Literal["lstm", "gru"] = "lstm"  # kind of the memory
     prev_action: bool = True  # whether the network sees the last action
     T: int = 20
@@ -109,7 +110,11 @@ def build(
         seed=seeds.integer("model"),
     )
     agent = RecurrentQAgent(
-        model, n_actions, prev_action=config.prev_action, seed=seeds.integer("agent")
+        model,
+        n_actions,
+        prev_action=config.prev_action,
+        seed=seeds.integer("agent"),
+        device=config.device,
     )
     sampler = build_sampler(
         batch_spec,

@@ -82,6 +82,7 @@ class Config:
     """Settings of a run."""
 
     seed: int = 0  # source of all random numbers
+    device: str = "cpu"  # of the model, such as "cuda"
     length: int = 8  # steps from the cue to the junction
     memory: Literal["lstm", "gru"] = "gru"  # kind of the memory
     B: int = 64  # parallel environments
@@ -114,7 +115,9 @@ def build(
         cell=config.memory,
         seed=seeds.integer("model"),
     )
-    agent = RecurrentPgAgent(model, Categorical(3), seed=seeds.integer("agent"))
+    agent = RecurrentPgAgent(
+        model, Categorical(3), seed=seeds.integer("agent"), device=config.device
+    )
     transforms = [EstimateAdvantage(config.discount, config.gae_lambda), NormalizeAdvantage()]
     sampler = build_sampler(batch_spec, cages, TorchHandler(agent), [], transforms)
     eval_cages = build_cages(make_env, 16, seeds=seeds, name="evaluation", stack=stack)

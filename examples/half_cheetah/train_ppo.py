@@ -43,6 +43,7 @@ class Config:
     seed: int = 0  # source of all random numbers
     env_id: str = "HalfCheetah-v5"  # any with a Box of actions
     parallel: bool = False  # spread environments over the cores
+    device: str = "cpu"  # of the model, such as "cuda"
     T: int = 256  # steps of each environment in a batch
     B: int = 8  # parallel environments
     n_steps: int = 1_000_000  # environment steps to train for
@@ -79,6 +80,7 @@ def build(
         seeds=seeds,
         hidden_sizes=config.hidden_sizes,
         initial_log_std=config.initial_log_std,
+        device=config.device,
     )
     step_transforms = [NormalizeObservations()]
     batch_transforms = [

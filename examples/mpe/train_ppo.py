@@ -45,6 +45,7 @@ class Config:
 
     sharing: Literal["independent", "shared"] = "shared"  # a policy for each agent, or one for all
     seed: int = 0  # source of all random numbers
+    device: str = "cpu"  # of the models, such as "cuda"
     T: int = 128  # steps of each environment in a batch
     B: int = 16  # parallel environments
     n_steps: int = 200_000  # environment steps to train for
@@ -68,7 +69,13 @@ def build(
     """Build a run in the order of the data flow. Anything to close goes on the stack."""
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     cages = build_cages(make_env, config.B, seeds=seeds, traj_info=MultiAgentTrajInfo, stack=stack)
-    agent = agents_for(cages[0].spaces, seeds=seeds, sharing=config.sharing, hidden_sizes=(64, 64))
+    agent = agents_for(
+        cages[0].spaces,
+        seeds=seeds,
+        sharing=config.sharing,
+        hidden_sizes=(64, 64),
+        device=config.device,
+    )
     estimate = EstimateMultiAgentAdvantage(config.discount, config.gae_lambda)
     transforms = [estimate, NormalizeMultiAgentAdvantage()]
     sampler = build_sampler(batch_spec, cages, TorchHandler(agent), batch_transforms=transforms)

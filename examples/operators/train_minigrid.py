@@ -30,6 +30,7 @@ class Config:
 
     size: int = 6  # of the room, walls included: 5 or 6
     seed: int = 0  # source of all random numbers
+    device: str = "cpu"  # of the model, such as "cuda"
     T: int = 64  # steps of each environment in a batch
     B: int = 16  # parallel environments
     n_steps: int = 150_000  # environment steps to train for
@@ -48,7 +49,7 @@ def build(
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     make_env = partial(make_room, config.size)
     cages = build_cages(make_env, config.B, seeds=seeds, stack=stack)
-    agent = agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(64, 64))
+    agent = agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(64, 64), device=config.device)
     transforms = [EstimateAdvantage(0.99, 0.95), NormalizeAdvantage()]
     sampler = build_sampler(batch_spec, cages, TorchHandler(agent), [], transforms)
     n_eval = config.n_eval_episodes

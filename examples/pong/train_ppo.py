@@ -50,6 +50,7 @@ class Config:
     env_id: str = "PongNoFrameskip-v4"  # any Atari game without frame skip
     max_frames: int = 108_000  # limit of an episode
     parallel: bool = False  # spread environments over the cores
+    device: str = "cpu"  # of the model, such as "cuda"
     bfloat16: bool = False
     threads: int = 1
     T: int = 128  # steps of each environment in a batch
@@ -103,6 +104,7 @@ def build(
         seeds=seeds,
         convolutions=CONVOLUTIONS_2013,  # half the time of the 2015 ones, and sufficient for Pong
         compute_dtype=torch.bfloat16 if config.bfloat16 else None,
+        device=config.device,
     )
     batch_transforms = [
         ClipRewards(-1, 1),

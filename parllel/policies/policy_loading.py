@@ -9,6 +9,7 @@ release            the views of buffers that handler and transforms still hold
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -19,15 +20,18 @@ from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.agents.handler import Handler
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_close, buffer_map
-from parllel.errors import WrongStateError
+from parllel.errors import UnusableDeviceError, WrongStateError
 from parllel.policies.run_policy import RunPolicy, check_rows
 from parllel.runners.runner import Runner
 from parllel.runners.runs import Build, rebuild
 from parllel.runners.saved_parts import load_random_state, random_state
+from parllel.runs import RunFolder
 from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.sampler import Sampler
 from parllel.transforms.transform import Transform
 from parllel.types import Tree
+
+_DEVICE = "device"  # field of configs
 
 
 def load_policy(
@@ -45,6 +49,9 @@ def load_policy(
     transforms remain: no files, no buffers, and no processes (except multiprocessing's fork server, if there
     were workers). Global random generators are unchanged.
 
+    A run that was trained on a GPU can be loaded on a machine without one: if its config has a field `device`
+    that PyTorch cannot use here, the policy acts on the CPU, and a warning says so.
+
     Args:
         path: the folder of the run.
         best: whether to load the checkpoint of the best evaluation instead of the newest.
@@ -55,6 +62,27 @@ def load_policy(
         ValueError: for the reasons given in `rebuild`, or if the run has no EvalSampler.
         FileNotFoundError: if the folder, the script or the checkpoint does not exist.
     """
+    try:
+        return _load(path, best, changes, build, config_class, rows)
+    except UnusableDeviceError:
+        device = RunFolder.open(path).read_record().config.get(_DEVICE)
+        if not isinstance(device, str) or _DEVICE in (changes or {}):
+            raise
+    warnings.warn(
+        f"{path}: PyTorch cannot use this run's device {device!r} here, so its policy acts on the CPU",
+        stacklevel=2,
+    )
+    return _load(path, best, {**(changes or {}), _DEVICE: "cpu"}, build, config_class, rows)
+
+
+def _load(
+    path: str | os.PathLike[str],
+    best: bool,
+    changes: Mapping[str, Any] | None,
+    build: Build | None,
+    config_class: type | None,
+    rows: int | None,
+) -> RunPolicy:
     check_rows(rows)
     random = random_state()
     agent: Agent | None = None

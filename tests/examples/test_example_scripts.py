@@ -5,7 +5,7 @@ import importlib.util
 import json
 import math
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from parllel.errors import UnusableDeviceError
 from parllel.runners import resume, train
 from parllel.runs import RunFolder
 from parllel.seeding import Seeds
@@ -355,11 +356,10 @@ def test_off_policy_runs_go_on_with_their_replays(scripts, tmp_path, open_fonts,
 # ---------------------------------------------------------------------- from Python
 
 
-@pytest.fixture(scope="module")
-def cartpole(open_fonts):
-    """Return the example as a module."""
-    path = EXAMPLES / "cartpole" / "train_ppo.py"
-    spec = importlib.util.spec_from_file_location("cartpole_train_ppo", path)
+@contextmanager
+def imported(path):
+    """Import an example."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     threads = torch.get_num_threads()
@@ -367,6 +367,24 @@ def cartpole(open_fonts):
     yield module
     torch.set_num_threads(threads)
     del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def cartpole(open_fonts):
+    """Return the example as a module."""
+    with imported(EXAMPLES / "cartpole" / "train_ppo.py") as module:
+        yield module
+
+
+WITH_DEVICE = [path for path in sorted(EXAMPLES.rglob("*.py")) if "device: str" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", WITH_DEVICE, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_models_are_put_on_the_device_of_the_config(path, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(path.parent))
+    refused = pytest.raises(UnusableDeviceError, match="got 'cuda:63'")
+    with imported(path) as module, ExitStack() as stack, refused:
+        module.build(module.Config(device="cuda:63"), stack, RunFolder(tmp_path, "run"), None)
 
 
 def small(module, **changes):

@@ -74,6 +74,7 @@ class Config:
     kind: str = "normalized"
     evaluate: bool = True
     processes: bool = False
+    device: str = "cpu"
     n_steps: int = 3 * 8 * B
 
 
@@ -180,7 +181,7 @@ MAKE = {
 }
 
 
-def make_agent(kind: str, spaces: Any, seeds: Seeds) -> Any:
+def make_agent(kind: str, spaces: Any, seeds: Seeds, device: str = "cpu") -> Any:
     if kind == "extra_input":
         return CategoricalPgAgent(BySide(seeds.integer("model")), 2, seed=seeds.integer("agent"))
     if kind == "recurrent":
@@ -201,7 +202,7 @@ def make_agent(kind: str, spaces: Any, seeds: Seeds) -> Any:
     gain: Any = (
         {} if kind == "several_agents" else {"policy_gain": 5.0 if kind in NORMALIZED else 1.0}
     )
-    return make(spaces, seeds=seeds, hidden_sizes=(16,), **gain)
+    return make(spaces, seeds=seeds, hidden_sizes=(16,), device=device, **gain)
 
 
 def training_sampler(config: Config, seeds: Seeds, stack: ExitStack | None = None) -> Any:
@@ -216,7 +217,7 @@ def training_sampler(config: Config, seeds: Seeds, stack: ExitStack | None = Non
         reset_automatically=kind != "recurrent",
         stack=stack,
     )
-    agent = make_agent(kind, cages[0].spaces, seeds)
+    agent = make_agent(kind, cages[0].spaces, seeds, config.device)
     advantage: Any = EstimateAdvantage(0.98, 0.9)
     if kind == "several_agents":
         advantage = EstimateMultiAgentAdvantage(0.98, 0.9)

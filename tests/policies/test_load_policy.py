@@ -384,6 +384,21 @@ def test_a_moved_run_is_a_run(run):
     load_policy(run).close()
 
 
+def test_a_run_of_another_device_acts_on_the_cpu(run, trained):
+    config = json.loads((run / "config.json").read_text())
+    assert config["device"] == "cpu"
+    (run / "config.json").write_text(json.dumps({**config, "device": "cuda:63"}))
+    said = r"PyTorch cannot use this run's device 'cuda:63' here, so its policy acts on the CPU"
+    with pytest.warns(UserWarning, match=said), LeakGuard():
+        policy = load_policy(run)
+    expected, _ = evaluation(trained("normalized"), 8)
+    with policy:
+        assert_same_play(played_by(policy, MAKE["normalized"], 8, 3), expected)
+    # A device that was asked for is used, or refused.
+    with pytest.raises(ValueError, match="got 'cuda:62'"):
+        load_policy(run, changes={"device": "cuda:62"})
+
+
 def test_a_run_whose_script_is_gone(run):
     record = json.loads((run / "run.json").read_text())
     record["build"].update(name="__main__:build", file="/gone/train.py")

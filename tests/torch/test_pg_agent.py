@@ -49,6 +49,19 @@ def generator_bytes(agent):
     return agent.state()["generator"].tobytes()
 
 
+# torch.compile imports deprecated parts of PyTorch.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_model_that_is_compiled_in_place_acts_alike_and_keeps_its_names():
+    plain, compiled = categorical(), categorical()
+    compiled.model.compile(backend="eager")
+    (expected, info), (action, found) = plain.step(OBSERVATION), compiled.step(OBSERVATION)
+    torch.testing.assert_close(action, expected)
+    torch.testing.assert_close(found.value.clone(), info.value.clone())
+    assert plain.state()["model"].keys() == compiled.state()["model"].keys()
+    compiled.load_state(plain.state())
+    torch.testing.assert_close(compiled.step(OBSERVATION)[0], plain.step(OBSERVATION)[0])
+
+
 def test_step_returns_action_and_info_of_that_action(make):
     agent = make()
     action, info = agent.step(OBSERVATION)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.tree import buffer_map
+from parllel.errors import UnusableDeviceError
 from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.distribution import Distribution
 from parllel.torch.distributions.gaussian import Gaussian
@@ -229,7 +230,7 @@ def usable_device(device: torch.device | str, who: str) -> torch.device:
     """Return the device, after checking that tensors can be created on it.
 
     Raises:
-        ValueError: if PyTorch knows no such device, or cannot use it on this machine.
+        UnusableDeviceError: if PyTorch knows no such device, or cannot use it on this machine. A ValueError.
         TypeError: for anything that is not a device.
     """
     try:
@@ -239,7 +240,7 @@ def usable_device(device: torch.device | str, who: str) -> torch.device:
             torch.zeros(1, device=found)
     # Without CUDA in its build PyTorch raises an AssertionError.
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
+        kind = TypeError if isinstance(error, TypeError) else UnusableDeviceError
         why = str(error).partition("\n")[0]
         raise kind(
             f"{who}: device: expected one that PyTorch can use on this machine, got {device!r} ({why}); "
