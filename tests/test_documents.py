@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
     "README.md",
+    "CONTRIBUTING.md",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
 # The first line of a block that needs another one: "# After the block above." or of a heading of the page.
