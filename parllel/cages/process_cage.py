@@ -179,6 +179,11 @@ class ProcessCage(RemoteCage, StepMethods):
         """Process id of the worker."""
         return self._child.pid
 
+    @property
+    def died(self) -> bool:
+        """Whether the process has ended, for any reason."""
+        return self._child.died()
+
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column, and send the buffer to the worker."""
         self._check_idle("set_samples_buffer")

@@ -5,6 +5,8 @@
       |                         +------- dies, hangs -------+
     PAUSED <------------------------- restarts left --------+--- none left ---> PARKED
 
+    STEPPING --- an episode ends, and its EnvWorker has reached a limit ---> CLOSING --> MAKING
+
 One thread does all of this. Groups that are made, reset or stepped are in `PendingRows`, and own their
 columns of the samples meanwhile. In all other phases this thread owns them.
 """
@@ -42,6 +44,8 @@ from parllel.transforms.transform import StepTransform
 _SLICE_S = 0.1
 # Most time counted between two turns: this process may have been stopped, with its children.
 _MAX_GAP_S = 1.0
+# In these phases a group is in `PendingRows`.
+_AWAITED = (GroupPhase.MAKING, GroupPhase.RESETTING, GroupPhase.STEPPING)
 
 # A group's answer to a step: completed episodes and final observations.
 _Answer: TypeAlias = tuple[CageGroup, list[TrajInfo], list[FinalObservation]]
@@ -71,7 +75,7 @@ class AsynchronousSchedule(Schedule):
 
     Attributes:
         parked: environments that used up their restarts, with the errors.
-        restarts: number of processes that were restarted.
+        restarts: number of processes that were restarted, for any reason.
 
     Raises:
         TypeError, ValueError: if the arguments do not fit together.
@@ -225,6 +229,9 @@ class AsynchronousSchedule(Schedule):
             for group, trajs, finals in answers:
                 self._take_steps(group, finals)
                 self._collector.add_episodes(trajs)
+                if group.phase is GroupPhase.CLOSING:
+                    # Now, as its memory held the steps until here.
+                    self._retire(group)
         return bool(done)
 
     def _finish(self, group: CageGroup, answers: list[_Answer]) -> None:
@@ -249,6 +256,11 @@ class AsynchronousSchedule(Schedule):
             return
         if stepped:
             answers.append((group, trajs, finals))
+            if group.worker is not None:
+                ended = bool(self._rows.done[group.t, group.columns].all())
+                if group.worker.count_step(ended=ended):
+                    group.phase = GroupPhase.CLOSING
+                    return
         elif self.recurrent:
             # After a reset, perhaps of a new process: the agent must forget the old episode.
             self.handler.reset_one(np.arange(group.columns.start, group.columns.stop))
@@ -328,13 +340,14 @@ class AsynchronousSchedule(Schedule):
         self._checked_s = self._clock_s
         for group in self._groups:
             # In the other phases the environment waits for this process, or there is none.
-            if group.phase not in (GroupPhase.MAKING, GroupPhase.RESETTING, GroupPhase.STEPPING):
+            if group.phase not in (*_AWAITED, GroupPhase.CLOSING):
                 continue
             limit_s = self._timeout_s if group.worker is None else group.worker.timeout_s
             if self._clock_s - group.since_s <= limit_s:
                 continue
-            # Whatever its process still sends must not pass for an answer.
-            self._awaited.remove(group)
+            if group.phase in _AWAITED:
+                # Whatever its process still sends must not pass for an answer.
+                self._awaited.remove(group)
             if group.worker is None:
                 group.cage.close()  # kills a busy process
             self._fail(
@@ -382,11 +395,22 @@ class AsynchronousSchedule(Schedule):
             )
         self._take_steps(group, [final for final in finals if final.truncated or self.recurrent])
 
+    def _retire(self, group: CageGroup) -> None:
+        """Close the process of a group that has reached a limit."""
+        assert group.worker is not None
+        group.since_s = self._clock_s
+        group.worker.retire()
+
     def _restart(self) -> None:
-        """Restart the processes of groups whose pause is over."""
+        """Restart the processes of groups whose pause is over, or which have closed."""
         now = time.monotonic()
         for group in self._groups:
-            if group.phase is not GroupPhase.PAUSED or now < group.due_s or group.worker is None:
+            if group.worker is None:
+                continue
+            paused, closing = (
+                group.phase is phase for phase in (GroupPhase.PAUSED, GroupPhase.CLOSING)
+            )
+            if not (paused and now >= group.due_s) and not (closing and group.worker.retired):
                 continue
             try:
                 # If this raises, the closed cage stays, which `_fail` can close again.

@@ -30,6 +30,7 @@ class GroupPhase(enum.Enum):
     RESETTING = "a reset"
     STEPPING = "a step"
     WAITING = "waiting for an action"
+    CLOSING = "its closing"
     PAUSED = "waiting for its restart"
     PARKED = "nothing any more"
 
