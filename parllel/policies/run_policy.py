@@ -40,6 +40,11 @@ class RunPolicy(Policy):
         elapsed_steps: environment steps of training.
         rows: block size; None computes all observations of a call at once.
 
+    Attributes:
+        handler: the handler, whose `agent` has the trained models.
+        as_seen: maps observations [N, ...] of environments to what the agent sees: it normalises them.
+        example: the observation of zeros.
+
     Raises:
         ValueError: if `rows` is less than one.
     """
@@ -64,8 +69,8 @@ class RunPolicy(Policy):
         self.env_factories = list(env_factories)
         self.elapsed_steps = elapsed_steps
         self.rows = rows
-        self._handler, self._as_seen = handler, as_seen
-        self._observation = named_map(np.asarray, observation)
+        self.handler, self.as_seen = handler, as_seen
+        self.example = named_map(np.asarray, observation)
         self._action_dtypes = named_map(lambda leaf: np.asarray(leaf).dtype, action)
         self._action_space: gym.Space[Any] = spaces.action
         # Without memory no slots are needed, which would grow with every new number.
@@ -78,6 +83,28 @@ class RunPolicy(Policy):
         self._block: Tree = None
         self._block_size = 0
         self._closed = False
+
+    @property
+    def model(self) -> Any:
+        """The agent's trained model: for agents of `parllel.torch`, the torch module that chooses actions.
+
+        It is the module itself, in eval mode, so it shares its weights with this policy. Its input is what
+        the agent sees: a run with NormalizeObservations trained it on normalised observations, so call it as
+        `policy.model(torch.from_numpy(policy.as_seen(observations)))`. Its output is what the agent's
+        distribution takes: `PgOutput(params, value)` for policy gradients, action values for DQN.
+        `parllel.torch.PolicyModule(policy)` maps observations of environments to actions instead, and
+        includes the normalisation.
+
+        Raises:
+            AttributeError: if the agent has no model, or several. `policy.handler.agent` is the agent.
+        """
+        agent = self.handler.agent
+        try:
+            return agent.model  # type: ignore[attr-defined]
+        except AttributeError:
+            raise AttributeError(
+                f"model: {type(agent).__name__} has no single model; see policy.handler.agent"
+            ) from None
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
         """Return actions [N, ...] for observations [N, ...], as in the run's evaluation.
@@ -113,7 +140,7 @@ class RunPolicy(Policy):
             spare = self._slots.spare[: size - n]
             # Without memory, padding rows may use the number of the row that they copy.
             slots = np.concatenate((slots, spare if len(spare) else np.repeat(slots[:1], size - n)))
-        action = self._handler.act(self._as_seen(self._block), slots)
+        action = self.handler.act(self.as_seen(self._block), slots)
         # Cast to the buffer's dtypes, from which cages read actions in an evaluation.
         stored = buffer_map(lambda dtype, leaf: leaf.astype(dtype), self._action_dtypes, action)
         actions = self._read(stored)
@@ -123,14 +150,14 @@ class RunPolicy(Policy):
         """Allocate the memory for blocks of a size."""
         self._block_size = size
         self._block = buffer_map(
-            lambda leaf: np.zeros((size, *leaf.shape[1:]), leaf.dtype), self._observation
+            lambda leaf: np.zeros((size, *leaf.shape[1:]), leaf.dtype), self.example
         )
         self._read = stack_reader(self._action_space, size)
 
     def _leaves_of(self, observation: Tree) -> list[NDArray[Any]]:
         """Return the leaves in the buffer's order, after checking their shapes."""
         leaves: list[NDArray[Any]] = []
-        for path, expected in leaf_paths(self._observation):
+        for path, expected in leaf_paths(self.example):
             try:
                 leaf = np.asarray(part_at(observation, path))
             except KeyError as error:
@@ -156,12 +183,12 @@ class RunPolicy(Policy):
         """Clear the agent's memory of episodes. Seeds have no effect, because the agent acts greedily."""
         self._check_open()
         if env_indices is None:
-            self._handler.reset()
+            self.handler.reset()
             self._slots.set_others([])
             return
         numbers = checked_numbers(env_indices)
         if self._by_number and numbers:
-            self._handler.reset_one(self._slots_of(numbers))
+            self.handler.reset_one(self._slots_of(numbers))
 
     def make_env(self) -> gym.Env[Any, Any]:
         """Make an environment like those of the run's evaluation.
@@ -179,7 +206,7 @@ class RunPolicy(Policy):
 
     def state(self) -> State:
         """Return the agent's memory of episodes and the state of its generators."""
-        agent = self._handler.agent
+        agent = self.handler.agent
         # Without weights: they are in the run's folder, and would make every state as large.
         learned = agent.models()
         others = {name: part for name, part in agent.state().items() if name not in learned}
@@ -187,7 +214,7 @@ class RunPolicy(Policy):
 
     def load_state(self, state: State) -> None:
         """Restore a state returned by `state`."""
-        agent = self._handler.agent
+        agent = self.handler.agent
         agent.load_state({**agent.state(), **state["others"]})
         agent.load_memory(state["memory"])
         self._slots.set_others(state["numbers"])
@@ -196,7 +223,7 @@ class RunPolicy(Policy):
         """Close the agent. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._handler.close()
+            self.handler.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -39,6 +39,7 @@ from parllel.torch.distributions.gaussian import Gaussian, GaussianParams
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.distributions.squashed_gaussian import SquashedGaussian
 from parllel.torch.evaluate_policy import EvaluatePolicy
+from parllel.torch.exports.policy_module import PolicyModule
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models.actor_critic import CriticModel, PolicyModel
 from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder
@@ -85,6 +86,7 @@ __all__ = [
     "PgModel",
     "PgOutput",
     "PolicyModel",
+    "PolicyModule",
     "QAgent",
     "QModel",
     "RecurrentPPO",

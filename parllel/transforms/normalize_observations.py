@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,19 @@ class NormalizeObservations(StepTransform):
 
     def transform_final(self, observation: Tree) -> Tree:
         """Return a new tree with normalised leaves, float32 [N, ...], using the same statistics as steps."""
+        leaves = self._leaves
+        return self.with_leaves(observation, lambda path, array: leaves[path].normalized(array))
+
+    @property
+    def leaves(self) -> Mapping[str, LeafStatistics]:
+        """Statistics, shift and scale of each leaf, by its dotted path below the normalised part."""
+        return self._leaves
+
+    def with_leaves(self, observation: Tree, normalize: Callable[[str, Any], Any]) -> Tree:
+        """Return a new tree in which the agent's leaves are `normalize(path, leaf)`; paths as in `leaves`.
+
+        `transform_final` does this with arrays, and an exported policy with tensors.
+        """
         if not self._leaves:
             raise WrongStateError("NormalizeObservations: transform_final was called before bind")
         part = field_at(observation, self._taken)
@@ -119,8 +132,8 @@ class NormalizeObservations(StepTransform):
                 f"got {given}"
             )
         # In the order of this observation, which may differ from that of the buffer.
-        leaves = iter([self._leaves[path] for path in given])
-        normalized = buffer_map(lambda array: next(leaves).normalized(array), part)
+        paths = iter(given)
+        normalized = buffer_map(lambda leaf: normalize(next(paths), leaf), part)
         return _with_part(observation, self._put, normalized)
 
     def end_batch(self, samples: Samples) -> None:

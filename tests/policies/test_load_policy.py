@@ -258,7 +258,7 @@ def test_observations_as_they_come(policies):
     """Without blocks an agent gets as many rows as there are, no more."""
     policy = policies["normalized", None]
     rows = []
-    handler = policy._handler
+    handler = policy.handler
     act = handler.act
     handler.act = lambda seen, slots: rows.append(len(slots)) or act(seen, slots)
     try:

@@ -145,7 +145,7 @@ class RecurrentPgAgent(PgAgent):
 
     def reset_one(self, env_indices: EnvIndices) -> None:
         """Clear the memory of some environments in the current mode."""
-        self._memory.forget(self._evaluating, env_indices, self._start)
+        self._memory.forget(self._evaluating, env_indices, self.initial_memory)
 
     def copy_to_device(self: RecurrentT, device: torch.device | str) -> RecurrentT:
         """Like `PgAgent.copy_to_device`. The memory moves to the device of the copy."""
@@ -163,7 +163,7 @@ class RecurrentPgAgent(PgAgent):
         """Restore a state returned by `state`."""
         super().load_state(state)
         self._memory.clear()
-        self._memory.load_state(False, state, self._start)
+        self._memory.load_state(False, state, self.initial_memory)
 
     def memory(self) -> State:
         """Return the memory of the current mode, which is the state and the previous action."""
@@ -171,7 +171,7 @@ class RecurrentPgAgent(PgAgent):
 
     def load_memory(self, state: State) -> None:
         """Restore a memory returned by `memory`."""
-        self._memory.load_state(self._evaluating, state, self._start)
+        self._memory.load_state(self._evaluating, state, self.initial_memory)
 
     def _recur(self, observation: Tree, before: NamedTuple, inputs: dict[str, Tree]) -> Any:
         """Run the model for one row; return its output [1, N, ...] and the state after it."""
@@ -186,9 +186,9 @@ class RecurrentPgAgent(PgAgent):
         self, env_indices: EnvIndices, observation: Tree = None
     ) -> tuple[NamedTuple, slice | Tensor]:
         """Return the memory, grown if needed, and indices into it."""
-        return self._memory.at(self._evaluating, env_indices, self._start, observation)
+        return self._memory.at(self._evaluating, env_indices, self.initial_memory, observation)
 
-    def _start(self, N: int) -> NamedTuple:
-        """Return the memory at the start of an episode."""
+    def initial_memory(self, N: int) -> NamedTuple:
+        """Return the memory at the start of N episodes: `rnn_state`, and `prev_action` if it is used."""
         state = self.model.initial_state(N)  # type: ignore[operator]
         return first_memory(state, self._no_action, N)

@@ -134,7 +134,7 @@ class RecurrentQAgent(QAgent):
 
     def reset_one(self, env_indices: EnvIndices) -> None:
         """Clear the memory of some environments in the current mode."""
-        self._memory.forget(self._evaluating, env_indices, self._start)
+        self._memory.forget(self._evaluating, env_indices, self.initial_memory)
 
     def copy_to_device(self: RecurrentT, device: torch.device | str) -> RecurrentT:
         """Like `QAgent.copy_to_device`. The memory moves to the device of the copy."""
@@ -151,7 +151,7 @@ class RecurrentQAgent(QAgent):
         """Restore a state returned by `state`."""
         super().load_state(state)
         self._memory.clear()
-        self._memory.load_state(False, state, self._start)
+        self._memory.load_state(False, state, self.initial_memory)
 
     def memory(self) -> State:
         """Return the memory of the current mode, which is the state and the previous action."""
@@ -159,7 +159,7 @@ class RecurrentQAgent(QAgent):
 
     def load_memory(self, state: State) -> None:
         """Restore a memory returned by `memory`."""
-        self._memory.load_state(self._evaluating, state, self._start)
+        self._memory.load_state(self._evaluating, state, self.initial_memory)
 
     def _recur(self, observation: Tree, before: NamedTuple, inputs: dict[str, Tree]) -> Any:
         """Run the model for one row; return its values [1, N, n_actions] and the state after it."""
@@ -173,8 +173,9 @@ class RecurrentQAgent(QAgent):
     def _remembered(
         self, env_indices: EnvIndices, observation: Tree = None
     ) -> tuple[NamedTuple, slice | Tensor]:
-        return self._memory.at(self._evaluating, env_indices, self._start, observation)
+        return self._memory.at(self._evaluating, env_indices, self.initial_memory, observation)
 
-    def _start(self, N: int) -> NamedTuple:
+    def initial_memory(self, N: int) -> NamedTuple:
+        """Return the memory at the start of N episodes: `rnn_state`, and `prev_action` if it is used."""
         state = self.model.initial_state(N)  # type: ignore[operator]
         return first_memory(state, self._no_action, N)

@@ -22,7 +22,8 @@ def allowed_actions(observation: Tree, path: str, n_actions: int, who: str) -> T
             f"{who}: action_mask {path!r}: expected {n_actions} numbers for each observation, got shape "
             f"{tuple(mask.shape[1:])}"
         )
-    allowed = mask.reshape(len(mask), -1) != 0
+    # Not `len`, which an export would record as a constant.
+    allowed = mask.reshape(mask.shape[0], -1) != 0
     # Nobody acts on such observations: the last of an episode, and zeros of agents that have left. With
     # outputs of only -inf their NaN would reach the gradients of all steps.
     return allowed | ~allowed.any(dim=1, keepdim=True)

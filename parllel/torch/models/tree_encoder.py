@@ -52,7 +52,8 @@ class FlatEncoder(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return the same numbers."""
-        return observation.reshape(len(observation), -1).to(torch.float32)
+        # Not `len`, here and below: an export would record it as a constant.
+        return observation.reshape(observation.shape[0], -1).to(torch.float32)
 
 
 class OneHotEncoder(nn.Module):
@@ -74,7 +75,7 @@ class OneHotEncoder(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """Return float32 [N, n_features]."""
         # By comparison: `functional.one_hot` raises for values that are not one of the options.
-        choices = observation.reshape(len(observation), -1, 1)
+        choices = observation.reshape(observation.shape[0], -1, 1)
         parts = [
             choices[:, i] == torch.arange(start, start + n, device=choices.device)
             for i, (n, start) in enumerate(zip(self.counts, self.starts, strict=True))

@@ -1,0 +1,3 @@
+"""Trained policies as modules and files that work without parllel."""
+
+__all__: list[str] = []
