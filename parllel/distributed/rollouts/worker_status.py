@@ -56,7 +56,7 @@ class WorkerStatus:
         monitor = PipelineMonitor()
         for state in (self.monitor, other.monitor):
             if state is not None:
-                monitor.merge(state)
+                monitor.merge(state, recent=False)
         # Without `parked`: a start that is over has no environments any more. Counter's `+` drops
         # counters of 0, which `_counts` reads as 0 again.
         return WorkerStatus(
@@ -150,7 +150,7 @@ def _merged(statuses: Sequence[WorkerStatus]) -> PipelineMonitor:
     monitor = PipelineMonitor()
     for status in statuses:
         if status.monitor is not None:
-            monitor.merge(status.monitor)
+            monitor.merge(status.monitor, recent=status.phase == "running")
     return monitor
 
 
