@@ -102,7 +102,7 @@ class PipelineMonitor:
 
     @property
     def stats(self) -> dict[str, float]:
-        """Totals: seconds by stage, such as `receive_s`, and mean queue lengths, such as `fragments_queue`."""
+        """Totals: seconds by stage, such as `receive_s`; mean queue lengths, such as `fragments_queue`."""
         # One copy, so that all values are of the same moment.
         state = self.state()
         return {
