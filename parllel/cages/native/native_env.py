@@ -174,6 +174,7 @@ class NativeEnv:
 
     @reset_info.setter
     def reset_info(self, info: dict[str, Any]) -> None:
+        """Replace the info."""
         self._reset_info = info
 
     def check_reset(

@@ -158,6 +158,7 @@ class Breakout:
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
+        """Serve a ball with all bricks and lives."""
         state.paddle = (_SIZE - _PADDLE_WIDTH) // 2
         state.lives_left = state.lives
         _serve(state, rng)
@@ -167,6 +168,7 @@ class Breakout:
 
     @staticmethod
     def step(state: Any, action: Any, rng: Any) -> Any:
+        """Move paddle and ball by one frame. The reward is the number of bricks that were removed."""
         bricks, frames = state.bricks, state.frames
         for frame in range(_FRAMES - 1):
             bricks[frame, :] = bricks[frame + 1, :]

@@ -63,6 +63,7 @@ class CartPole:
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
+        """Draw positions and velocities from [-0.05, 0.05]."""
         state.x = rng.uniform(-0.05, 0.05)
         state.x_dot = rng.uniform(-0.05, 0.05)
         state.theta = rng.uniform(-0.05, 0.05)
@@ -70,6 +71,7 @@ class CartPole:
 
     @staticmethod
     def step(state: Any, action: Any, rng: Any) -> Any:
+        """Integrate the equations of Barto, Sutton and Anderson (1983) over `tau` seconds."""
         x, x_dot, theta, theta_dot = state.x, state.x_dot, state.theta, state.theta_dot
         force = state.force_mag if action == 1 else -state.force_mag
         cosine, sine = math.cos(theta), math.sin(theta)
@@ -97,6 +99,7 @@ class CartPole:
 
     @staticmethod
     def observe(state: Any, out: Any) -> None:
+        """Write position (m), its velocity, angle (rad) and its velocity."""
         out[0] = state.x
         out[1] = state.x_dot
         out[2] = state.theta
@@ -104,6 +107,7 @@ class CartPole:
 
     @staticmethod
     def render(state: Any) -> NDArray[np.uint8]:
+        """Draw cart and pole, [400, 600, 3]."""
         drawing = Drawing(400, 600, (-2.4, 2.4), floor=-1.0)
         drawing.line((-2.4, 0.0), (2.4, 0.0), 0.01, (0, 0, 0))
         x, top = state.x, 2 * state.length
@@ -129,11 +133,13 @@ class Pendulum:
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
+        """Draw the angle from [-pi, pi] and its velocity from [-1, 1]."""
         state.theta = rng.uniform(-np.pi, np.pi)
         state.theta_dot = rng.uniform(-1.0, 1.0)
 
     @staticmethod
     def step(state: Any, action: Any, rng: Any) -> Any:
+        """Integrate over `dt` seconds. The reward is -(angle^2 + 0.1 velocity^2 + 0.001 torque^2)."""
         theta, theta_dot = state.theta, state.theta_dot
         highest = np.float32(state.max_torque)
         torque = min(max(action[0], -highest), highest)
@@ -149,12 +155,14 @@ class Pendulum:
 
     @staticmethod
     def observe(state: Any, out: Any) -> None:
+        """Write cosine and sine of the angle, 0 being upright, and its velocity (rad/s)."""
         out[0] = math.cos(state.theta)
         out[1] = math.sin(state.theta)
         out[2] = state.theta_dot
 
     @staticmethod
     def render(state: Any) -> NDArray[np.uint8]:
+        """Draw the pendulum, [500, 500, 3]."""
         drawing = Drawing(500, 500, (-2.2, 2.2), floor=-2.2)
         end = (-math.sin(state.theta), math.cos(state.theta))
         drawing.line((0.0, 0.0), end, 0.1, (204, 77, 77))
@@ -208,11 +216,13 @@ class MountainCar:
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
+        """Draw a position from [-0.6, -0.4], at rest."""
         state.position = rng.uniform(-0.6, -0.4)
         state.velocity = 0.0
 
     @staticmethod
     def step(state: Any, action: Any, rng: Any) -> Any:
+        """Push to the left (0), not (1) or to the right (2). The reward is -1."""
         slope = math.cos(3 * state.position) * (-state.gravity)
         velocity = state.velocity + ((action - 1) * state.force + slope)
         velocity = min(max(velocity, -state.max_speed), state.max_speed)
@@ -225,6 +235,7 @@ class MountainCar:
 
     @staticmethod
     def observe(state: Any, out: Any) -> None:
+        """Write position and velocity."""
         out[0] = state.position
         out[1] = state.velocity
 
@@ -267,12 +278,14 @@ class MountainCarContinuous:
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
+        """Draw a position from [-0.6, -0.4], at rest."""
         state.position = rng.uniform(-0.6, -0.4)
         state.velocity = 0.0
         state.single = False
 
     @staticmethod
     def step(state: Any, action: Any, rng: Any) -> Any:
+        """Push with a force in [-1, 1]. The reward is -0.1 force^2, and 100 more at the goal."""
         action = np.float64(action[0])
         force, single_force = action, True
         if _less(force, state.min_action, True):
@@ -317,6 +330,7 @@ class MountainCarContinuous:
 
     @staticmethod
     def observe(state: Any, out: Any) -> None:
+        """Write position and velocity."""
         out[0] = state.position
         out[1] = state.velocity
 
@@ -397,6 +411,7 @@ class Acrobot:
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
+        """Draw angles and velocities from [-0.1, 0.1]."""
         state.theta1 = np.float32(rng.uniform(-0.1, 0.1))
         state.theta2 = np.float32(rng.uniform(-0.1, 0.1))
         state.dtheta1 = np.float32(rng.uniform(-0.1, 0.1))
@@ -405,6 +420,7 @@ class Acrobot:
 
     @staticmethod
     def step(state: Any, action: Any, rng: Any) -> Any:
+        """Integrate the equations of Sutton (1996) over `dt` seconds, with a torque of -1, 0 or 1."""
         torque = action - 1.0
         if state.torque_noise_max > 0:
             torque += rng.uniform(-state.torque_noise_max, state.torque_noise_max)
@@ -438,6 +454,7 @@ class Acrobot:
 
     @staticmethod
     def observe(state: Any, out: Any) -> None:
+        """Write cosine and sine of both angles, and their velocities (rad/s)."""
         if state.single:
             theta1, theta2 = np.float32(state.theta1), np.float32(state.theta2)
             out[0], out[1] = cosine_float32(theta1), sine_float32(theta1)
@@ -450,6 +467,7 @@ class Acrobot:
 
     @staticmethod
     def render(state: Any) -> NDArray[np.uint8]:
+        """Draw both links, [500, 500, 3]."""
         drawing = Drawing(500, 500, (-2.2, 2.2), floor=-2.2)
         drawing.line((-2.2, 1.0), (2.2, 1.0), 0.01, (0, 0, 0))
         joint = (math.sin(state.theta1), -math.cos(state.theta1))
