@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from parllel.distributed.operators.llm.chat_protocol import ChatProtocol, OpenAiProtocol
 from parllel.distributed.operators.llm.llm_error import LlmError
 
 _MAX_TOKENS = 1 << 53  # larger counts are not exact in JSON readers
@@ -16,7 +17,7 @@ _MAX_KEPT = 1 << 18  # characters of a message kept in records
 _DEEPEST = 32  # nesting kept in records
 _LARGEST = 1 << 63  # integers beyond this are kept as text
 # Finish reasons of servers for an answer that reached the token limit.
-_CUT = ("length", "max_tokens")
+_CUT = ("length", "max_tokens", "MAX_TOKENS")
 Hide = Callable[[str], str]
 
 
@@ -73,33 +74,34 @@ def _sum(counts: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def read_answer(body: bytes, hide: Hide = str) -> Answer:
-    """Decode a reply of `/chat/completions`. The answer's `seconds` are 0.
+def read_answer(body: bytes, hide: Hide = str, protocol: ChatProtocol | None = None) -> Answer:
+    """Decode a reply. The answer's `seconds` are 0.
 
-    hide: function that removes secrets from a text.
+    hide: function that removes secrets from a text.  protocol: the server's interface; None: OpenAI's.
 
     Raises:
         LlmError: if the reply contains no answer. The message quotes the beginning of the reply.
             The error's `answer` holds the token counts if the reply reports them.
     """
+    protocol = protocol or OpenAiProtocol()
     try:
         reply = json.loads(body)
     except (ValueError, RecursionError):
         raise LlmError(f"expected a reply in JSON, got {_start(body)}") from None
     try:
-        choice = reply["choices"][0]
-        message = choice["message"]
-        text = hide(_text(message.get("content")))
-        reason = choice.get("finish_reason")
-    except (AttributeError, KeyError, IndexError, TypeError):
-        error = LlmError(f"expected choices with a message, got {_start(body)}")
-        if isinstance(reply, dict) and reply.get("usage"):
-            whole = _whole({"reply": reply}, hide)
-            error.answer = Answer("", *_usage(reply["usage"]), whole=whole)
+        content, found, message, *counts = protocol.read(reply)
+        text = hide(_text(content))
+        kept = dict(message)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        error = LlmError(f"expected {protocol.expected}, got {_start(body)}")
+        if isinstance(reply, dict):
+            prompt, completion = map(_count, protocol.usage(reply))
+            if prompt is not None or completion is not None:
+                error.answer = Answer("", prompt, completion, whole=_whole({"reply": reply}, hide))
         raise error from None
-    prompt, completion = _usage(reply.get("usage"))
-    reason = reason if isinstance(reason, str) else None
-    whole = _whole({**message, "finish_reason": reason}, hide)
+    prompt, completion = map(_count, counts)
+    reason = found if isinstance(found, str) else None
+    whole = _whole({**kept, "finish_reason": reason}, hide)
     return Answer(text, prompt, completion, reason, whole=whole)
 
 
@@ -141,12 +143,6 @@ def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "".join(part["text"] for part in content if part.get("type", "text") == "text")
-
-
-def _usage(usage: Any) -> tuple[int | None, int | None]:
-    counts = usage if isinstance(usage, Mapping) else {}
-    prompt, completion = (counts.get(f"{kind}_tokens") for kind in ("prompt", "completion"))
-    return _count(prompt), _count(completion)
 
 
 def _count(value: Any) -> int | None:

@@ -1,11 +1,11 @@
-"""Client of language models, for the OpenAI interface that most servers provide.
+"""Client of language models, for OpenAI's, Anthropic's and Google's interfaces.
 
-The package `openai` takes half a second to import and offers less: its timeouts restart with each byte, it
-reads replies of any length, and its retries count against no budget.
+Packages such as `openai` take half a second to import and offer less: their timeouts restart with each byte,
+they read replies of any length, and their retries count against no budget.
 
 LlmClient.chat
   budget used up?          BudgetError, before anything is sent
-  POST /chat/completions   HttpClient: one deadline for the whole exchange
+  POST                     HttpClient: one deadline for the whole exchange
   429, 5xx, broken         retried, after the server's Retry-After, or growing delays
   other status, late       LlmError
   answer                   its tokens are added to `used`
@@ -20,9 +20,9 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 from parllel.distributed.operators.llm.answer import Answer, read_answer
+from parllel.distributed.operators.llm.chat_protocol import OpenAiProtocol
 from parllel.distributed.operators.llm.llm_error import BudgetError, LlmError
 from parllel.distributed.operators.llm.llm_options import check_options, checked_url
 from parllel.distributed.operators.llm.provider import provider_named
@@ -46,10 +46,10 @@ class LlmClient(Closeable):
 
     Args:
         model: name of the model, as the server knows it.
-        base_url: base URL, to which "/chat/completions" is added. Default: the URL of the provider.
-        provider: "openai", "openrouter", "vllm" or "ollama". With a `base_url`, "openai" means any
-            server with OpenAI's interface.
-        api_key: key sent as Bearer token. With None, no key is sent. A key of 8 characters or more
+        base_url: base URL, to which the path of the interface is added. Default: the URL of the provider.
+        provider: "openai", "anthropic", "gemini", "openrouter", "vllm" or "ollama". With a `base_url`,
+            it names the interface of that server; all but "anthropic" and "gemini" have OpenAI's.
+        api_key: key sent in the interface's header. With None, no key is sent. A key of 8 characters or more
             never appears in a message, repr or answer.
         timeout_s: time limit in seconds for a reply, up to its last byte. A timeout is not retried.
         retries: number of retries after a 429, a 5xx or a broken connection. The delay is taken
@@ -81,7 +81,7 @@ class LlmClient(Closeable):
     ) -> None:
         numbers = {"timeout_s": timeout_s, "retries": retries, "token_budget": token_budget}
         numbers.update(max_tokens=max_tokens, temperature=temperature)
-        check_options({"model": model, **numbers})
+        check_options({"model": model, "provider": provider, **numbers})
         found = provider_named(provider)
         self.base_url = checked_url(found.base_url if base_url is None else base_url)
         self.model, self.used = model, 0
@@ -89,17 +89,15 @@ class LlmClient(Closeable):
         self._secrets = () if self._key is None else _written_forms(self._key)
         self._timeout_s, self._retries, self._budget = timeout_s, retries, token_budget
         self._lock = threading.Lock()
-        self._options: dict[str, Any] = {}
-        if max_tokens is not None:
-            limit = found.limit if base_url is None else "max_tokens"
-            self._options[limit] = max_tokens
-        if temperature is not None:
-            self._options["temperature"] = temperature
+        self._protocol = found.protocol
+        if isinstance(self._protocol, OpenAiProtocol) and base_url is not None:
+            self._protocol = OpenAiProtocol()
+        self._max_tokens, self._temperature = max_tokens, temperature
         self._headers = {"Content-Type": "application/json"}
         if self._key is not None:
-            self._headers["Authorization"] = f"Bearer {self._key}"
+            self._headers.update(self._protocol.headers(self._key))
         self._client = HttpClient(
-            f"{self.base_url}/chat/completions",
+            f"{self.base_url}{self._protocol.path(model)}",
             max_bytes=_MAX_BYTES,
             # A proxy could not reach a server on this machine.
             use_proxies=not is_local(self.base_url),
@@ -128,7 +126,8 @@ class LlmClient(Closeable):
                 f"{self.model}: the budget of {self._budget} tokens is used up ({self.used} tokens "
                 "used); raise token_budget"
             )
-        request = {"model": self.model, "messages": list(messages), **self._options}
+        limits = self._max_tokens, self._temperature
+        request = self._protocol.request(self.model, messages, *limits)
         # ASCII escapes: environments and models emit unpaired surrogates, which UTF-8 cannot encode.
         body = json.dumps(request).encode()
         begun = time.perf_counter()
@@ -185,7 +184,7 @@ class LlmClient(Closeable):
             # A server may echo the request; the key must not get into telemetry.
             body = body.replace(secret.encode(), b"(api_key)")
         try:
-            answer = read_answer(body, self._hidden)
+            answer = read_answer(body, self._hidden, self._protocol)
         except LlmError as error:
             # Counted even though it cannot be used: the server charges for it.
             self._count(error.answer)

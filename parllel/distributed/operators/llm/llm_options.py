@@ -33,7 +33,9 @@ def check_options(given: Mapping[str, Any]) -> None:
     if not isinstance(model, str) or not model:
         raise ValueError(f"model: expected the name of a model, got {model!r}")
     if "provider" in given:
-        provider_named(given["provider"])
+        protocol = provider_named(given["provider"]).protocol
+        if protocol.needs_limit and given.get("max_tokens", 1) is None:
+            raise ValueError(f"max_tokens: {given['provider']} needs a number, got None")
     if given.get("base_url") is not None:
         checked_url(given["base_url"])
     for name, number in _NUMBERS.items():

@@ -1,6 +1,6 @@
-"""Server with the interface of a language model that answers by rules, for tests and trials without a key.
+"""Server with a language model's interface that answers by rules, for tests and trials without a key.
 
-client     POST /v1/chat/completions
+client     POST /v1/chat/completions, /v1/messages, or /v1beta/models/MODEL:generateContent
 server     the first matching Rule that is not used up  -->  a completion, or a scripted failure
 test       `requests`: all requests so far, in order
 """
@@ -15,8 +15,9 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from parllel.distributed.operators.llm.provider import provider_named
 from parllel.distributed.web.app import App, Route
 from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.server_settings import ServerSettings
@@ -26,7 +27,6 @@ from parllel.distributed.wire.json_text import json_bytes
 from parllel.types import Closeable
 
 Messages = Sequence[Mapping[str, str]]
-_PATH = "/v1/chat/completions"
 _SLICE_S = 0.02  # between looks at whether the server ends
 # Phrases of our workers' questions, from which random answers are drawn.
 _MOVES = re.compile(r"^Legal moves: (.+)$", re.MULTILINE)
@@ -51,8 +51,9 @@ class Rule:
         body: body of the reply, instead of a completion.
         cut: number of body bytes after which the connection breaks. 0 breaks it after the headers.
         trickle_s: delay in seconds between any two bytes of the body.
-        message: further fields of the message, such as tool_calls, refusal or reasoning_content.
-        finish_reason: reason why the answer ends, such as "length" at the token limit.
+        message: further fields of the message, such as tool_calls, refusal or reasoning_content. For
+            Anthropic and Gemini: further fields of the reply.
+        finish_reason: reason why the answer ends, such as "length" at the token limit, in OpenAI's words.
         usage: numbers of prompt and completion tokens. Default: their numbers of words. None leaves
             them out.
         echoes_key: append the request's Authorization header to the text.
@@ -81,16 +82,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class ScriptedRequest:
-    """A received request: its body as JSON values, and its Authorization header."""
+    """A received request.
+
+    Attributes:
+        body: its body as JSON values.
+        authorization: header with the key: Authorization, x-api-key or x-goog-api-key.
+        messages: messages of the dialogue in OpenAI's form.
+    """
 
     body: Mapping[str, Any]
     authorization: str | None
-
-    @property
-    def messages(self) -> Messages:
-        """Messages of the dialogue."""
-        messages: Messages = self.body["messages"]
-        return messages
+    messages: Messages
 
 
 class ScriptedServer(Closeable):
@@ -101,6 +103,11 @@ class ScriptedServer(Closeable):
             is a 404. With None, the server answers the questions of our workers with random legal
             actions.
         port: port to listen on. 0 chooses a free port.
+        provider: the provider whose interface it has: "openai", "anthropic" or "gemini".
+        model: name of the model, which is part of Gemini's URL.
+
+    Raises:
+        ValueError: for another provider.
 
     Attributes:
         base_url: the `base_url` for an LlmClient.
@@ -111,19 +118,30 @@ class ScriptedServer(Closeable):
         ...     answer = LlmClient("any", base_url=server.base_url).chat(messages)
     """
 
-    def __init__(self, rules: Sequence[Rule] | None = None, *, port: int = 0) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule] | None = None,
+        *,
+        port: int = 0,
+        provider: str = "openai",
+        model: str = "any",
+    ) -> None:
+        if provider not in _FORMS:
+            raise ValueError(f"provider: expected one of {', '.join(_FORMS)}; got {provider!r}")
+        self._form = _FORMS[provider]
         self.requests: list[ScriptedRequest] = []
         self._rules = [Rule(random_answer)] if rules is None else list(rules)
         self._used = [0] * len(self._rules)
         self._lock = threading.Lock()
         # end_s: requests of tests may hang on purpose and are not waited for.
         settings = ServerSettings(port=port, max_body_bytes=16 << 20, end_s=0.2)
-        routes = [Route(_PATH, {"POST": self._answer})]
+        path = self._form.base + provider_named(provider).protocol.path(model)
+        routes = [Route(path, {"POST": self._answer})]
         self._server = WebServer(
             _ScriptedApp({route.path: route for route in routes}, settings, True, {})
         )
         self._server.start()
-        self.base_url = f"{self._server.url}/v1"
+        self.base_url = f"{self._server.url}{self._form.base}"
 
     def close(self) -> None:
         """Stop the server. Idempotent."""
@@ -132,17 +150,16 @@ class ScriptedServer(Closeable):
     async def _answer(self, request: Request) -> Response:
         body = request.json()
         try:
-            messages = body["messages"]
+            messages = self._form.read(body)
             _ = [message["role"] + message["content"] for message in messages]
-            model = body["model"]
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, IndexError):
             raise WebError(400, "expected a model, and messages with role and content") from None
-        key = request.header("authorization")
+        key = request.header(self._form.key)
         with self._lock:
-            self.requests.append(ScriptedRequest(body, key))
+            self.requests.append(ScriptedRequest(body, key, messages))
             rule = self._rule(messages)
         _MANNER.set(rule)
-        return _reply(rule, model, messages, key or "")
+        return _reply(rule, self._form, messages, key or "")
 
     def _rule(self, messages: Messages) -> Rule:
         for i, rule in enumerate(self._rules):
@@ -152,7 +169,84 @@ class ScriptedServer(Closeable):
         raise WebError(404, "no rule matches")
 
 
-def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Response:
+class _Form(NamedTuple):
+    """How a provider writes requests and replies."""
+
+    base: str
+    key: str  # header
+    read: Callable[[Any], Messages]
+    # Of text, further fields, reason and usage.
+    write: Callable[[str | None, Mapping[str, Any], str, tuple[int, int] | None], dict[str, Any]]
+
+
+def _read_openai(body: Any) -> Messages:
+    messages: Messages = body["messages"]
+    _ = body["model"] + ""
+    return messages
+
+
+def _write_openai(
+    text: str | None, more: Mapping[str, Any], reason: str, usage: tuple[int, int] | None
+) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, **more}
+    choices = [{"index": 0, "message": message, "finish_reason": reason}]
+    counts = usage and {"prompt_tokens": usage[0], "completion_tokens": usage[1]}
+    return {
+        "object": "chat.completion",
+        "choices": choices,
+        **({"usage": counts} if counts else {}),
+    }
+
+
+def _read_anthropic(body: Any) -> Messages:
+    _ = body["model"] + "", body["max_tokens"] + 0
+    system = [{"role": "system", "content": body["system"]}] if "system" in body else []
+    return [*system, *body["messages"]]
+
+
+def _write_anthropic(
+    text: str | None, more: Mapping[str, Any], reason: str, usage: tuple[int, int] | None
+) -> dict[str, Any]:
+    content = [] if text is None else [{"type": "text", "text": text}]
+    counts = usage and {"input_tokens": usage[0], "output_tokens": usage[1]}
+    reason = {"stop": "end_turn", "length": "max_tokens"}.get(reason, reason)
+    reply = {"type": "message", "role": "assistant", "content": content, "stop_reason": reason}
+    return {**reply, **({"usage": counts} if counts else {}), **more}
+
+
+def _read_gemini(body: Any) -> Messages:
+    names = {"user": "user", "model": "assistant"}
+    system = (
+        [{"role": "system", "content": _parts(body["systemInstruction"])}]
+        if "systemInstruction" in body
+        else []
+    )
+    turns = [{"role": names[one["role"]], "content": _parts(one)} for one in body["contents"]]
+    return [*system, *turns]
+
+
+def _parts(content: Any) -> str:
+    return "".join(part["text"] for part in content["parts"])
+
+
+def _write_gemini(
+    text: str | None, more: Mapping[str, Any], reason: str, usage: tuple[int, int] | None
+) -> dict[str, Any]:
+    parts = [] if text is None else [{"text": text}]
+    reason = {"stop": "STOP", "length": "MAX_TOKENS"}.get(reason, reason)
+    counts = usage and {"promptTokenCount": usage[0], "candidatesTokenCount": usage[1]}
+    candidates = [{"content": {"role": "model", "parts": parts}, "finishReason": reason}]
+    return {"candidates": candidates, **({"usageMetadata": counts} if counts else {}), **more}
+
+
+_FORMS = {
+    "openai": _Form("/v1", "authorization", _read_openai, _write_openai),
+    "anthropic": _Form("/v1", "x-api-key", _read_anthropic, _write_anthropic),
+    "gemini": _Form("/v1beta", "x-goog-api-key", _read_gemini, _write_gemini),
+}
+
+
+def _reply(rule: Rule, form: _Form, messages: Messages, key: str) -> Response:
     text = rule.text(messages) if callable(rule.text) else rule.text
     if rule.echoes_key:
         text = f"{text or ''} {key}"
@@ -161,18 +255,11 @@ def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Response:
     )
     value: dict[str, Any] = {"error": {"message": text, "type": "scripted"}}
     if rule.status == 200:
-        message = {"role": "assistant", "content": text, **rule.message}
-        value = {
-            "object": "chat.completion",
-            "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": rule.finish_reason}],
-        }
-        if rule.usage is not None:
-            counts = rule.usage
-            if isinstance(counts, str):
-                asked = sum(len(message["content"].split()) for message in messages)
-                counts = (asked, len((text or "").split()))
-            value["usage"] = {"prompt_tokens": counts[0], "completion_tokens": counts[1]}
+        counts = rule.usage
+        if isinstance(counts, str):
+            asked = sum(len(message["content"].split()) for message in messages)
+            counts = (asked, len((text or "").split()))
+        value = form.write(text, rule.message, rule.finish_reason, counts)
     body = json_bytes(value) if rule.body is None else rule.body
     return Response(body, rule.status, headers=headers)
 

@@ -273,7 +273,7 @@ def test_proxies_are_asked_for_a_server_elsewhere(monkeypatch):
     ("arguments", "message"),
     [
         ({"model": ""}, "model: expected the name of a model, got ''"),
-        ({"provider": "skynet"}, "provider: expected one of ollama, openai"),
+        ({"provider": "skynet"}, "provider: expected one of anthropic, gemini, ollama, openai"),
         ({"base_url": "localhost:8000"}, "base_url: expected http://host:port/path"),
         ({"base_url": "http://[::1/v1"}, "base_url: .* got a malformed URL"),
         ({"base_url": "http://h/v1?key=1"}, "got a query or a fragment"),
