@@ -34,7 +34,7 @@ class Seeds:
         >>> seeds.generator("agent")
         Traceback (most recent call last):
             ...
-        ValueError: seed 'agent' was asked for twice; every part needs a name of its own
+        ValueError: seed 'agent' was requested twice; every part needs a different name
     """
 
     def __init__(self, entropy: int | None = None) -> None:
@@ -47,6 +47,9 @@ class Seeds:
             raise ValueError(f"Seeds: entropy must not be negative, got {entropy}")
         self.entropy = int(entropy)
         self._given: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Seeds({self.entropy})"
 
     def sequence(self, name: str) -> np.random.SeedSequence:
         """Return the seed sequence of `name`. Raises ValueError on a second request."""

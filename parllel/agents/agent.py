@@ -32,6 +32,17 @@ class Agent(ABC):
     # For a Box of real numbers only the shape is checked, because cages clip.
     action_space: Space[Any] | None = None
 
+    def __repr__(self) -> str:
+        try:
+            models = [one for one in self.models().values() if hasattr(one, "parameters")]
+        except NotImplementedError:
+            models = []
+        found = [type(model).__name__ for model in models]
+        if models:
+            size = sum(p.numel() for model in models for p in model.parameters())
+            found += [f"{size:,} parameters", str(getattr(self, "device", "cpu"))]
+        return f"{type(self).__name__}({', '.join(found)})"
+
     @abstractmethod
     def step(
         self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, noise: Tree = None

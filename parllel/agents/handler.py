@@ -54,6 +54,9 @@ class Handler(ABC):
         # Packing and unpacking the inputs costs as much as the rest of a step.
         self._only_observation = type(self).agent_inputs is Handler.agent_inputs
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.agent!r})"
+
     # --- framework interface
 
     @abstractmethod

@@ -23,6 +23,10 @@ class Algorithm(ABC):
     on_policy: bool = True
     update_method: str | None = None
 
+    def __repr__(self) -> str:
+        agent = getattr(self, "agent", None)
+        return f"{type(self).__name__}({'' if agent is None else repr(agent)})"
+
     def reads(self, samples: Samples) -> Sequence[str] | None:
         """Return the paths of the fields that `optimize_agent` reads.
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from parllel.buffers.named_tuple import NamedArrayTuple
+from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
+
+
+def _leaves(node: NamedTuple, prefix: str) -> dict[str, Any]:
+    """Return the leaves of a node that are not None, by dotted path."""
+    found: dict[str, Any] = {}
+    for name, value in node._asdict().items():
+        if isinstance(value, NamedTuple):
+            found |= _leaves(value, f"{prefix}{name}.")
+        elif value is not None:
+            found[f"{prefix}{name}"] = value
+    return found
 
 
 class _Declared(NamedArrayTuple):
@@ -18,6 +29,12 @@ class _Declared(NamedArrayTuple):
         if missing:
             raise TypeError(f"{type(self).__name__}: fields {missing} are missing")
         super().__init__(**fields)
+
+    def __repr__(self) -> str:
+        leaves = _leaves(self, "")
+        width = max(map(len, leaves), default=0)
+        lines = [f"  {path:<{width}}  {leaf!r}" for path, leaf in leaves.items()]
+        return "\n".join([type(self).__name__, *lines])
 
 
 class AgentSamples(_Declared):

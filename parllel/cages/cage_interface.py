@@ -61,6 +61,9 @@ NOTHING = PendingRow()
 class HeldEnvironments(Closeable, ABC):
     """Lifecycle, attributes and states of a cage's environments, between rows."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n} x {self.spaces.name})"
+
     @property
     @abstractmethod
     def n(self) -> int:

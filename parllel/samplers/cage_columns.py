@@ -185,6 +185,9 @@ class CageColumns:
         self.columns = [of_cage.columns for of_cage in self.groups]
         self.all_envs = EnvGroups([one for of_cage in self.groups for one in of_cage.groups])
 
+    def __repr__(self) -> str:
+        return repr(self.cages)
+
     def check_open(self) -> None:
         """Check that all cages can be used in this process. Raises ClosedError."""
         for cage in self.cages:

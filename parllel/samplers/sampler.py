@@ -16,6 +16,20 @@ from parllel.types import Closeable, State
 class Sampler(Closeable, ABC):
     """Fills batches with experience."""
 
+    def __repr__(self) -> str:
+        """Describe the parts that this sampler has, one per line."""
+        spec = getattr(self, "batch_spec", None)
+        lines = [
+            type(self).__name__
+            if spec is None
+            else f"{type(self).__name__}(T={spec.T}, B={spec.B})"
+        ]
+        for name in ("cages", "handler", "step_transforms", "batch_transforms"):
+            part = getattr(self, name, None)
+            if part is not None and part != []:
+                lines.append(f"  {name:<17} {part!r}")
+        return "\n".join(lines)
+
     @abstractmethod
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Fill the buffer; return it and the episodes that ended in this batch.

@@ -36,6 +36,9 @@ class Transform:
     reads: Sequence[str] | None = None
     skips_invalid = True
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
     def fields(self, samples: Samples) -> Mapping[str, Field | Tree]:
         """Return the fields that this transform writes, by path: Fields, or trees of Fields.
 

@@ -55,6 +55,11 @@ class RemoteCage(CageInterface):
     _name: str  # name of the cage, for messages
     _asks_one = False  # whether users see the values of a single environment instead of lists
 
+    def __repr__(self) -> str:
+        # Without waiting until the worker has made its environments.
+        name = "environments" if self._spaces is None else self._spaces.name
+        return f"{type(self).__name__}({self.n} x {name})"
+
     def __init__(
         self,
         index: int,
