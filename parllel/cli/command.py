@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from parllel.errors import ParllelError, install_command, notes_of
-from parllel.system.start_program import start_program
+from parllel.system.start_program import forget_interrupt, start_program
 from parllel.version import __version__
 
 # `parllel --help` imports every one of them and its package, so none may be slow to import.
@@ -87,12 +87,14 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
         status = _load_command(arguments.call, getattr(arguments, "extra", None))(arguments)
         if sys.stdout is not None:  # None if the process was started with it closed
             sys.stdout.flush()
+        forget_interrupt()  # a command may end by one, without an error
         return status
     except KeyboardInterrupt as interrupt:
         for note in notes_of(interrupt)[
             -1:
         ]:  # earlier notes describe the code that was interrupted
             print(f"parllel: {note}", file=sys.stderr)
+        forget_interrupt()
         return INTERRUPTED
     except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
         from parllel.runners.user_errors import one_sentence, within_training

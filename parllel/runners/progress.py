@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from time import monotonic
 
 from rich.console import Console, RenderableType
@@ -40,7 +41,7 @@ class ProgressBar:
             TimeRemainingColumn(),
             TextColumn("{task.description}"),
             console=console,
-            disable=console is None,
+            disable=console is None or not _can_move(console),
         )
         self._task = self._progress.add_task("", total=n_steps, completed=done)
 
@@ -72,6 +73,11 @@ class ProgressBar:
         # closed pipe, at which rich would end the program.
         with contextlib.suppress(OSError, SystemExit):
             self._progress.stop()
+
+
+def _can_move(console: Console) -> bool:
+    """Return whether the bar can be drawn again in place: in notebooks, this takes ipywidgets."""
+    return not console.is_jupyter or find_spec("ipywidgets") is not None
 
 
 class _Bar(Progress):

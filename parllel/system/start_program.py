@@ -1,4 +1,4 @@
-"""Start-up of command-line programs of this package."""
+"""Start-up and exit status of command-line programs of this package."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def start_program() -> None:
     """
     gc.set_threshold(10_000)
     atexit.register(gc.freeze)
+
+
+def forget_interrupt() -> None:
+    """Let the status of a program count that has handled a KeyboardInterrupt.
+
+    Otherwise `python -m` may end by SIGINT all the same: CPython remembers a KeyboardInterrupt that has left
+    text that was executed, such as the methods of dataclasses during an import, until more is executed.
+    """
+    exec("")

@@ -38,6 +38,14 @@ class Faulty(gym.Wrapper):
 def faulty():
     return Faulty(gym.make("CartPole-v1"))
 
+class Interrupted(Faulty):
+    def step(self, action):
+        # As in imports, where the methods of dataclasses are compiled from strings.
+        exec("import os, signal\\nos.kill(os.getpid(), signal.SIGINT)\\nfor _ in range(10**6): pass")
+
+def interrupted():
+    return Interrupted(gym.make("Pendulum-v1"))
+
 def endless():
     return Faulty(gym.make("Pendulum-v1", max_episode_steps=10**9))
 """
@@ -145,6 +153,13 @@ def test_a_failed_episode_is_recorded_and_the_next_one_played(worker, tmp_path):
     assert records[1]["episode_length"] == 0
     # What is printed stays away from the records.
     assert "reset 2" in errors
+    assert (tmp_path / "closed").exists()
+
+
+def test_an_interrupt_within_compiled_text_has_the_status_of_any_other(worker, tmp_path):
+    process = worker("--env-id", "envs.py:interrupted", "--random", "--seeds", "0:9")
+    records, status, _ = played(process)
+    assert (records, status) == ([], 130)
     assert (tmp_path / "closed").exists()
 
 

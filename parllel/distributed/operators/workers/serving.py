@@ -27,6 +27,7 @@ from parllel.distributed.operators.workers.termination_signal import (
     TerminationSignal,
     sigterm_raises,
 )
+from parllel.system.start_program import forget_interrupt
 
 
 def serve(
@@ -127,6 +128,7 @@ def run_loaded(
     except TerminationSignal:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
+        forget_interrupt()
         return 128 + signal.SIGINT
     finally:
         # Whatever ended the work. The exit status is decided by now, and an error here does not change it.
