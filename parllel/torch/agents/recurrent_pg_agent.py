@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +11,17 @@ from parllel.agents.agent import ALL_ENVS, EnvIndices
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.agents.recurrent_agent import RecurrentAgent
 from parllel.torch.agents.recurrent_memory import (
     RecurrentMemory,
     check_prev_action,
-    first_memory,
     no_action,
 )
 from parllel.torch.distributions.distribution import Distribution
-from parllel.types import State, Tree
-
-RecurrentT = TypeVar("RecurrentT", bound="RecurrentPgAgent")
+from parllel.types import Tree
 
 
-class RecurrentPgAgent(PgAgent):
+class RecurrentPgAgent(RecurrentAgent, PgAgent):
     """Policy-gradient agent whose model has recurrent state.
 
     For each environment the agent remembers the state of the model and the previous action. Both start at
@@ -44,8 +42,6 @@ class RecurrentPgAgent(PgAgent):
         seed, device: see `PgAgent`.
     """
 
-    recurrent = True
-
     def __init__(
         self,
         model: nn.Module,
@@ -63,11 +59,6 @@ class RecurrentPgAgent(PgAgent):
         self.store_rnn_state = store_rnn_state
         self._memory = RecurrentMemory(self.device)
         self._checked = False
-
-    @property
-    def uses_prev_action(self) -> bool:
-        """Whether `agent_info.prev_action` exists and is needed by `evaluate`."""
-        return self._no_action is not None
 
     @torch.inference_mode()
     def step(
@@ -98,8 +89,7 @@ class RecurrentPgAgent(PgAgent):
             memory.prev_action[indices] = action
         if self.store_rnn_state:
             info["rnn_state"] = before.rnn_state
-        for name in state._fields:
-            memory.rnn_state._get(name)[indices] = state._get(name)
+        self._remember(memory, indices, state)
         return action, NamedTuple(**info)
 
     @torch.inference_mode()
@@ -133,62 +123,3 @@ class RecurrentPgAgent(PgAgent):
         rnn_state = inputs.pop("initial_rnn_state")
         (params, value), _ = self.model(observation, rnn_state, **inputs)
         return params, value
-
-    def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
-        """Return the state before the next step, leaves [N, ...]."""
-        memory, indices = self._remembered(env_indices)
-        return buffer_map(lambda leaf: leaf[indices].clone(), memory.rnn_state)
-
-    def reset(self) -> None:
-        """Clear the memory of all environments in the current mode."""
-        self._memory.clear(self._evaluating)
-
-    def reset_one(self, env_indices: EnvIndices) -> None:
-        """Clear the memory of some environments in the current mode."""
-        self._memory.forget(self._evaluating, env_indices, self.initial_memory)
-
-    def copy_to_device(self: RecurrentT, device: torch.device | str) -> RecurrentT:
-        """Like `PgAgent.copy_to_device`. The memory moves to the device of the copy."""
-        # Both hold the same memory: whichever agent loads a state, the sampling one uses it.
-        twin = super().copy_to_device(device)
-        self._memory.move(twin.device)
-        return twin
-
-    def state(self) -> State:
-        """Return parameters, the generator's state, and the memory of sampling."""
-        # Not the memory of eval mode: an evaluation begins with a reset.
-        return {**super().state(), **self._memory.state(False)}
-
-    def load_state(self, state: State) -> None:
-        """Restore a state returned by `state`."""
-        super().load_state(state)
-        self._memory.clear()
-        self._memory.load_state(False, state, self.initial_memory)
-
-    def memory(self) -> State:
-        """Return the memory of the current mode, which is the state and the previous action."""
-        return self._memory.state(self._evaluating)
-
-    def load_memory(self, state: State) -> None:
-        """Restore a memory returned by `memory`."""
-        self._memory.load_state(self._evaluating, state, self.initial_memory)
-
-    def _recur(self, observation: Tree, before: NamedTuple, inputs: dict[str, Tree]) -> Any:
-        """Run the model for one row; return its output [1, N, ...] and the state after it."""
-        if self.uses_prev_action:
-            inputs = {**inputs, "prev_action": before.prev_action}
-        if not self._on_cpu:
-            observation, inputs = buffer_map(self._to_device, (observation, inputs))
-        observation, inputs = buffer_map(lambda leaf: leaf.unsqueeze(0), (observation, inputs))
-        return self.model(observation, before.rnn_state, **inputs)
-
-    def _remembered(
-        self, env_indices: EnvIndices, observation: Tree = None
-    ) -> tuple[NamedTuple, slice | Tensor]:
-        """Return the memory, grown if needed, and indices into it."""
-        return self._memory.at(self._evaluating, env_indices, self.initial_memory, observation)
-
-    def initial_memory(self, N: int) -> NamedTuple:
-        """Return the memory at the start of N episodes: `rnn_state`, and `prev_action` if it is used."""
-        state = self.model.initial_state(N)  # type: ignore[operator]
-        return first_memory(state, self._no_action, N)
