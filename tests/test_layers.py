@@ -36,6 +36,9 @@ HOUSES = {package.partition(".")[0] for package in ROW_OF if "." in package}
 # Libraries that some packages alone may import, wherever in a file.
 RESERVED = {
     "torch": {"torch"},
+    "onnx": {"torch"},
+    "onnxruntime": {"torch"},
+    "onnxscript": {"torch"},
     "ray": {"distributed.rollouts"},
     "stable_baselines3": {"vector"},
     "h11": {"distributed.web", "distributed.operators"},

@@ -1,4 +1,4 @@
-"""Declaration of the commands on run folders: `parllel runs`, `show`, `play`, `resume`, `repeat` and `plot`.
+"""Declaration of the commands on run folders: `runs`, `show`, `play`, `export`, `resume`, `repeat`, `plot`.
 
 Imports only argparse, because `parllel --help` imports every module that declares commands.
 """
@@ -17,10 +17,11 @@ _EXECUTES = (
 
 
 def add_commands(commands: Any) -> None:
-    """Add `runs`, `show`, `play`, `resume`, `repeat` and `plot`."""
+    """Add `runs`, `show`, `play`, `export`, `resume`, `repeat` and `plot`."""
     _add_runs(commands)
     _add_show(commands)
     _add_play(commands)
+    _add_export(commands)
     _add_resume(commands)
     _add_repeat(commands)
     _add_plot(commands)
@@ -47,11 +48,7 @@ def _add_show(commands: Any) -> None:
     )
     show.set_defaults(call="parllel.cli.show_policy:run")
     _add_run(show)
-    show.add_argument(
-        "--best",
-        action="store_true",
-        help="use the checkpoint with the best evaluation instead of the newest",
-    )
+    _add_best(show)
     show.add_argument(
         "--episodes", type=int, default=3, metavar="N", help="number of episodes; default: 3"
     )
@@ -92,6 +89,30 @@ def _add_play(commands: Any) -> None:
     )
     play.add_argument("--json", action="store_true", help="print one JSON object per line")
     add_trust(play)
+
+
+def _add_export(commands: Any) -> None:
+    export = commands.add_parser(
+        "export",
+        help="write a run's policy to a file or folder that acts without parllel",
+        description="Write the policy of a run's newest checkpoint to a file, after checking that the file "
+        f"takes the same actions. {_EXECUTES}",
+    )
+    export.set_defaults(call="parllel.cli.export_policy:run", extra="torch")
+    _add_run(export)
+    export.add_argument(
+        "--to",
+        required=True,
+        metavar="FILE",
+        help="a name that ends in .onnx (ONNX) or .pt (TorchScript), or FOLDER/ for a new folder that the "
+        "Hugging Face Hub takes",
+    )
+    _add_best(export)
+    export.add_argument(
+        "--params",
+        action="store_true",
+        help="also return the parameters of the distribution, or the action values",
+    )
 
 
 def _add_resume(commands: Any) -> None:
@@ -152,6 +173,14 @@ def _add_plot(commands: Any) -> None:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     add_trust(parser)
+
+
+def _add_best(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="use the checkpoint with the best evaluation instead of the newest",
+    )
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

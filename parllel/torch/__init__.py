@@ -39,6 +39,8 @@ from parllel.torch.distributions.gaussian import Gaussian, GaussianParams
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.distributions.squashed_gaussian import SquashedGaussian
 from parllel.torch.evaluate_policy import EvaluatePolicy
+from parllel.torch.exports.export_policy import export_policy
+from parllel.torch.exports.hub_folder import export_folder
 from parllel.torch.exports.policy_module import PolicyModule
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models.actor_critic import CriticModel, PolicyModel
@@ -104,6 +106,8 @@ __all__ = [
     "agent_for",
     "agents_for",
     "epsilon_ladder",
+    "export_folder",
+    "export_policy",
     "q_agent_for",
     "sac_agent_for",
     "td3_agent_for",

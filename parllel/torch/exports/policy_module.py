@@ -35,6 +35,7 @@ class TrainedPolicy(Protocol):
     example: Tree
     observation_space: Space[Any] | None
     action_space: Space[Any] | None
+    elapsed_steps: int
 
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
         """Return actions [N, ...]."""
