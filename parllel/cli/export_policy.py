@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from parllel.cli.rerun import changes_of
 from parllel.policies.policy_loading import load_policy
 from parllel.policies.run_policy import RunPolicy
 from parllel.runs.trust import check_source
@@ -27,7 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
         format_of(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"--to: there is no folder {path.parent}")
-    with load_policy(Path(arguments.run), best=arguments.best) as policy:
+    changes = changes_of(arguments.changes)
+    with load_policy(Path(arguments.run), best=arguments.best, changes=changes) as policy:
         print(f"policy after {policy.elapsed_steps:,} environment steps")
         if is_folder:
             config = export_folder(

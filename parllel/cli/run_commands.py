@@ -113,6 +113,7 @@ def _add_export(commands: Any) -> None:
         action="store_true",
         help="also return the parameters of the distribution, or the action values",
     )
+    _add_changes(export)
 
 
 def _add_resume(commands: Any) -> None:

@@ -41,6 +41,11 @@ def test_a_file_with_parameters(call, learned, tmp_path):
     assert "outputs: action int64 [N], params float32 [N, 2]\n" in output
 
 
+def test_the_config_can_be_changed(mistake, learned, tmp_path):
+    path = tmp_path / "policy.pt"
+    assert "nothing" in mistake("export", learned, "--to", path, "--trust", "nothing=3")
+
+
 def test_a_run_becomes_a_folder(call, learned, tmp_path):
     status, output, errors = call("export", learned, "--to", f"{tmp_path / 'hub'}/", "--trust")
     assert (status, errors) == (0, "")

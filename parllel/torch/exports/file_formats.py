@@ -61,6 +61,7 @@ class OnnxFormat(FileFormat):
     def content(self, module: PolicyModule, description: dict[str, Any]) -> bytes:
         """Return an ONNX model whose first dimensions are called N."""
         program = export_program(module)
+        _check_precision(program)
         try:
             with quiet():
                 exported: Any = torch.onnx.export(
@@ -153,6 +154,21 @@ def _name_first_dimension(graph: Any) -> None:
         for dimension in value.type.tensor_type.shape.dim:
             if dimension.dim_param:
                 dimension.dim_param = re.sub(rf"\b{given}\b", "N", dimension.dim_param)
+
+
+def _check_precision(program: torch.export.ExportedProgram) -> None:
+    """Raise TypeError for a layer in bfloat16, for which ONNX Runtime has no kernels on CPUs."""
+    for graph_module in program.graph_module.modules():
+        for node in getattr(graph_module, "graph", torch.fx.Graph()).nodes:
+            value, layers = node.meta.get("val"), node.meta.get("nn_module_stack")
+            if layers and isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:
+                name, kind = list(layers.values())[-1]
+                raise cannot_export(
+                    name,
+                    kind.rpartition(".")[2],
+                    "it computes in bfloat16, which ONNX Runtime cannot; export to .pt, or change the config "
+                    "so that it computes in float32",
+                )
 
 
 def _not_onnx(program: torch.export.ExportedProgram, error: Exception) -> TypeError:

@@ -20,6 +20,8 @@ from parllel.torch.exports.policy_module import TrainedPolicy
 
 FILES = ("policy.onnx", "policy.pt")
 _EVALUATION = "evaluation/"
+# Entries of versions.json that speak of the machine: the folder is to be published.
+_OF_THE_MACHINE = ("command", "system")
 
 
 def export_folder(
@@ -91,7 +93,11 @@ def _config_of(run: RunFolder, environment: str, described: Mapping[str, Any]) -
         "policy": described,
         "evaluation": evaluation_at(run.path / "progress.csv", described["elapsed_steps"]),
         "config": _finite(run.read_record().config),
-        "versions": run.read_versions(),
+        "versions": {
+            name: version
+            for name, version in run.read_versions().items()
+            if name not in _OF_THE_MACHINE
+        },
     }
 
 

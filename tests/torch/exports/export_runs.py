@@ -57,8 +57,11 @@ SPACES: dict[str, tuple[Any, Any]] = {
     "gaussian_gru": (VECTOR, BOX),
     "r2d1": (VECTOR, spaces.Discrete(3)),
     "parts": (PARTS, spaces.Discrete(3)),
+    "bfloat16": (spaces.Box(0, 255, (4, 36, 36), np.uint8), spaces.Discrete(3)),
     "images": (spaces.Box(0, 255, (4, 36, 36), np.uint8), spaces.Discrete(3)),
 }
+# Its actions may depend on the number of rows, where two are nearly equal.
+EXACT = [kind for kind in SPACES if kind != "bfloat16"]
 RECURRENT = ("lstm", "gaussian_gru", "r2d1")
 NORMALIZED = ("categorical", "gaussian", "sac", "lstm", "r2d1")
 
@@ -124,6 +127,9 @@ def make_agent(kind: str, of_envs: Any) -> Any:
         return make(of_envs, hidden_sizes=(16, 16), **seeds)
     if kind == "dqn":
         return q_agent_for(of_envs, hidden_sizes=(16,), dueling=True, **seeds)
+    if kind == "bfloat16":
+        lower: Any = {"compute_dtype": torch.bfloat16}
+        return q_agent_for(of_envs, hidden_sizes=(16,), **lower, **seeds)
     if kind == "parts":
         return agent_for(of_envs, hidden_sizes=(16,), action_mask="allowed", **seeds)
     return agent_for(of_envs, hidden_sizes=(16,), **seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -57,7 +58,18 @@ def test_the_numbers_are_those_of_the_run(folder, run_of):
     }
     assert config["evaluation"] == expected
     assert config["config"] == json.loads((run_of("lstm") / "config.json").read_text())
-    assert config["versions"] == json.loads((run_of("lstm") / "versions.json").read_text())
+    versions = json.loads((run_of("lstm") / "versions.json").read_text())
+    # A command line tells folders of the machine.
+    del versions["command"], versions["system"]
+    assert config["versions"] == versions
+
+
+def test_nothing_tells_of_the_machine(folder, run_of):
+    for name in ("README.md", "config.json"):
+        text = (folder / name).read_text()
+        assert str(run_of("lstm").parent) not in text
+        assert sys.executable not in text
+        assert "pytest" not in text
 
 
 def test_the_card_has_no_number_of_its_own(folder):

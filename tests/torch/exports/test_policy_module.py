@@ -7,14 +7,14 @@ import copy
 import numpy as np
 import pytest
 import torch
-from export_runs import RECURRENT, SPACES
+from export_runs import EXACT, RECURRENT, SPACES
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from parllel.policies import load_policy
 from parllel.torch.exports.policy_module import PolicyModule
 
-FEED_FORWARD = [kind for kind in SPACES if kind not in RECURRENT]
+FEED_FORWARD = [kind for kind in EXACT if kind not in RECURRENT]
 
 
 def observations_of(space, N, seed=0):
