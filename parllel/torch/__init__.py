@@ -43,6 +43,7 @@ from parllel.torch.exports.export_policy import export_policy
 from parllel.torch.exports.hub_folder import export_folder
 from parllel.torch.exports.policy_module import PolicyModule
 from parllel.torch.handler import TorchHandler
+from parllel.torch.imports.sb3_agent import sb3_agent
 from parllel.torch.models.actor_critic import CriticModel, PolicyModel
 from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
@@ -110,5 +111,6 @@ __all__ = [
     "export_policy",
     "q_agent_for",
     "sac_agent_for",
+    "sb3_agent",
     "td3_agent_for",
 ]
