@@ -14,11 +14,11 @@ from functools import partial
 import gymnasium as gym
 from rich.console import Console
 
-from parllel import BatchSpec, Seeds
+from parllel import BatchSpec
 from parllel.cages import TrajInfo
 from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
-from parllel.torch import PPO, TorchHandler, agent_for
+from parllel.torch import PPO, Learners, TorchHandler, agent_for
 from parllel.transforms import (
     EstimateAdvantage,
     NormalizeAdvantage,
@@ -44,6 +44,7 @@ class Config:
     env_id: str = "HalfCheetah-v5"  # any with a Box of actions
     parallel: bool = False  # spread environments over the cores
     device: str = "cpu"  # of the model, such as "cuda"
+    learners: int = 1  # processes that learn together, each with its share of the environments
     T: int = 256  # steps of each environment in a batch
     B: int = 8  # parallel environments
     n_steps: int = 1_000_000  # environment steps to train for
@@ -64,12 +65,14 @@ def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
     """Build a run in the order of the data flow. Anything to close goes on the stack."""
-    seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
+    learners = stack.enter_context(Learners(config.learners, build, config))
+    seeds = learners.seeds(config.seed)
+    batch_spec = learners.share_of(BatchSpec(config.T, config.B))
     factory = partial(gym.make, config.env_id, render_mode="rgb_array")
     traj_info = partial(TrajInfo, discount=config.discount)
     cages = build_cages(
         factory,
-        config.B,
+        batch_spec.B,
         seeds=seeds,
         parallel=config.parallel,
         traj_info=traj_info,
@@ -98,6 +101,7 @@ def build(
         batch_spec,
         sampler,
         PPO(agent, **config.ppo, seed=seeds.integer("algorithm")),
+        learners=learners,
         n_steps=config.n_steps,
         logger=stack.enter_context(build_logger(folder, console)),
         log_interval_steps=config.log_interval_steps,

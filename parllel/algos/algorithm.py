@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parllel.algos.learner_group import LearnerGroup
 from parllel.buffers.samples import Samples
 from parllel.types import BatchSpec, State, Tree
 
@@ -38,6 +39,19 @@ class Algorithm(ABC):
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Raise ValueError for an unsuitable batch size. Called by runners at the start."""
+
+    def join(self, learners: LearnerGroup, batch_spec: BatchSpec) -> None:
+        """Learn together with other processes from now on. Called by runners once, at construction.
+
+        All learners call `optimize_agent` at the same time, each with its own columns of the batch, and must
+        hold equal weights and states afterwards.
+
+        batch_spec: size of the part of the batch that this learner receives.
+
+        Raises:
+            TypeError: by default, as the algorithm does not support it.
+        """
+        raise TypeError(f"{type(self).__name__} does not support several learners")
 
     def prepare(self) -> None:
         """Do deferred imports and initialization. Called by runners at the start of `run`.

@@ -2,10 +2,11 @@
 
 from parllel.runners.asynchronous_runner import AsynchronousRunner
 from parllel.runners.callback import Callback
+from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.matching_parts import check_parts
 from parllel.runners.off_policy_runner import OffPolicyRunner
 from parllel.runners.progress import ProgressBar
-from parllel.runners.runner import LearningCycle, OnPolicyRunner, Runner
+from parllel.runners.runner import OnPolicyRunner, Runner
 from parllel.runners.runs import Build, repeat, resume, train
 from parllel.runners.user_errors import is_own_error, one_sentence, within_training
 from parllel.runners.video_recorder import VideoRecorder

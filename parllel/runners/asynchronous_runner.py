@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from parllel.algos.algorithm import Algorithm
 from parllel.logging.logger import Logger
+from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.matching_parts import check_published_agent
-from parllel.runners.runner import LearningCycle, Runner
+from parllel.runners.runner import Runner
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 from parllel.types import State

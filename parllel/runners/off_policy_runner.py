@@ -14,6 +14,7 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.logging.logger import Logger
 from parllel.replays.replay import Replay
 from parllel.runners.asynchronous_runner import BatchAges
+from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.matching_parts import check_published_agent
 from parllel.runners.matching_replay import (
     check_learning_starts,
@@ -21,7 +22,7 @@ from parllel.runners.matching_replay import (
     claim_replay,
     release_replay,
 )
-from parllel.runners.runner import LearningCycle, Runner
+from parllel.runners.runner import Runner
 from parllel.runners.saved_parts import REPLAY
 from parllel.runners.update_means import UpdateMeans
 from parllel.runs.names import suggest_names

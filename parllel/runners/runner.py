@@ -14,12 +14,13 @@ import numpy as np
 from rich.console import Console
 
 from parllel.algos.algorithm import Algorithm
+from parllel.algos.learner_group import LearnerGroup
 from parllel.buffers.samples import Samples
-from parllel.cages.traj_info import TrajInfo
 from parllel.logging.logger import Logger
 from parllel.replays.replay import Replay
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
+from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.matching_parts import (
     check_lost_steps,
     check_parts,
@@ -33,6 +34,7 @@ from parllel.runners.matching_replay import check_copied_batch
 from parllel.runners.progress import ProgressBar
 from parllel.runners.row_log import RowLog, TimeAccount
 from parllel.runners.saved_parts import SavedParts, load_random_state, random_state
+from parllel.runners.shared_learning import SharedCycle, join_learners
 from parllel.runners.stop_signals import StopSignals
 from parllel.runners.user_errors import mark_errors
 from parllel.runs.names import suggest_names
@@ -44,65 +46,6 @@ from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State
 
 WORTH_NAMING_S = 0.5  # of compilation before a run
-
-
-class LearningCycle:
-    """One iteration of on-policy learning: each batch is used once.
-
-    Runners differ only in their LearningCycle. The runner counts the steps, times the calls of
-    these methods, and runs callbacks between `sample`, `learn` and `finish`.
-
-    Args:
-        sampler: the training sampler.
-        algorithm: the algorithm that learns from each batch.
-    """
-
-    # Stages of learning that are timed by the cycle; see `take_seconds`.
-    stages: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, sampler: Sampler, algorithm: Algorithm) -> None:
-        self.sampler = sampler
-        self.algorithm = algorithm
-
-    def begin(self) -> None:
-        """Prepare the first iteration of a run, or the first after a resume."""
-
-    def sample(
-        self, elapsed_steps: int, *, timed: bool
-    ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Return a batch, its episodes and, if `timed`, the seconds that its parts took."""
-        # Not every batch: reading the clock for each row costs time itself.
-        if timed:
-            return self.sampler.collect_timed_batch(elapsed_steps)
-        return *self.sampler.collect_batch(elapsed_steps), {}
-
-    def learn(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
-        """Learn from the batch and return the algorithm's diagnostics."""
-        return self.algorithm.optimize_agent(elapsed_steps, samples)
-
-    def take_seconds(self) -> Mapping[str, float]:
-        """Return how much of the time since the last call was spent in each of `stages`, out of `learn`."""
-        return {}
-
-    def finish(self) -> None:
-        """End an iteration, after the callbacks for the update."""
-
-    def row_diagnostics(self, last: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the diagnostics to log in a row, and start collecting again.
-
-        last: what `learn` returned last.
-        """
-        return last
-
-    def log(self, logger: Logger) -> None:
-        """Add values of the iterations since the last row to the next one."""
-
-    def state(self) -> State:
-        """Return the cycle's part of the runner's state, without sampler and algorithm."""
-        return {}
-
-    def load_state(self, state: State) -> None:
-        """Restore the cycle's part. `state` is the whole state of the runner."""
 
 
 class Runner:
@@ -301,7 +244,7 @@ class Runner:
         if seconds:
             account.see_parts(seconds)
         self._see_first_batch(samples)
-        steps = self.sampler.count_steps(samples)
+        steps = self.cycle.count_steps(samples)
         result.elapsed_steps += steps
         self._row.add_batch(steps, trajs)
         for callback in self.callbacks:
@@ -436,6 +379,12 @@ class Runner:
             ValueError: if the state does not fit a part of this runner. The message names the part.
                 Other parts may already have been changed, so the runner must be discarded.
         """
+        n = int(state.get("learners", {}).get("n", 1))
+        if n != self.cycle.n_learners:
+            raise ValueError(
+                f"learners: expected as many as in the run that wrote the checkpoint, {n}, got "
+                f"{self.cycle.n_learners}"
+            )
         self._parts.load_state(state)
         # Parts first: they may raise, and then the counters are unchanged.
         self.result.load_state(state)
@@ -467,8 +416,37 @@ class Runner:
 class OnPolicyRunner(Runner):
     """Learns from each batch once, as PPO does, and samples the next batch with the new weights.
 
-    See `Runner` for the arguments and the behaviour.
+    See `Runner` for the behaviour.
+
+    Args:
+        batch_spec, sampler, algorithm: as for `Runner`. With several learners, those of this process, with
+            its share of the environments.
+        learners: the processes that learn together, as `parllel.torch.Learners`. Only the first of them
+            evaluates, logs, writes checkpoints and runs callbacks. None is one process.
+        arguments: further arguments of `Runner`.
+
+    Raises:
+        TypeError: if the algorithm, the sampler or one of its transforms does not support several learners;
+            and as for `Runner`.
+        ValueError: as for `Runner`.
     """
+
+    @suggest_names(Runner.__init__)
+    def __init__(
+        self,
+        batch_spec: BatchSpec,
+        sampler: Sampler,
+        algorithm: Algorithm,
+        *,
+        learners: LearnerGroup | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(batch_spec, sampler, algorithm, **arguments)
+        self.learners = None if learners is None or learners.n == 1 else learners
+        if self.learners is not None:
+            join_learners(sampler, algorithm, self.learners, batch_spec)
+            folder = None if self.folder is None else self.folder.path
+            self.cycle = SharedCycle(sampler, algorithm, self.learners, folder)
 
 
 def _check_bounds(

@@ -44,6 +44,7 @@ from parllel.torch.exports.hub_folder import export_folder
 from parllel.torch.exports.policy_module import PolicyModule
 from parllel.torch.handler import TorchHandler
 from parllel.torch.imports.sb3_agent import sb3_agent
+from parllel.torch.learners import Learners
 from parllel.torch.models.actor_critic import CriticModel, PolicyModel
 from parllel.torch.models.cnn_encoder import CONVOLUTIONS_2013, CnnEncoder
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
@@ -81,6 +82,7 @@ __all__ = [
     "GaussianPgAgent",
     "Head",
     "IndependentAgents",
+    "Learners",
     "MlpEncoder",
     "MlpModel",
     "MultiAgentPPO",

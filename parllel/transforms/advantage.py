@@ -70,6 +70,8 @@ class EstimateAdvantage(BatchTransform):
         ValueError: if an argument is outside [0, 1].
     """
 
+    column_wise = True
+
     def __init__(self, discount: float, gae_lambda: float, reward: str = "env.reward") -> None:
         self.discount = check_fraction("EstimateAdvantage", "discount", discount)
         self._gae_lambda = check_fraction("EstimateAdvantage", "gae_lambda", gae_lambda)

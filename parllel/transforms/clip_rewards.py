@@ -26,6 +26,8 @@ class ClipRewards(BatchTransform):
         ValueError: if low is not below high.
     """
 
+    column_wise = True
+
     def __init__(
         self,
         low: float,

@@ -29,6 +29,8 @@ class FinalObservations(BatchTransform):
 
     reads = ()
 
+    column_wise = True
+
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
         """Declare a field with cells like those of the agent's observation."""
         seen = getattr(samples.agent, "observation", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from parllel.buffers.allocation import Field
 from parllel.buffers.samples import Samples
 from parllel.transforms.arguments import check_finite_positive
 from parllel.transforms.batch_memo import BatchMemo
-from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
+from parllel.transforms.running_statistics import RunningMeanStd
+from parllel.transforms.transform import BatchTransform, Gather, body_of, optional_body_of
 
 
 class NormalizeAdvantage(BatchTransform):
@@ -40,7 +41,12 @@ class NormalizeAdvantage(BatchTransform):
         self._epsilon = check_finite_positive("NormalizeAdvantage", "epsilon", epsilon)
         self._source, self._target = source, target
         self.reads = (source,)
+        self._gather: Gather | None = None
         self._views = BatchMemo(self._views_of)
+
+    def share_statistics(self, gather: Gather) -> None:
+        """Compute mean and standard deviation from the advantages of all learners."""
+        self._gather = gather
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare the target if it differs from the source."""
@@ -62,6 +68,8 @@ class NormalizeAdvantage(BatchTransform):
         chosen = advantage if valid is None else advantage[valid]
         # numpy warns of the mean of nothing, and a warning may be an error.
         mean, std = (0.0, 1.0) if not chosen.size else _mean_and_std(chosen)
+        if self._gather is not None:
+            mean, std = _merged(self._gather(np.array([mean, std, chosen.size])))
         # In float64: a large mean rounded to float32 would leave an offset.
         np.subtract(advantage, mean, out=out, dtype=np.float64, casting="same_kind")
         np.multiply(out, 1.0 / (std + self._epsilon), out=out, casting="same_kind")
@@ -75,3 +83,11 @@ def _mean_and_std(values: NDArray[Any]) -> tuple[float, float]:
     mean = values.mean(dtype=np.float64)
     deviation = np.subtract(values, mean, dtype=np.float64)
     return float(mean), float(np.sqrt(np.square(deviation, out=deviation).mean()))
+
+
+def _merged(parts: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    """Return mean and standard deviation of all parts, given mean, standard deviation and size of each."""
+    merged = RunningMeanStd(())
+    for mean, std, size in parts:
+        merged.merge(np.asarray(mean), np.asarray(std * std), int(size))
+    return float(merged.mean), float(merged.std)

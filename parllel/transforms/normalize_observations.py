@@ -19,7 +19,7 @@ from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.field_checks import RAW, SEEN
 from parllel.transforms.observation_leaf import LeafStatistics, LeafViews
 from parllel.transforms.running_statistics import RunningMeanStd
-from parllel.transforms.transform import StepTransform, optional_body_of
+from parllel.transforms.transform import Gather, StepTransform, optional_body_of
 from parllel.types import State, Tree
 
 
@@ -70,6 +70,7 @@ class NormalizeObservations(StepTransform):
         self._clip = check_positive(name, "clip", clip)
         self._epsilon = check_finite_positive(name, "epsilon", epsilon)
         self._leaves: dict[str, LeafStatistics] = {}
+        self._gather: Gather | None = None
         self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
@@ -100,7 +101,15 @@ class NormalizeObservations(StepTransform):
 
     def _leaf(self, path: str, shape: tuple[int, ...]) -> LeafStatistics:
         name = f"NormalizeObservations: {_join(self._source, path)}"
-        return LeafStatistics(RunningMeanStd(shape, name), self._clip, self._epsilon)
+        statistics = RunningMeanStd(shape, name)
+        statistics.gather = self._gather
+        return LeafStatistics(statistics, self._clip, self._epsilon)
+
+    def share_statistics(self, gather: Gather) -> None:
+        """Compute mean and standard deviation from the observations of all learners."""
+        self._gather = gather
+        for leaf in self._leaves.values():
+            leaf.statistics.gather = gather
 
     def transform_step(self, samples: Samples, t: int, columns: slice) -> None:
         """Write row `t` (0 to T) of `columns`, a slice without a step."""

@@ -19,7 +19,7 @@ from parllel.transforms.arguments import (
 )
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.running_statistics import RunningMeanStd
-from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
+from parllel.transforms.transform import BatchTransform, Gather, body_of, optional_body_of
 from parllel.types import State
 
 
@@ -119,6 +119,10 @@ class NormalizeRewards(BatchTransform):
         """Start the returns of these columns [n] from zero."""
         if self._carried is not None:
             self._carried[columns] = 0.0
+
+    def share_statistics(self, gather: Gather) -> None:
+        """Compute the standard deviation from the returns of all learners."""
+        self._statistics.gather = gather
 
     def state(self) -> State:
         """Return the statistics, and the returns of the episodes in progress."""

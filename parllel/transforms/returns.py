@@ -66,6 +66,8 @@ class DiscountedReturns(BatchTransform):
         ValueError: if discount is outside [0, 1].
     """
 
+    column_wise = True
+
     def __init__(
         self,
         discount: float,

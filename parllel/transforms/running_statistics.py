@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from parllel.transforms.transform import Gather
 from parllel.types import State
 
 
@@ -22,6 +23,7 @@ class RunningMeanStd:
         mean, var: float64 arrays of `shape`; 0 and 1 before the first update. The variance is the
             population variance, which divides by n and not n - 1.
         count: number of entries so far.
+        gather: with several learners, adds the batches of all to the statistics, which are then equal in all.
     """
 
     def __init__(self, shape: tuple[int, ...], name: str = "RunningMeanStd") -> None:
@@ -30,6 +32,7 @@ class RunningMeanStd:
         self.mean: NDArray[np.float64] = np.zeros(self.shape)
         self.var: NDArray[np.float64] = np.ones(self.shape)
         self.count = 0
+        self.gather: Gather | None = None
 
     @property
     def std(self) -> NDArray[np.float64]:
@@ -64,8 +67,14 @@ class RunningMeanStd:
             raise ValueError(
                 f"{self.name}: batch: expected finite numbers, got NaN, infinite or too large ones"
             )
-        if count:
-            self._merge(mean.reshape(self.shape), var.reshape(self.shape), count)
+        if self.gather is None:
+            self.merge(mean.reshape(self.shape), var.reshape(self.shape), count)
+            return
+        # In the order of learners, so that the sums round alike in all of them.
+        counts = np.full(mean.shape, count, np.float64)
+        for others_mean, others_var, others_count in self.gather(np.stack([mean, var, counts])):
+            shaped = others_mean.reshape(self.shape), others_var.reshape(self.shape)
+            self.merge(*shaped, int(others_count[0]) if others_count.size else 0)
 
     def _mask(self, mask: ArrayLike | None, n: int) -> NDArray[np.bool_]:
         if mask is None:
@@ -77,7 +86,10 @@ class RunningMeanStd:
             )
         return np.require(entries, bool, ["C", "A", "W"])
 
-    def _merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: int) -> None:
+    def merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: int) -> None:
+        """Add `count` entries with this mean and population variance, each of `shape`."""
+        if not count:
+            return
         total = self.count + count
         if self.count == 0:  # exact, where the formula below would round
             self.mean, self.var, self.count = mean, var, total

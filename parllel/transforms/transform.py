@@ -7,9 +7,9 @@ environments wrote them. A path names a field from the root of the samples, as i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from parllel.errors import add_note
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.types import State, Tree
 
+# Called by all learners with arrays of the same shape; returns the arrays of all, in the order of learners.
+Gather: TypeAlias = Callable[[NDArray[Any]], list[NDArray[Any]]]
+
 
 class Transform:
     """Base class of StepTransform and BatchTransform.
@@ -31,10 +34,13 @@ class Transform:
             exist and that no later transform writes them. None, the default, checks nothing.
         skips_invalid: whether the transform uses only steps with `env.valid`, if there is this field. Where
             it is False, samplers refuse the transform with cages that restart dead processes.
+        column_wise: whether each column is computed from this column only, so that several learners may
+            compute their columns separately.
     """
 
     reads: Sequence[str] | None = None
     skips_invalid = True
+    column_wise = False
 
     def __repr__(self) -> str:
         return type(self).__name__
@@ -94,6 +100,22 @@ class Transform:
         Called before the first batch after loading a checkpoint without the states of these
         environments, and when an environment is restarted between two rows.
         """
+
+    def share_statistics(self, gather: Gather) -> None:
+        """Compute statistics from the batches of all learners from now on. Called once, before sampling.
+
+        Override this in a transform whose results depend on several columns. It must call `gather` equally
+        often in all learners.
+
+        Raises:
+            TypeError: by default, unless the transform is `column_wise`.
+        """
+        if not self.column_wise:
+            raise TypeError(
+                f"{type(self).__name__} cannot be used with several learners, because its results may depend "
+                "on the columns of other learners. Set column_wise=True if they do not, or override "
+                "share_statistics"
+            )
 
     def state(self) -> State:
         """Return arrays and JSON values for a checkpoint."""

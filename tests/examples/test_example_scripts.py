@@ -92,6 +92,7 @@ for _name, (_script, _steps, _more) in _OFF_POLICY.items():
     COMMANDS[_name] = [_script, *_flags, *_more.split()]
 COMMANDS["cartpole cluster"] += ["--log-interval-steps", "512", "--n-eval-episodes", "4"]
 COMMANDS["cartpole parallel"] = [*COMMANDS["cartpole"], "--parallel"]
+COMMANDS["half_cheetah learners"] = [*COMMANDS["half_cheetah"][:5], "--learners", "2"]
 COMMANDS["pong"] += [
     "--max-frames",
     "200",

@@ -16,9 +16,9 @@ from parllel.buffers.paths import field_at
 from parllel.buffers.samples import Samples
 from parllel.torch.agents.learning_group import MultiAgent
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.algos.ppo import PPO, mean, means_of, tensors_of
+from parllel.torch.algos.ppo import PPO, mean, tensors_of
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
-from parllel.torch.algos.ppo_loss import compiled_loss
+from parllel.torch.algos.ppo_loss import compiled_loss, means_of
 from parllel.types import Tree
 
 ALIVE = "env.env_info.alive"

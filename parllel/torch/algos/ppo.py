@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parllel.algos.algorithm import Algorithm
+from parllel.algos.learner_group import LearnerGroup
 from parllel.buffers.samples import Samples
 from parllel.runs.names import suggest_names
 from parllel.torch.agents.pg_agent import PgAgent
@@ -23,11 +24,11 @@ from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
-from parllel.torch.algos.update_method import UpdateMethod
+from parllel.torch.algos.ppo_loss import means_of
+from parllel.torch.algos.shared_updates import SharedUpdates
+from parllel.torch.algos.update_method import REPLACED, UpdateMethod
 from parllel.types import BatchSpec, State
 
-# Diagnostics in the order of the sums of a compiled loss.
-_TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 _Loss: TypeAlias = tuple[float, dict[str, float], Callable[[], float]]
 
 
@@ -139,6 +140,8 @@ class PPO(Algorithm):
             flat=update != "autograd" and not self._updates.overrides("apply_gradients"),
         )
         self._updates.use(self._adam)
+        # With several learners.
+        self._shared: SharedUpdates | None = None
 
     def _check_kind(self, agent: Any) -> None:
         """Raise TypeError for an agent that needs another class of PPO."""
@@ -177,6 +180,20 @@ class PPO(Algorithm):
                 f"(T={batch_spec.T}, B={batch_spec.B}), got {self.n_minibatches}"
             )
 
+    def join(self, learners: LearnerGroup, batch_spec: BatchSpec) -> None:
+        """Learn together with other processes: each update is that of one learner with the whole batch.
+
+        Raises:
+            TypeError: for a subclass that overrides how updates are computed, a model with batch
+                normalisation, or parameters that are not float32 or float64 on the CPU.
+        """
+        for name in REPLACED:
+            if name in vars(self) or getattr(type(self), name) is not getattr(PPO, name):
+                raise TypeError(
+                    f"{type(self).__name__} does not support several learners, because it overrides {name}"
+                )
+        self._shared = SharedUpdates(self, learners, batch_spec.B)
+
     def prepare(self) -> None:
         """Make the optimiser, and compile what updates need."""
         self._adam.prepare()
@@ -197,8 +214,12 @@ class PPO(Algorithm):
                 f"{type(self).__name__}: agent.return_: expected one array, got a tree of "
                 f"{list(getattr(inputs.return_, '_fields', ()))}; MultiAgentPPO trains several agents"
             )
+        n_steps = inputs.n_steps
+        if self._shared is not None:
+            n_steps = self._shared.start_batch(inputs)
+            self._check_steps(n_steps)
         # The runner has already counted this batch, but the first batch gets the full learning rate.
-        learning_rate = self.anneal_learning_rate(elapsed_steps - inputs.n_steps)
+        learning_rate = self.anneal_learning_rate(elapsed_steps - n_steps)
         history: dict[str, list[float]] = defaultdict(list)
         flat = self._updates.start_batch(inputs, self._alive(inputs))
         self.update_method = self._updates.method
@@ -247,12 +268,15 @@ class PPO(Algorithm):
             # Invalid steps are dropped before shuffling, so that minibatches have equal numbers of valid
             # steps.
             steps = np.flatnonzero(inputs.valid.cpu().numpy())
-        if len(steps) < self.n_minibatches:
+        self._check_steps(len(steps))
+        return torch.from_numpy(self._generator.permutation(steps))
+
+    def _check_steps(self, n: int) -> None:
+        if n < self.n_minibatches:
             raise ValueError(
                 f"PPO: expected at least one step for each of {self.n_minibatches} minibatches, "
-                f"got {len(steps)} valid steps"
+                f"got {n} valid steps"
             )
-        return torch.from_numpy(self._generator.permutation(steps))
 
     def loss(self, inputs: PpoInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a minibatch and diagnostics, each a mean over its valid steps.
@@ -356,6 +380,8 @@ class PPO(Algorithm):
         return means_of(sums[0])
 
     def _explained_variances(self, inputs: PpoInputs) -> dict[str, float]:
+        if self._shared is not None:
+            return {"explained_variance": self._shared.explained_variance(inputs)}
         return {"explained_variance": explained_variance(inputs)}
 
     def _coefficients(self) -> NDArray[np.float64]:
@@ -375,7 +401,12 @@ class PPO(Algorithm):
         self, inputs: PpoInputs, history: dict[str, list[float]], flat: FlatUpdate | None
     ) -> bool:
         """Return whether the epoch was cut short."""
-        losses = self._autograd_losses(inputs) if flat is None else self._flat_losses(inputs, flat)
+        if self._shared is not None:
+            losses = self._shared_losses(inputs, flat, self._shared)
+        elif flat is None:
+            losses = self._autograd_losses(inputs)
+        else:
+            losses = self._flat_losses(inputs, flat)
         for loss, diagnostics, update in losses:
             for name, value in diagnostics.items():
                 history[name].append(value)
@@ -409,8 +440,20 @@ class PPO(Algorithm):
             loss, sums = flat.loss(start, stop, coefficients)
             yield loss, self._diagnostics_of(sums), partial(self._flat_step, flat)
 
+    def _shared_losses(
+        self, inputs: PpoInputs, flat: FlatUpdate | None, shared: SharedUpdates
+    ) -> Iterator[_Loss]:
+        """As `_autograd_losses`, with the minibatches of all learners."""
+        update = self.apply_gradients if flat is None else partial(self._apply_flat, flat)
+        losses = shared.losses(inputs, flat, self._generator, self._coefficients())
+        for loss, diagnostics in losses:
+            yield loss, diagnostics, update
+
     def _flat_step(self, flat: FlatUpdate) -> float:
         flat.backward()
+        return self._apply_flat(flat)
+
+    def _apply_flat(self, flat: FlatUpdate) -> float:
         norm = self._norm_of_all(flat.adam.norms().tolist())
         flat.adam.step(self.clip_grad_norm)
         return norm
@@ -423,13 +466,6 @@ class PPO(Algorithm):
         moved = (value - inputs.value).clamp(-self.value_clip, self.value_clip)
         # The worse of the two, as for the policy.
         return torch.max(error, (inputs.value + moved - inputs.return_).square())
-
-
-def means_of(sums: NDArray[np.float64]) -> dict[str, float]:
-    """Return diagnostics from the sums of a compiled loss, [N_SUMS]."""
-    surrogate, *others, n = sums.tolist()
-    # The mean of no steps is 0 instead of 0 / 0.
-    return {name: x / max(n, 1) for name, x in zip(_TERMS, (-surrogate, *others), strict=True)}
 
 
 def tensors_of(numbers: Mapping[str, float]) -> dict[str, Tensor]:

@@ -16,6 +16,9 @@ from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.distributions.distribution import Distribution
 from parllel.torch.known_models import choices_of
 
+# Diagnostics in the order of the sums of a compiled loss.
+TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
 
 def compiled_loss(
     outputs: tuple[Tensor, Tensor, Tensor],
@@ -55,6 +58,13 @@ def compiled_loss(
         *outputs, arrays, valid, coefficients, scale, sums
     )
     return loss, sums
+
+
+def means_of(sums: NDArray[np.float64]) -> dict[str, float]:
+    """Return diagnostics from the sums of a compiled loss, [N_SUMS]."""
+    surrogate, *others, n = sums.tolist()
+    # The mean of no steps is 0 instead of 0 / 0.
+    return {name: x / max(n, 1) for name, x in zip(TERMS, (-surrogate, *others), strict=True)}
 
 
 def known_loss(

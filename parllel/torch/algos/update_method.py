@@ -21,7 +21,7 @@ from parllel.torch.known_models import (
 )
 
 # Methods that a flat update replaces.
-_OVERRIDES = ("loss", "update", "apply_gradients", "minibatches", "construct_agent_inputs")
+REPLACED = ("loss", "update", "apply_gradients", "minibatches", "construct_agent_inputs")
 _INSTEAD = "give update='auto'"
 # A loss, and the sums of its terms, [K, N_SUMS].
 Sums: TypeAlias = tuple[Tensor, NDArray[np.float64]]
@@ -144,7 +144,7 @@ class UpdateMethod:
 
     def _check_overrides(self) -> None:
         """Raise TypeError if the class or this object overrides what a flat update replaces."""
-        for name in _OVERRIDES:
+        for name in REPLACED:
             if self.overrides(name):
                 raise TypeError(
                     f"{self._who}: {name} is overridden, but would not be called; {_INSTEAD}"

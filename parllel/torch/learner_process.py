@@ -1,0 +1,94 @@
+"""The process of a learner other than the first."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from parllel.buffers.child_conversation import ChildConversation
+
+
+class Place(NamedTuple):
+    """What distinguishes the process of a learner from the first one.
+
+    Attributes:
+        rank: number of the learner.
+        folder: where the folder that its build function receives is made.
+        threads: number of PyTorch's threads in each learner.
+    """
+
+    rank: int
+    folder: str
+    threads: int
+
+
+# Set in the process of another learner before it builds its run; None in the first.
+_place: Place | None = None
+
+
+def own_rank() -> int:
+    """Return the number of the learner in this process."""
+    return 0 if _place is None else _place.rank
+
+
+class LearnerProcess:
+    """Builds a run and answers the requests of the first learner until "close", or until that one ends."""
+
+    def __init__(
+        self, connection: Connection, place: Place, build: Callable[..., Any], config: Any
+    ) -> None:
+        self._conversation = ChildConversation(connection)
+        self._place, self._build, self._config = place, build, config
+        self._stack = ExitStack()
+        self._learners: Any = None
+
+    def run(self) -> None:
+        """Answer requests until "close"."""
+        conversation = self._conversation
+        with contextlib.suppress(Exception), self._stack:
+            try:
+                while (request := conversation.next_request()) is not None:
+                    number, op, args = conversation.read_call(request)
+                    if op == "close":
+                        conversation.send(
+                            conversation.reply_to(number, (Exception,), self._stack.close)
+                        )
+                        return
+                    # After any error the learners no longer have equal weights, so the process ends.
+                    conversation.send(conversation.reply_to(number, (), self._answer, op, *args))
+            # Reported before anything is closed, as closing may also fail or hang.
+            except BaseException as error:
+                conversation.fail(error)
+
+    def _answer(self, op: str, *args: Any) -> Any:
+        if op == "build":
+            return self._make()
+        if op == "join":
+            return self._learners.join(*args, self._place.threads)
+        return self._learner.answer(op, *args)
+
+    def _make(self) -> Any:
+        # Not above: `parllel.torch` is imported without runners.
+        from parllel.runners.shared_learning import OtherLearner, part_of
+        from parllel.runs.run_folder import RunFolder
+
+        global _place
+        _place = self._place
+        folder = RunFolder(self._place.folder, f"learner-{self._place.rank}")
+        runner = self._build(self._config, self._stack, folder, None)
+        self._learners = getattr(runner, "learners", None)
+        if self._learners is None:
+            raise TypeError(
+                f"Learners: expected the build function to pass learners=... to an OnPolicyRunner, got a "
+                f"{type(runner).__name__} without"
+            )
+        self._learner = OtherLearner(runner.sampler, runner.algorithm)
+        return part_of(runner.sampler)
+
+
+def serve(connection: Connection, place: Place, build: Callable[..., Any], config: Any) -> None:
+    """Run a learner; the target of the child process."""
+    LearnerProcess(connection, place, build, config).run()

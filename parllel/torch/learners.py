@@ -1,0 +1,388 @@
+"""Several processes that learn together, on one machine.
+
+    first learner: Learners                        another learner: learner_process.py
+    start    -- build(config) ------------------>  the same build function, with Learners of another rank
+             <- its part of the batch -----------
+             -- join --------------------------->  torch.distributed
+    add, gather  <---- torch.distributed, gloo over the loopback interface ---->  add, gather
+    ask      -- batch, learn, state ... -------->  OtherLearner.answer
+    answers  <------- answers, exceptions -------
+             -- liveness pipe hangs up --------->  killed with its process group
+
+A learner that dies closes its sockets, so those that exchange data with it get an error at once. The first
+learner then finds out who died, and how. One that hangs is found by the time-out. After any failure all of
+them end, as their weights may differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from parllel.algos.learner_group import LearnerGroup
+from parllel.buffers.conversation import Conversation
+from parllel.cages.env_registry import RegistryTarget
+from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
+from parllel.seeding import Seeds
+from parllel.system.processes.child import Child
+from parllel.system.processes.cores import usable_cores
+from parllel.torch.learner_process import Place, own_rank, serve
+from parllel.types import BatchSpec, Closeable
+
+# Time to find out why a learner has gone: it sends its exception before it ends.
+_LAST_WORDS_S = 5.0
+_POLL_S = 0.01
+
+
+class LearnerLostError(WorkerError):
+    """Another learner has gone. Raised in learners other than the first, which knows why."""
+
+
+class Learners(LearnerGroup, Closeable):
+    """Processes that learn together, each from its share of the environments; see docs/learners.md.
+
+    Make it in the build function of a run, and pass it to the runner::
+
+        def build(config, stack, folder, console):
+            learners = stack.enter_context(Learners(config.learners, build, config))
+            seeds = learners.seeds(config.seed)
+            batch_spec = learners.share_of(BatchSpec(config.T, config.B))
+            ...
+            return OnPolicyRunner(batch_spec, sampler, PPO(agent, ...), learners=learners, ...)
+
+    The other processes start when the run does. They call the same function, in which `rank` differs. The
+    first learner sends them its weights, so all begin with equal ones. With n = 1 nothing is started.
+
+    Args:
+        n: number of learners, this process included.
+        build: the build function that makes this object. It is pickled by cloudpickle.
+        config: its config.
+        timeout_s: time limit for building, for a batch, and for each exchange. Learners that die are noticed
+            at once.
+        start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
+
+    Attributes:
+        n: number of learners.
+        rank: number of this learner; 0 is the first.
+
+    Raises:
+        ValueError: if `n` is less than 1 or `timeout_s` is not positive.
+        TypeError: if `n` is not an int.
+        RuntimeError: if PyTorch was built without torch.distributed or gloo.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        build: Callable[..., Any],
+        config: Any,
+        *,
+        timeout_s: float = 300.0,
+        start_method: str | None = None,
+    ) -> None:
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f"Learners: n: expected an int, got {n!r}")
+        if n < 1:
+            raise ValueError(f"Learners: n: expected at least 1, got {n}")
+        if not timeout_s > 0:
+            raise ValueError(
+                f"Learners: timeout_s: expected a positive number of seconds, got {timeout_s}"
+            )
+        self.n, self.rank = n, 0
+        self._timeout_s = timeout_s
+        self._build, self._config, self._start_method = build, config, start_method
+        self._conversations: list[Conversation] = []
+        self._numbers: list[int] = []
+        self._doing = ""
+        self._folder: Path | None = None
+        self._joined = self._ended = False
+        self._failure: BaseException | None = None
+        self._threads = 0  # of PyTorch, before the learners shared the cores
+        if n > 1:
+            _check_available()
+            self.rank = own_rank()
+
+    def share_of(self, batch_spec: BatchSpec) -> BatchSpec:
+        """Return the part of a batch that one learner collects: an equal number of columns.
+
+        Raises:
+            ValueError: if the columns cannot be divided equally.
+        """
+        if batch_spec.B % self.n:
+            raise ValueError(
+                f"Learners: expected a number of environments that {self.n} learners can share equally, got "
+                f"B={batch_spec.B}"
+            )
+        return BatchSpec(batch_spec.T, batch_spec.B // self.n)
+
+    def seeds(self, entropy: int | None) -> Seeds:
+        """Return the Seeds of this learner, different for each rank; for the first, Seeds(entropy)."""
+        seeds = Seeds(entropy)
+        return Seeds(seeds.integer(f"learner {self.rank}") if self.rank else entropy)
+
+    # ------------------------------------------------------------------ exchange
+
+    def add(self, array: NDArray[Any]) -> None:
+        """Replace a contiguous array, in place, by the sum over all learners. See `LearnerGroup.add`."""
+        import torch.distributed as dist
+
+        with self._exchange():
+            dist.all_reduce(torch.from_numpy(array))
+
+    def gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return the arrays of all learners, in their order. See `LearnerGroup.gather`."""
+        import torch.distributed as dist
+
+        own = torch.from_numpy(array).contiguous()
+        found = [torch.empty_like(own) for _ in range(self.n)]
+        with self._exchange():
+            dist.all_gather(found, own)
+        return [one.numpy() for one in found]
+
+    @contextlib.contextmanager
+    def _exchange(self) -> Iterator[None]:
+        self._check_failure()
+        if not self._joined:
+            raise ClosedError("Learners: used before the run has started, or after its end")
+        try:
+            yield
+            return
+        # Whatever gloo raises for a closed connection or a time-out.
+        except RuntimeError as error:
+            lost = LearnerLostError(f"learner {self.rank}: lost another learner: {error}")
+        # Outside of the handler, so that the cause of the other learner's error is kept.
+        raise lost if self.rank else self._why_lost(lost)
+
+    def join(self, path: str, threads: int) -> None:
+        """Connect with the other learners. All of them must call it.
+
+        path: a file that does not exist, through which they find each other.
+        threads: number of PyTorch's threads from now on, until `close`.
+        """
+        import torch.distributed as dist
+
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        # A file, as a TCP store would listen on all interfaces.
+        store: Any = dist.FileStore(path, self.n)  # type: ignore[attr-defined]
+        if not self.rank:
+            store = _watching(store, self._check_alive)
+        with _over_loopback():
+            dist.init_process_group(
+                "gloo",
+                store=store,
+                rank=self.rank,
+                world_size=self.n,
+                timeout=timedelta(seconds=self._timeout_s),
+            )
+        self._joined = True
+
+    def _check_alive(self) -> None:
+        if any(conversation.child.died() for conversation in self._conversations):
+            raise LearnerLostError("a learner died")
+
+    # ------------------------------------------------------------------ the other learners
+
+    def start(self, folder: Path | None) -> list[Any]:
+        """Start the other learners. See `LearnerGroup.start`.
+
+        Raises:
+            RuntimeError: if this process uses torch.distributed already.
+            ClosedError: after `close`, or when called twice.
+            Exception: any error of the build function in one of them, or the error that ended them before.
+        """
+        import torch.distributed as dist
+
+        self._check_failure()
+        if self._ended or self._conversations:
+            raise ClosedError("Learners: used after close(), or started twice")
+        if dist.is_initialized():
+            raise RuntimeError(
+                "Learners: torch.distributed is already in use in this process, and learners need its "
+                "process group; use n=1"
+            )
+        self._folder = _empty_folder(folder)
+        # More threads than cores would wait for each other.
+        threads = max(1, min(torch.get_num_threads(), usable_cores() // self.n))
+        for rank in range(1, self.n):
+            child = Child(
+                # The environments that are registered here, too.
+                RegistryTarget(serve),
+                (Place(rank, str(self._folder), threads), self._build, self._config),
+                name=f"learner {rank}",
+                start_method=self._start_method,
+                start_timeout_s=self._timeout_s,
+            )
+            self._conversations.append(Conversation(child, timeout_s=self._timeout_s))
+        # All at once, as each takes seconds to import PyTorch.
+        self.ask("build")
+        parts = self.answers()
+        with tempfile.TemporaryDirectory(prefix="parllel-") as scratch:
+            path = str(Path(scratch) / "store")
+            self.ask("join", path)
+            with self._explained(RuntimeError):
+                self.join(path, threads)
+            self.answers()
+        return parts
+
+    def ask(self, op: str, *args: Any, each: Sequence[Any] = ()) -> None:
+        """Send a request to all other learners."""
+        self._check_failure()
+        self._doing = f"during {op}"
+        with self._explained(WorkerError):
+            self._numbers = [
+                conversation.ask(op, *args, *each[i : i + 1], doing=f"before {op}")
+                for i, conversation in enumerate(self._conversations)
+            ]
+
+    def answers(self) -> list[Any]:
+        """Return the answers of the other learners to the last request, in their order."""
+        pairs = zip(self._conversations, self._numbers, strict=True)
+        with self._explained(WorkerError):
+            return [conversation.answer(number, self._doing) for conversation, number in pairs]
+
+    @contextlib.contextmanager
+    def _explained(self, *kinds: type[Exception]) -> Iterator[None]:
+        """Context manager that replaces errors of these kinds by the error of the learner that was lost."""
+        try:
+            yield
+            return
+        except kinds as error:
+            lost = error
+        raise self._why_lost(lost)
+
+    def _check_failure(self) -> None:
+        # Again, as who got it first may have gone on, as after a checkpoint that was not written.
+        if self._failure is not None:
+            raise self._failure
+
+    def _why_lost(self, lost: Exception) -> BaseException:
+        """Return the error of the learner that was lost first, and end all of them.
+
+        lost: how this process has noticed it.
+        """
+        self._failure = self._find_failure(lost)
+        self._end()
+        return self._failure
+
+    def _find_failure(self, lost: Exception) -> BaseException:
+        waiting = list(self._conversations)
+        deadline = time.monotonic() + _LAST_WORDS_S
+        errors: list[BaseException] = []
+        causes: list[BaseException] = []
+        # Those that only lost another learner end as well. The one that they lost may be slower to end.
+        while waiting and time.monotonic() < deadline:
+            for conversation in list(waiting):
+                if conversation.broken is None and not conversation.child.died():
+                    continue
+                waiting.remove(conversation)
+                errors.append(conversation.failure(self._doing))
+            causes = [error for error in errors if not isinstance(error, LearnerLostError)]
+            if causes:
+                break
+            time.sleep(_POLL_S)
+        if causes:
+            return causes[0]
+        silent = [conversation.child.name for conversation in waiting] or ["learner 0"]
+        found = WorkerTimeoutError(
+            f"{' and '.join(silent)} did not answer within {self._timeout_s:g} s {self._doing}"
+        )
+        found.__cause__ = lost
+        return found
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """End the other learners. Idempotent."""
+        # First: those that wait for this learner get an error, and end.
+        self._leave()
+        for conversation in self._conversations:
+            conversation.begin_close()
+        for conversation in self._conversations:
+            conversation.close(forgive=True)
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._leave()
+        for conversation in self._conversations:
+            conversation.child.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _leave(self) -> None:
+        joined, self._joined = self._joined, False
+        if joined:
+            import torch.distributed as dist
+
+            dist.destroy_process_group()
+        threads, self._threads = self._threads, 0
+        if threads:
+            torch.set_num_threads(threads)
+
+
+def _check_available() -> None:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_gloo_available():
+        raise RuntimeError(
+            "Learners: this build of PyTorch lacks torch.distributed with gloo, which several learners need; "
+            "use n=1, or install another build"
+        )
+
+
+def _empty_folder(folder: Path | None) -> Path:
+    """Return a folder for what the other learners write."""
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="parllel-learners-"))
+    # In the folder of the run, where a resumed run finds what a killed one has left.
+    found = folder / "learners"
+    shutil.rmtree(found, ignore_errors=True)
+    return found
+
+
+@contextlib.contextmanager
+def _over_loopback() -> Iterator[None]:
+    """Context manager in which gloo connects over the loopback interface, unless the user has set another."""
+    name = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+    if name is None or "GLOO_SOCKET_IFNAME" in os.environ:
+        yield
+        return
+    os.environ["GLOO_SOCKET_IFNAME"] = name
+    try:
+        yield
+    finally:
+        del os.environ["GLOO_SOCKET_IFNAME"]
+
+
+def _watching(store: Any, check: Callable[[], None]) -> Any:
+    """Return a store that calls `check` while it waits, as PyTorch's would wait for a dead learner."""
+    import torch.distributed as dist
+
+    class WatchingStore(dist.Store):  # type: ignore[name-defined, misc]
+        def set(self, key: str, value: Any) -> None:
+            store.set(key, value)
+
+        def get(self, key: str) -> Any:
+            return store.get(key)
+
+        def wait(self, keys: list[str], timeout: timedelta) -> None:
+            deadline = time.monotonic() + timeout.total_seconds()
+            while not store.check(keys):
+                check()
+                if time.monotonic() > deadline:
+                    raise LearnerLostError("a learner did not connect")
+                time.sleep(_POLL_S)
+
+    return WatchingStore()
