@@ -240,11 +240,16 @@ class WatchedProcess:
             self._process.kill()
 
     def _signal_group(self, number: int) -> None:
+        # Once to each process: a second SIGTERM would end a run that is writing its checkpoint.
+        in_group = False
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            in_group = os.getpgid(self.pid) == self.pid
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
         # If the process has not yet made its own group, only the process itself exists.
-        for send in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if send is os.killpg or not self._await_death(0.0):
-                    send(self.pid, number)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if not in_group and not self._await_death(0.0):
+                os.kill(self.pid, number)
 
     def disown(self, why: str) -> None:
         """Leave the process to its owner, in a fork of the owner."""

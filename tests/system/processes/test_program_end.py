@@ -51,6 +51,23 @@ def test_program_that_ignores_sigterm_ends_with_its_sessions(grace_s: float) -> 
     until(lambda: not any(process_runs(pid) for pid in below))
 
 
+def test_terminate_sends_one_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    killpg = os.killpg
+
+    def slow_killpg(group: int, number: int) -> None:
+        killpg(group, number)
+        time.sleep(0.3)  # the program handles the signal meanwhile
+
+    monkeypatch.setattr(os, "killpg", slow_killpg)
+    script = "trap 'echo signal' TERM; echo ready; while :; do sleep 0.01; done"
+    program = Program(["sh", "-c", script])
+    assert program.read_line(LONG_S) == b"ready"
+    program.terminate()
+    assert program.read_line(LONG_S) == b"signal"
+    assert program.try_read_line(0.5) is None
+    program.kill()
+
+
 @pytest.mark.parametrize("then", ["exec sleep 60", "exit 0", "kill -9 $$"])
 def test_daemon_of_a_program_ends_with_it(then: str) -> None:
     program = Program(["sh", "-c", f"setsid sh -c '(setsid sleep 60 & echo $!)'; {then}"])
