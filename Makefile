@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-distributed bench-replays bench-off-policy bench-sac pictures docs wheel train clean
+.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -134,6 +134,9 @@ bench-off-policy: install  ## compare DQN and SAC with Stable-Baselines3's, writ
 bench-sac: install  ## compare learning curves of SAC with Stable-Baselines3's, write benchmarks/results/sac_curves.*
 	$(BIN)/python -m benchmarks.end_to_end.sac $(ARGS)
 	$(BIN)/python -m benchmarks.pages
+
+bench-sweeps: install  ## time a sweep with two jobs and with one, write benchmarks/results/sweeps.json
+	$(BIN)/python -m benchmarks.sweeps $(ARGS)
 
 bench-distributed: install  ## measure a step of an environment by where the policy runs, write benchmarks/results/distributed.*
 	$(BIN)/python -m benchmarks.distributed $(ARGS)

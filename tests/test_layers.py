@@ -49,6 +49,7 @@ RESERVED = {
     "pettingzoo": {"distributed.remote", "distributed.operators"},
     "msgspec": {package for package in ROW_OF if package.startswith("distributed.")},
     "confluent_kafka": {"distributed.messaging"},
+    "optuna": {"cli"},
     "parllel_patterns": set(),
 }
 

@@ -1,4 +1,4 @@
-"""Declaration of the commands on run folders: `runs`, `show`, `play`, `export`, `resume`, `repeat`, `plot`.
+"""Declaration of `parllel runs`, `show`, `play`, `export`, `resume`, `repeat`, `sweep` and `plot`.
 
 Imports only argparse, because `parllel --help` imports every module that declares commands.
 """
@@ -17,13 +17,14 @@ _EXECUTES = (
 
 
 def add_commands(commands: Any) -> None:
-    """Add `runs`, `show`, `play`, `export`, `resume`, `repeat` and `plot`."""
+    """Add `runs`, `show`, `play`, `export`, `resume`, `repeat`, `sweep` and `plot`."""
     _add_runs(commands)
     _add_show(commands)
     _add_play(commands)
     _add_export(commands)
     _add_resume(commands)
     _add_repeat(commands)
+    _add_sweep(commands)
     _add_plot(commands)
 
 
@@ -146,6 +147,64 @@ def _add_repeat(commands: Any) -> None:
     )
 
 
+def _add_sweep(commands: Any) -> None:
+    sweep = commands.add_parser(
+        "sweep",
+        help="train a script with all combinations of settings, several runs at a time",
+        description="Train a script with every combination of the values. Started again with the same "
+        "arguments, it continues: runs that have ended are kept, all others are resumed from their newest "
+        "checkpoint or started again.",
+    )
+    sweep.set_defaults(call="parllel.cli.sweeps.command:run", rest="settings")
+    sweep.add_argument("script", metavar="SCRIPT", help="file with the function `build`")
+    sweep.add_argument(
+        "settings",
+        nargs="*",
+        default=(),
+        metavar="KEY=VALUES",
+        help="values of a key of the config: ppo.learning_rate=1e-4,3e-4 or seed=0-4",
+    )
+    sweep.add_argument(
+        "--into",
+        metavar="FOLDER",
+        help=f"folder of the sweep; default: {DEFAULT_FOLDER}/sweeps/ and the name of the script",
+    )
+    sweep.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="runs at a time; default: usable cores divided by --cores-per-run",
+    )
+    sweep.add_argument(
+        "--cores-per-run",
+        type=int,
+        default=1,
+        metavar="N",
+        help="cores that a run uses, and threads of its libraries; default: 1",
+    )
+    _add_key(sweep)
+    _add_optuna(sweep)
+
+
+def _add_optuna(sweep: argparse.ArgumentParser) -> None:
+    sweep.add_argument(
+        "--optuna",
+        action="store_true",
+        help="let Optuna choose values from log:1e-5..1e-3, float:0..1, int:2..10, logint:16..512 or a list",
+    )
+    sweep.add_argument(
+        "--trials", type=int, metavar="N", help="runs that Optuna chooses in all; default: 20"
+    )
+    sweep.add_argument(
+        "--sampler", choices=("tpe", "gp", "random"), help="how Optuna chooses; default: tpe"
+    )
+    sweep.add_argument(
+        "--pruner",
+        choices=("none", "median", "halving", "hyperband"),
+        help="ends runs whose returns are low; default: none",
+    )
+
+
 def _add_plot(commands: Any) -> None:
     plot = commands.add_parser("plot", help="plot the learning curves of runs")
     plot.set_defaults(call="parllel.cli.plot_runs:run", rest="runs")
@@ -157,17 +216,21 @@ def _add_plot(commands: Any) -> None:
         metavar="FILE",
         help="image file; default: curves.png",
     )
-    plot.add_argument(
-        "--key",
-        default="evaluation/return/mean",
-        help="column of progress.csv; default: evaluation/return/mean",
-    )
+    _add_key(plot)
     plot.add_argument(
         "--by",
         choices=("config", "name", "run"),
         default="config",
         help="draw one curve per group of runs whose configs differ only in the seed, per group whose names "
         "differ only in the seed, or per run; default: config",
+    )
+
+
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--key",
+        default="evaluation/return/mean",
+        help="column of progress.csv; default: evaluation/return/mean",
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from parllel.pictures.learning_curve import Curve, curve_with_band
 from parllel.runs.run_folder import RunFolder, run_state
 
-_SEED_IN_NAME = re.compile(r"[-_.]?seed[-_=]?\d+", re.IGNORECASE)
+_SEED_IN_NAME = re.compile(r"[-_.,]?seed[-_=]?\d+", re.IGNORECASE)
 # Settings of a run's length: resumed with another value, it remains the same experiment.
 _LENGTHS = ("n_steps", "target_return")
 # How a run that ends before the others of its group is treated, by its state: its curve is extended with its

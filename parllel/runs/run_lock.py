@@ -39,8 +39,10 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextlib.contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
+def hold_lock(path: Path, what: str = "run") -> Iterator[None]:
     """Hold the lock of a file, which is created if needed and then contains the process id.
+
+    what: noun for what the file's folder belongs to, for the error.
 
     Raises:
         WrongStateError: if another process holds the lock. The message names the file's folder and
@@ -53,7 +55,7 @@ def hold_lock(path: Path) -> Iterator[None]:
         if not _take(handle, tries=_TRIES):
             holder = os.read(handle, 20).decode(errors="replace").strip() or "unknown"
             raise WrongStateError(
-                f"{path.parent}: another process ({holder}) is using this run; wait until it has ended"
+                f"{path.parent}: another process ({holder}) is using this {what}; wait until it has ended"
             )
         # The process id is only informative; a full disk is reported by other files of the run.
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ FOLDER = ROOT / "benchmarks"
 # From top to bottom: a file imports from rows above its own, and its own folder.
 ROWS = (
     ("harness",),
-    ("peers", "remote", "operators", "messaging", "vector"),
+    ("peers", "remote", "operators", "messaging", "vector", "sweeps"),
     ("end_to_end", "rollouts", "distributed"),
     ("summary", "figures", "samples"),
     ("pages",),
