@@ -43,6 +43,7 @@ from parllel.torch.exports.export_policy import export_policy
 from parllel.torch.exports.hub_folder import export_folder
 from parllel.torch.exports.policy_module import PolicyModule
 from parllel.torch.handler import TorchHandler
+from parllel.torch.imports.cleanrl_agent import cleanrl_agent
 from parllel.torch.imports.sb3_agent import sb3_agent
 from parllel.torch.learners import Learners
 from parllel.torch.models.actor_critic import CriticModel, PolicyModel
@@ -108,6 +109,7 @@ __all__ = [
     "TreeEncoder",
     "agent_for",
     "agents_for",
+    "cleanrl_agent",
     "epsilon_ladder",
     "export_folder",
     "export_policy",
