@@ -9,13 +9,15 @@ import gymnasium as gym
 from parllel import BatchSpec, Seeds
 from parllel.logging import CsvWriter, Logger
 from parllel.runners import OnPolicyRunner
-from parllel.torch import PPO, TorchHandler, agent_for
 from parllel.transforms import EstimateAdvantage, NormalizeObservations
 from parllel_patterns import PPO_DEFAULTS, build_cages, build_eval_sampler, build_sampler
 
 
 def build(config, stack, folder, console):
     """Put the run together."""
+    # Not above: processes of the tests would be larger, and take longer to fork.
+    from parllel.torch import PPO, TorchHandler, agent_for
+
     seeds, batch_spec = Seeds(config["seed"]), BatchSpec(16, 2)
     make_env = partial(gym.make, "CartPole-v1")
     cages = build_cages(make_env, 2, seeds=seeds, stack=stack)

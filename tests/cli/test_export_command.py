@@ -9,6 +9,7 @@ from export_build import build
 from parllel.policies import load_policy
 from parllel.runners import train
 
+# Imported before any test, as it keeps files open.
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
