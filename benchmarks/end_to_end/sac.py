@@ -64,6 +64,7 @@ def begin(path: Path, settings: SacSettings) -> Report:
         if name not in ("seed", "torch_threads", "options")
     }
     shared["hidden_sizes"] = list(shared["hidden_sizes"])
+    shared["quick"] = settings.n_steps < SacSettings().n_steps
     if not path.exists():
         machine = {**describe_machine(), "load_average_1min": None}
         sides = {
