@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -39,6 +40,8 @@ def test_the_notebook_runs_with_workers_and_shows_what_it_does(tmp_path):
     with LeakGuard():
         done = subprocess.run(
             [sys.executable, "-c", EXECUTE, str(NOTEBOOK), str(tmp_path)],
+            # A back end that is set there would replace the one that shows pictures in notebooks.
+            env={name: value for name, value in os.environ.items() if name != "MPLBACKEND"},
             capture_output=True,
             text=True,
             timeout=170,

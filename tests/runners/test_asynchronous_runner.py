@@ -208,11 +208,14 @@ def test_old_batches_are_corrected_for_the_weights_of_now(switching, tmp_path):
     [
         ((None, []), "algorithm: expected an Algorithm, got None"),
         ((PPO, []), "algorithm: expected an Algorithm, got <class"),
-        ((Algorithm, [NormalizeObservations()]), "transforms: expected BatchTransforms, got <"),
+        (
+            (Algorithm, [NormalizeObservations()]),
+            "transforms: expected BatchTransforms, got NormalizeObservations$",
+        ),
         ((Algorithm, [NormalizeAdvantage]), "transforms: .*NormalizeAdvantage'>; call it"),
         (
             (Algorithm, NormalizeAdvantage()),
-            "transforms: expected a list of BatchTransforms, got <",
+            "transforms: expected a list of BatchTransforms, got NormalizeAdvantage$",
         ),
     ],
 )

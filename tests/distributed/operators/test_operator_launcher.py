@@ -71,7 +71,7 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         "settings: the environment variable NO_KEY is not set": model(api_key_env="NO_KEY"),
         "settings: the environment variable OPENAI_API_KEY is not set": model(),
         "settings: model: expected the name of a model, got None": model(model=None),
-        "settings: provider: expected one of ollama, .*; got 'skynet'": model(provider="skynet"),
+        "settings: provider: expected one of anthropic, .*; got 'skynet'": model(provider="skynet"),
         "settings: base_url: expected http://host:port/path.*, got 'host:8000'": model(
             base_url="host:8000"
         ),

@@ -110,7 +110,7 @@ def test_a_policy_sees_by_the_statistics_of_the_trainer(killed, capsys, monkeypa
     expected = np.clip((raw - mean) / np.sqrt(var + 1e-8), -10, 10)
     env = far_cart()
     with load_policy(killed, build=build, config_class=Config) as policy:
-        np.testing.assert_allclose(policy._as_seen(raw), expected, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(policy.as_seen(raw), expected, rtol=1e-3, atol=1e-4)
         total, done = 0.0, False
         observation, _ = env.reset(seed=3)
         while not done:
