@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac pictures docs wheel train clean
+.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac bench-learners pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -130,6 +130,9 @@ bench-replays: install  ## compare replays with those of other libraries, write 
 
 bench-off-policy: install  ## compare DQN and SAC with Stable-Baselines3's, write benchmarks/results/off_policy.json
 	$(BIN)/python benchmarks/run.py --only off_policy --output benchmarks/results/off_policy.json $(ARGS)
+
+bench-learners: install  ## compare two learners with one, write benchmarks/results/learners.json
+	$(BIN)/python benchmarks/run.py --only learners --output benchmarks/results/learners.json $(ARGS)
 
 bench-sac: install  ## compare learning curves of SAC with Stable-Baselines3's, write benchmarks/results/sac_curves.*
 	$(BIN)/python -m benchmarks.end_to_end.sac $(ARGS)

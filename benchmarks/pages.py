@@ -19,7 +19,9 @@ MEASURED = ROOT / "docs" / "measured.md"
 DISTRIBUTED = ROOT / "docs" / "distributed.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
 MESSAGING = ROOT / "docs" / "messaging.md"
+LEARNERS = ROOT / "docs" / "learners.md"
 REPLAYS = ROOT / "docs" / "replays.md"
+SWEEPS = ROOT / "docs" / "sweeps.md"
 VECTOR = ROOT / "docs" / "vector.md"
 
 
@@ -68,7 +70,7 @@ class Section:
 def sections() -> list[Section]:
     """Return the sections whose results have been committed, in the order of their pages."""
     # Here, as a benchmark's program needs the libraries of all others only once it writes the pages.
-    from benchmarks import figures, summary
+    from benchmarks import figures, summary, sweeps
     from benchmarks.distributed import report as distributed
     from benchmarks.end_to_end import report as end_to_end
     from benchmarks.end_to_end import sac
@@ -93,6 +95,8 @@ def sections() -> list[Section]:
         Section("messaging", MEASURED, ("messaging",), messaging.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.markdown),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
+        Section("learners", LEARNERS, ("learners",), figures.markdown),
+        Section("sweeps", SWEEPS, ("sweeps",), sweeps.markdown),
         Section("replays", REPLAYS, ("replays",), figures.markdown),
         Section("vector", VECTOR, ("vector",), vector.markdown),
         Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),

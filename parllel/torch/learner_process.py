@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from parllel.algos.learner_exchange import LearnerExchange
 from parllel.buffers.child_conversation import ChildConversation
 
 
@@ -38,10 +39,16 @@ class LearnerProcess:
     """Builds a run and answers the requests of the first learner until "close", or until that one ends."""
 
     def __init__(
-        self, connection: Connection, place: Place, build: Callable[..., Any], config: Any
+        self,
+        connection: Connection,
+        place: Place,
+        build: Callable[..., Any],
+        config: Any,
+        exchange: LearnerExchange,
     ) -> None:
         self._conversation = ChildConversation(connection)
         self._place, self._build, self._config = place, build, config
+        self._exchange = exchange
         self._stack = ExitStack()
         self._learners: Any = None
 
@@ -66,8 +73,6 @@ class LearnerProcess:
     def _answer(self, op: str, *args: Any) -> Any:
         if op == "build":
             return self._make()
-        if op == "join":
-            return self._learners.join(*args, self._place.threads)
         return self._learner.answer(op, *args)
 
     def _make(self) -> Any:
@@ -85,10 +90,17 @@ class LearnerProcess:
                 f"Learners: expected the build function to pass learners=... to an OnPolicyRunner, got a "
                 f"{type(runner).__name__} without"
             )
+        self._learners.join(self._exchange, self._place.threads)
         self._learner = OtherLearner(runner.sampler, runner.algorithm)
         return part_of(runner.sampler)
 
 
-def serve(connection: Connection, place: Place, build: Callable[..., Any], config: Any) -> None:
-    """Run a learner; the target of the child process."""
-    LearnerProcess(connection, place, build, config).run()
+def serve(
+    connection: Connection,
+    place: Place,
+    build: Callable[..., Any],
+    config: Any,
+    inherited: LearnerExchange,
+) -> None:
+    """Run a learner; the target of the child process. inherited: shared with the other learners."""
+    LearnerProcess(connection, place, build, config, inherited).run()

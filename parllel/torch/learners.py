@@ -3,33 +3,30 @@
     first learner: Learners                        another learner: learner_process.py
     start    -- build(config) ------------------>  the same build function, with Learners of another rank
              <- its part of the batch -----------
-             -- join --------------------------->  torch.distributed
-    add, gather  <---- torch.distributed, gloo over the loopback interface ---->  add, gather
+    add, gather  <------- LearnerExchange, shared memory ------->  add, gather
     ask      -- batch, learn, state ... -------->  OtherLearner.answer
     answers  <------- answers, exceptions -------
              -- liveness pipe hangs up --------->  killed with its process group
 
-A learner that dies closes its sockets, so those that exchange data with it get an error at once. The first
-learner then finds out who died, and how. One that hangs is found by the time-out. After any failure all of
-them end, as their weights may differ.
+While it waits for the others, the first learner checks that they are alive, and finds out who died, and how.
+The others are killed with the first. One that hangs is found by the time-out. After any failure all of them
+end, as their weights may differ.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
+from parllel.algos.learner_exchange import LearnerExchange, LearnerLostError
 from parllel.algos.learner_group import LearnerGroup
 from parllel.buffers.conversation import Conversation
 from parllel.cages.env_registry import RegistryTarget
@@ -43,10 +40,6 @@ from parllel.types import BatchSpec, Closeable
 # Time to find out why a learner has gone: it sends its exception before it ends.
 _LAST_WORDS_S = 5.0
 _POLL_S = 0.01
-
-
-class LearnerLostError(WorkerError):
-    """Another learner has gone. Raised in learners other than the first, which knows why."""
 
 
 class Learners(LearnerGroup, Closeable):
@@ -79,7 +72,6 @@ class Learners(LearnerGroup, Closeable):
     Raises:
         ValueError: if `n` is less than 1 or `timeout_s` is not positive.
         TypeError: if `n` is not an int.
-        RuntimeError: if PyTorch was built without torch.distributed or gloo.
     """
 
     def __init__(
@@ -106,11 +98,11 @@ class Learners(LearnerGroup, Closeable):
         self._numbers: list[int] = []
         self._doing = ""
         self._folder: Path | None = None
-        self._joined = self._ended = False
+        self._exchange: LearnerExchange | None = None
+        self._ended = False
         self._failure: BaseException | None = None
         self._threads = 0  # of PyTorch, before the learners shared the cores
         if n > 1:
-            _check_available()
             self.rank = own_rank()
 
     def share_of(self, batch_spec: BatchSpec) -> BatchSpec:
@@ -135,58 +127,29 @@ class Learners(LearnerGroup, Closeable):
 
     def add(self, array: NDArray[Any]) -> None:
         """Replace a contiguous array, in place, by the sum over all learners. See `LearnerGroup.add`."""
-        import torch.distributed as dist
-
-        with self._exchange():
-            dist.all_reduce(torch.from_numpy(array))
+        with self._explained(LearnerLostError):
+            self._joined().add(array)
 
     def gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """Return the arrays of all learners, in their order. See `LearnerGroup.gather`."""
-        import torch.distributed as dist
+        with self._explained(LearnerLostError):
+            return self._joined().gather(array)
 
-        own = torch.from_numpy(array).contiguous()
-        found = [torch.empty_like(own) for _ in range(self.n)]
-        with self._exchange():
-            dist.all_gather(found, own)
-        return [one.numpy() for one in found]
-
-    @contextlib.contextmanager
-    def _exchange(self) -> Iterator[None]:
+    def _joined(self) -> LearnerExchange:
         self._check_failure()
-        if not self._joined:
+        if self._exchange is None:
             raise ClosedError("Learners: used before the run has started, or after its end")
-        try:
-            yield
-            return
-        # Whatever gloo raises for a closed connection or a time-out.
-        except RuntimeError as error:
-            lost = LearnerLostError(f"learner {self.rank}: lost another learner: {error}")
-        # Outside of the handler, so that the cause of the other learner's error is kept.
-        raise lost if self.rank else self._why_lost(lost)
+        return self._exchange
 
-    def join(self, path: str, threads: int) -> None:
-        """Connect with the other learners. All of them must call it.
+    def join(self, exchange: LearnerExchange, threads: int) -> None:
+        """Take part in the exchanges. All learners must call it.
 
-        path: a file that does not exist, through which they find each other.
         threads: number of PyTorch's threads from now on, until `close`.
         """
-        import torch.distributed as dist
-
         self._threads = torch.get_num_threads()
         torch.set_num_threads(threads)
-        # A file, as a TCP store would listen on all interfaces.
-        store: Any = dist.FileStore(path, self.n)  # type: ignore[attr-defined]
-        if not self.rank:
-            store = _watching(store, self._check_alive)
-        with _over_loopback():
-            dist.init_process_group(
-                "gloo",
-                store=store,
-                rank=self.rank,
-                world_size=self.n,
-                timeout=timedelta(seconds=self._timeout_s),
-            )
-        self._joined = True
+        exchange.open(self.rank, self._timeout_s, self._check_alive)
+        self._exchange = exchange
 
     def _check_alive(self) -> None:
         if any(conversation.child.died() for conversation in self._conversations):
@@ -198,28 +161,23 @@ class Learners(LearnerGroup, Closeable):
         """Start the other learners. See `LearnerGroup.start`.
 
         Raises:
-            RuntimeError: if this process uses torch.distributed already.
             ClosedError: after `close`, or when called twice.
             Exception: any error of the build function in one of them, or the error that ended them before.
         """
-        import torch.distributed as dist
-
         self._check_failure()
         if self._ended or self._conversations:
             raise ClosedError("Learners: used after close(), or started twice")
-        if dist.is_initialized():
-            raise RuntimeError(
-                "Learners: torch.distributed is already in use in this process, and learners need its "
-                "process group; use n=1"
-            )
         self._folder = _empty_folder(folder)
         # More threads than cores would wait for each other.
         threads = max(1, min(torch.get_num_threads(), usable_cores() // self.n))
+        exchange = LearnerExchange(self.n)
+        self.join(exchange, threads)
         for rank in range(1, self.n):
             child = Child(
                 # The environments that are registered here, too.
                 RegistryTarget(serve),
                 (Place(rank, str(self._folder), threads), self._build, self._config),
+                inherited=exchange,
                 name=f"learner {rank}",
                 start_method=self._start_method,
                 start_timeout_s=self._timeout_s,
@@ -228,12 +186,7 @@ class Learners(LearnerGroup, Closeable):
         # All at once, as each takes seconds to import PyTorch.
         self.ask("build")
         parts = self.answers()
-        with tempfile.TemporaryDirectory(prefix="parllel-") as scratch:
-            path = str(Path(scratch) / "store")
-            self.ask("join", path)
-            with self._explained(RuntimeError):
-                self.join(path, threads)
-            self.answers()
+        exchange.settle()
         return parts
 
     def ask(self, op: str, *args: Any, each: Sequence[Any] = ()) -> None:
@@ -260,7 +213,8 @@ class Learners(LearnerGroup, Closeable):
             return
         except kinds as error:
             lost = error
-        raise self._why_lost(lost)
+        # Outside of the handler, so that the cause of the other learner's error is kept.
+        raise lost if self.rank else self._why_lost(lost)
 
     def _check_failure(self) -> None:
         # Again, as who got it first may have gone on, as after a checkpoint that was not written.
@@ -322,24 +276,12 @@ class Learners(LearnerGroup, Closeable):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _leave(self) -> None:
-        joined, self._joined = self._joined, False
-        if joined:
-            import torch.distributed as dist
-
-            dist.destroy_process_group()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.close()
         threads, self._threads = self._threads, 0
         if threads:
             torch.set_num_threads(threads)
-
-
-def _check_available() -> None:
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_gloo_available():
-        raise RuntimeError(
-            "Learners: this build of PyTorch lacks torch.distributed with gloo, which several learners need; "
-            "use n=1, or install another build"
-        )
 
 
 def _empty_folder(folder: Path | None) -> Path:
@@ -350,39 +292,3 @@ def _empty_folder(folder: Path | None) -> Path:
     found = folder / "learners"
     shutil.rmtree(found, ignore_errors=True)
     return found
-
-
-@contextlib.contextmanager
-def _over_loopback() -> Iterator[None]:
-    """Context manager in which gloo connects over the loopback interface, unless the user has set another."""
-    name = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
-    if name is None or "GLOO_SOCKET_IFNAME" in os.environ:
-        yield
-        return
-    os.environ["GLOO_SOCKET_IFNAME"] = name
-    try:
-        yield
-    finally:
-        del os.environ["GLOO_SOCKET_IFNAME"]
-
-
-def _watching(store: Any, check: Callable[[], None]) -> Any:
-    """Return a store that calls `check` while it waits, as PyTorch's would wait for a dead learner."""
-    import torch.distributed as dist
-
-    class WatchingStore(dist.Store):  # type: ignore[name-defined, misc]
-        def set(self, key: str, value: Any) -> None:
-            store.set(key, value)
-
-        def get(self, key: str) -> Any:
-            return store.get(key)
-
-        def wait(self, keys: list[str], timeout: timedelta) -> None:
-            deadline = time.monotonic() + timeout.total_seconds()
-            while not store.check(keys):
-                check()
-                if time.monotonic() > deadline:
-                    raise LearnerLostError("a learner did not connect")
-                time.sleep(_POLL_S)
-
-    return WatchingStore()
