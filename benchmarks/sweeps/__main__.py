@@ -23,6 +23,7 @@ GOAL = 0.65  # of the time of one run after the other
 SCRIPT = Path(__file__).parents[2] / "examples" / "cartpole" / "train_ppo.py"
 SETTINGS = ("ppo.learning_rate=3e-4,1e-3,3e-3", "seed=0-4", "target_return=501")
 N_RUNS = 15
+ROUNDS, N_STEPS = 3, 40_960
 
 
 def sweep_s(jobs: int, n_steps: int) -> float:
@@ -44,8 +45,8 @@ def sweep_s(jobs: int, n_steps: int) -> float:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="sweeps of each kind; default: 3")
-    parser.add_argument("--n-steps", type=int, default=40_960, help="length of a run")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="sweeps of each kind")
+    parser.add_argument("--n-steps", type=int, default=N_STEPS, help="length of a run")
     parser.add_argument("--output", type=Path, default=results_of("sweeps"), metavar="FILE")
     arguments = parser.parse_args()
     two, one = [], []
@@ -56,9 +57,15 @@ def main() -> None:
     ratios = [ours / theirs for ours, theirs in zip(two, one, strict=True)]
     found = estimate(ratios)
     print(f"{found.median:.2f} [{found.low:.2f}, {found.high:.2f}] of the time, goal {GOAL}")
+    settings = {
+        "quick": arguments.rounds < ROUNDS or arguments.n_steps < N_STEPS,
+        "rounds": arguments.rounds,
+        "n_steps": arguments.n_steps,
+        "runs": N_RUNS,
+    }
     report = {
         "machine": describe_machine(),
-        "settings": {"rounds": arguments.rounds, "n_steps": arguments.n_steps, "runs": N_RUNS},
+        "settings": settings,
         "two_jobs_s": two,
         "one_job_s": one,
         "ratio": {"median": found.median, "low": found.low, "high": found.high},

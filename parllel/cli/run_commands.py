@@ -58,6 +58,14 @@ def _add_show(commands: Any) -> None:
         metavar="FILE",
         help="write a .mp4 or .gif file; default: open a window, or write RUN/policy.mp4 without a display",
     )
+    show.add_argument(
+        "--page",
+        action="store_true",
+        help="show them in a page for a browser; needs the extra `operators`",
+    )
+    show.add_argument(
+        "--port", type=int, help="port of the page on this machine; default: a free one"
+    )
     show.add_argument("--fps", type=float, help="frames per second; default: the environment's")
     show.add_argument(
         "--seed",

@@ -1,4 +1,4 @@
-"""`parllel show RUN`: episodes of a run's policy in a window or a video."""
+"""`parllel show RUN`: episodes of a run's policy in a window, a video or a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium as gym
 
@@ -25,9 +25,12 @@ from parllel.policies.policy_loading import load_policy
 from parllel.policies.run_policy import RunPolicy
 from parllel.runs.trust import check_source
 
+if TYPE_CHECKING:
+    from parllel.cli.picture_page import PicturePage
+
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play episodes in a window or into a video file. Returns the exit status."""
+    """Play episodes in a window, into a video file or in a page. Returns the exit status."""
     # pygame prints a greeting on standard output when an environment imports it.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     check_source(arguments.run, trusted=arguments.trust)
@@ -37,8 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
         value = getattr(arguments, name)
         if value < least:
             raise ValueError(f"--{name}: expected {least} or more, got {value}")
-    video = _video_path(arguments.video, path)
-    if video is not None:
+    if arguments.page and arguments.video is not None:
+        raise ValueError("--video: expected without --page")
+    if arguments.port is not None and not arguments.page:
+        raise ValueError("--port: expected only with --page")
+    video = None if arguments.page else _video_path(arguments.video, path)
+    if video is not None or arguments.page:
         # The environments render to memory; without this, SDL fails for lack of a display.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     episodes: list[Episode] = []
@@ -50,12 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
         # The policy's steps, not the run's: an older checkpoint is loaded if the newest is damaged.
         print(f"policy after {policy.elapsed_steps:,} environment steps")
         make_env = _factory_of(policy, arguments.column)
-        screen = _Screen(arguments.fps, video, path.name, stack)
+        screen = _Screen(arguments, video, path.name, stack)
         stack.enter_context(contextlib.suppress(WindowClosedError))
         seeds = range(arguments.seed, arguments.seed + arguments.episodes)
         episodes = play_episodes(
             policy, make_env, seeds, n_envs=1, first_env=arguments.column, watch=screen.show
         )
+        screen.end(episodes)
     _print(episodes)
     if video is not None:
         print(f"The video is {video}")
@@ -63,24 +71,45 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Screen:
-    """Window or video file, opened at the first frame, when the environment's frame rate is known."""
+    """Window, video file or page, opened at the first frame, when the environment's frame rate is known."""
 
-    def __init__(self, fps: float | None, video: Path | None, title: str, stack: ExitStack) -> None:
-        self._fps, self._video, self._title, self._stack = fps, video, title, stack
+    def __init__(
+        self, arguments: argparse.Namespace, video: Path | None, title: str, stack: ExitStack
+    ) -> None:
+        self._arguments, self._video, self._title, self._stack = arguments, video, title, stack
         self._rendered: RenderedEnv | None = None
         self._write: Callable[[Frame], Any] | None = None
+        self._page: PicturePage | None = None
+        self._seed, self._step = -1, 0
 
     def show(self, seed: int, env: gym.Env[Any, Any]) -> None:
         """Show the current frame of an environment."""
         if self._rendered is None:
             self._rendered = RenderedEnv(env)
         if self._write is None:
-            fps = self._rendered.fps if self._fps is None else self._fps
-            if self._video is None:
-                self._write = self._stack.enter_context(Window(self._title, fps)).show
-            else:
-                self._write = self._stack.enter_context(VideoFile(self._video, fps)).write
+            fps = self._arguments.fps
+            self._write = self._open(self._rendered.fps if fps is None else fps)
+        self._step = self._step + 1 if seed == self._seed else 0
+        self._seed = seed
         self._write(self._rendered.frame())
+
+    def end(self, episodes: list[Episode]) -> None:
+        """Show the returns in the page."""
+        if self._page is not None:
+            self._page.end("\n".join(_lines(episodes)))
+
+    def _open(self, fps: float) -> Callable[[Frame], Any]:
+        if self._arguments.page:
+            # The web server's libraries take a third of a second, which only a page needs.
+            from parllel.cli.picture_page import PicturePage
+
+            page = PicturePage(self._title, fps, self._arguments.port or 0)
+            self._page = self._stack.enter_context(page)
+            page.start()
+            return lambda frame: page.show(frame, f"seed {self._seed}, step {self._step}")
+        if self._video is None:
+            return self._stack.enter_context(Window(self._title, fps)).show
+        return self._stack.enter_context(VideoFile(self._video, fps)).write
 
 
 def _factory_of(policy: RunPolicy, column: int) -> EnvFactory:
@@ -108,9 +137,16 @@ def _video_path(requested: str | None, folder: Path) -> Path | None:
 
 
 def _print(episodes: list[Episode]) -> None:
-    for episode in episodes:
-        traj = episode.traj
-        print(f"seed {episode.seed}: return {traj.return_:.2f} in {traj.length} steps")
+    for line in _lines(episodes):
+        print(line)
+
+
+def _lines(episodes: list[Episode]) -> list[str]:
+    lines = [
+        f"seed {episode.seed}: return {episode.traj.return_:.2f} in {episode.traj.length} steps"
+        for episode in episodes
+    ]
     if episodes:
         mean = sum(episode.traj.return_ for episode in episodes) / len(episodes)
-        print(f"mean return {mean:.2f}")
+        lines.append(f"mean return {mean:.2f}")
+    return lines
