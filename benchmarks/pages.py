@@ -23,6 +23,7 @@ LEARNERS = ROOT / "docs" / "learners.md"
 REPLAYS = ROOT / "docs" / "replays.md"
 SWEEPS = ROOT / "docs" / "sweeps.md"
 VECTOR = ROOT / "docs" / "vector.md"
+GALLERY = ROOT / "docs" / "gallery.md"
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def sections() -> list[Section]:
     from benchmarks.distributed import report as distributed
     from benchmarks.end_to_end import report as end_to_end
     from benchmarks.end_to_end import sac
+    from benchmarks.gallery import report as gallery
     from benchmarks.messaging import report as messaging
     from benchmarks.operators import report as operators
     from benchmarks.peers import figures as peers
@@ -99,6 +101,7 @@ def sections() -> list[Section]:
         Section("sweeps", SWEEPS, ("sweeps",), sweeps.markdown),
         Section("replays", REPLAYS, ("replays",), figures.markdown),
         Section("vector", VECTOR, ("vector",), vector.markdown),
+        Section("gallery", GALLERY, ("gallery", "sac_curves"), gallery.page),
         Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),
     ]
     return [one for one in all_sections if all(results_of(name).exists() for name in one.sources)]
@@ -116,6 +119,7 @@ def update_charts() -> None:
     from benchmarks.distributed import report as distributed
     from benchmarks.end_to_end import report as end_to_end
     from benchmarks.end_to_end import sac
+    from benchmarks.gallery import report as gallery
     from benchmarks.peers import figures as peers
     from benchmarks.rollouts import report as rollouts
 
@@ -123,6 +127,7 @@ def update_charts() -> None:
         "peers": peers.draw,
         "end_to_end": end_to_end.draw,
         "sac_curves": sac.draw,
+        "gallery": gallery.draw,
         "rollouts": rollouts.draw,
         "distributed": distributed.draw,
     }

@@ -57,6 +57,15 @@ def permutation_p_value(first: Sequence[float], second: Sequence[float]) -> floa
     return as_far / count
 
 
+def least_p_value(n: int, m: int) -> float:
+    """Return the least share that `permutation_p_value` can find among groups of n and m values.
+
+    Above 0.05, as with three values each, no difference is large enough for an interval of 95 %.
+    """
+    # Groups of the same size are as far apart when they are swapped.
+    return (2 if n == m else 1) / math.comb(n + m, n)
+
+
 def difference_interval(
     first: Sequence[float], second: Sequence[float], confidence: float = 0.95
 ) -> tuple[float, float]:

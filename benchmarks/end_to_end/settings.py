@@ -104,7 +104,7 @@ class SacSettings(TrainingSettings):
 
 
 class Reporter:
-    """Write one JSON line per batch to the standard output that the process was started with.
+    """Write JSON lines to the standard output that the process was started with.
 
     Prints of the training itself go to standard error from here on, so that nothing mixes.
     """
@@ -128,6 +128,10 @@ class Reporter:
         seconds = {"sampling_s": sampled_at - self._last, "learning_s": now - sampled_at}
         self._write({"event": "batch", **seconds, "returns": [float(r) for r in returns]})
         self._last = now
+
+    def result(self, **values: Any) -> None:
+        """Report JSON values of the whole training."""
+        self._write({"event": "result", **values})
 
     def end(self) -> None:
         """Say that training has ended and close the stream."""

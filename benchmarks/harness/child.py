@@ -11,6 +11,7 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,18 @@ from types import TracebackType
 ROOT = Path(__file__).resolve().parents[2]
 # Where every child finds the benchmarks, parllel and its patterns, whatever its interpreter has installed.
 PATHS = (ROOT, ROOT / "patterns")
+
+
+def end_with_parent() -> None:
+    """End this process when the parent of the `Child` that it is closes its standard input, or is killed."""
+
+    def wait() -> None:
+        # Not through sys.stdin, whose lock would be held when the interpreter ends.
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class ChildError(RuntimeError):

@@ -29,9 +29,11 @@ def read(path: Path) -> Report:
 
 
 def write(path: Path, report: Report) -> None:
-    """Write a report, into a new folder if need be."""
+    """Write a report, into a new folder if need be. If the process is killed, the file has the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=1) + "\n")
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(report, indent=1) + "\n")
+    unfinished.replace(path)
 
 
 def put_into(path: Path, report: Report, parts: Sequence[str]) -> Report:

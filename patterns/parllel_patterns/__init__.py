@@ -19,6 +19,15 @@ from parllel_patterns.parameters import (
 from parllel_patterns.samplers import build_eval_sampler, build_rollout_sampler, build_sampler
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples, default_storage
 from parllel_patterns.training_plan import TrainingPlan, plan_training
+from parllel_patterns.tuned import (
+    TUNED,
+    TunedConfig,
+    TunedDqn,
+    TunedPpo,
+    TunedSac,
+    make_tuned_env,
+    tuned,
+)
 
 __all__ = [
     "DQN_DEFAULTS",
@@ -26,6 +35,7 @@ __all__ = [
     "R2D1_DEFAULTS",
     "SAC_DEFAULTS",
     "TD3_DEFAULTS",
+    "TUNED",
     "CurveFile",
     "DqnParameters",
     "PpoParameters",
@@ -33,6 +43,10 @@ __all__ = [
     "SacParameters",
     "Td3Parameters",
     "TrainingPlan",
+    "TunedConfig",
+    "TunedDqn",
+    "TunedPpo",
+    "TunedSac",
     "allocate_eval_samples",
     "allocate_samples",
     "build_cages",
@@ -43,5 +57,7 @@ __all__ = [
     "default_storage",
     "main",
     "main_for_each",
+    "make_tuned_env",
     "plan_training",
+    "tuned",
 ]

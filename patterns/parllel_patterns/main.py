@@ -31,6 +31,7 @@ def main(
     name: str | Callable[[Any], str] | None = None,
     argv: Sequence[str] | None = None,
     curve: CurveFile | None = None,
+    defaults: Any = None,
 ) -> tuple[RunResult, RunFolder]:
     """Train with the config from the command line. Prints and returns the result.
 
@@ -46,6 +47,8 @@ def main(
             the time.
         argv: command-line arguments; defaults to those of the process.
         curve: CurveFile that receives the value of the flag `--curve`. None omits the flag.
+        defaults: a config whose values the flags change, such as `tuned("cartpole-ppo")`; None for the
+            defaults of the class.
 
     Raises:
         SystemExit: with status 2 and one sentence on standard error if the command line is invalid, a part
@@ -55,7 +58,8 @@ def main(
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     with _ended_by_ctrl_c():
-        return _main(build, config_class, base, name, argv, _about(build, config_class), curve)
+        about = _about(build, config_class)
+        return _main(build, config_class, base, name, argv, about, curve, defaults)
 
 
 @contextlib.contextmanager
@@ -79,16 +83,17 @@ def _main(
     argv: Sequence[str],
     about: str,
     curve: CurveFile | None,
+    defaults: Any,
 ) -> tuple[RunResult, RunFolder]:
     console = Console()
     # First, because the resumed run's config gives the defaults of all other flags.
     resumed = early_flag(argv, "--resume")
-    before = None if resumed is None else _config_of(resumed, config_class)
+    before = defaults if resumed is None else _config_of(resumed, config_class)
     flag = None if curve is None else curve.HELP
     arguments = parse_flags(config_class, base, argv, before, about, flag)
     if curve is not None:
         curve.name = arguments.curve
-    if before is None:
+    if resumed is None:
         config = arguments.config
         name = name(config) if callable(name) else name
         run = partial(train, build, config, base=arguments.runs, name=name)
@@ -120,6 +125,7 @@ def main_for_each(
     name: str | Callable[[Any], str] | None = None,
     argv: Sequence[str] | None = None,
     curve: CurveFile | None = None,
+    defaults: Any = None,
 ) -> list[tuple[RunResult, RunFolder]]:
     """Run `main` for each value of some flags, and return the results of all runs in order.
 
@@ -148,7 +154,7 @@ def main_for_each(
     for flags in itertools.product(*pairs):
         own = [*others, *itertools.chain(*flags)]
         with _ended_by_ctrl_c():
-            done.append(_main(build, config_class, base, name, own, about, curve))
+            done.append(_main(build, config_class, base, name, own, about, curve, defaults))
         if done[-1][0].exit_status:  # stopped by a signal, not a callback: skip the other runs
             raise SystemExit(done[-1][0].exit_status)
     return done

@@ -14,6 +14,7 @@ ROWS = (
     ("harness",),
     ("peers", "remote", "operators", "messaging", "vector", "sweeps"),
     ("end_to_end", "rollouts", "distributed"),
+    ("gallery",),
     ("summary", "figures", "samples"),
     ("pages",),
     ("command",),

@@ -56,6 +56,13 @@ def test_p_value_is_the_share_over_all_orders(comparing, first, second):
     assert comparing.permutation_p_value(first, second) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("n", range(1, 5))
+@pytest.mark.parametrize("m", range(1, 5))
+def test_the_least_p_value_is_that_of_groups_far_apart(comparing, n, m):
+    apart = comparing.permutation_p_value(range(n), range(1000, 1000 + m))
+    assert comparing.least_p_value(n, m) == pytest.approx(apart)
+
+
 def test_the_interval_of_a_difference_by_hand(comparing):
     # Shifted by 10 the groups are equal. At 85 % a shift is rejected if only the groups themselves, and their
     # mirror image, are as far apart: 2 of 20 regroupings. That is so once the shifts differ by more than 2.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from parllel.runs.config import key_paths
+from parllel_patterns import tuned
 from parllel_patterns.flags import parse_flags
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -23,10 +24,19 @@ def test_every_flag_has_a_help_text(path, capsys, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
+    check_help(module.Config, None, capsys)
+
+
+@pytest.mark.parametrize("name", ["cartpole-ppo", "cartpole-dqn", "pendulum-sac"])
+def test_every_flag_of_tuned_settings_has_a_help_text(name, capsys):
+    check_help(type(tuned(name)), tuned(name), capsys)
+
+
+def check_help(config_class, before, capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
-        parse_flags(module.Config, "runs", ["--help"], None, "about")
+        parse_flags(config_class, "runs", ["--help"], before, "about")
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    flags = [key.replace("_", "-") for key in key_paths(module.Config) if key not in ALGORITHMS]
+    flags = [key.replace("_", "-") for key in key_paths(config_class) if key not in ALGORITHMS]
     for flag in flags:
         shown = re.search(rf" --{re.escape(flag)}[ ,](.*?)\(default: ", said)
         # Behind its kind or the choices, and for a switch its opposite.

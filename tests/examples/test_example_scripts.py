@@ -84,12 +84,14 @@ _OFF_POLICY = {
     "cartpole dqn": ("cartpole/train_dqn.py", 2048, "--T 16 --seed 5"),
     "pong dqn": ("pong/train_dqn.py", 64, "--T 8 --B 2 --max-frames 200 --curve curve"),
     "cartpole_memory r2d1": ("cartpole_memory/train_r2d1.py", 2048, "--memory gru --length 10"),
+    "gallery dqn": ("gallery/train.py mountaincar-dqn", 2048, "--B 8"),
+    "gallery sac": ("gallery/train.py pendulum-sac", 160, "--sac.random-steps 40"),
 }
 for _name, (_script, _steps, _more) in _OFF_POLICY.items():
     _sizes = {"n-steps": _steps, "learning-starts": _steps // 2, "replay-steps": 2 * _steps}
     _sizes |= {"n-eval-episodes": 2, "batch-size": 8, "log-interval-steps": _steps}
     _flags = [part for name, value in _sizes.items() for part in (f"--{name}", str(value))]
-    COMMANDS[_name] = [_script, *_flags, *_more.split()]
+    COMMANDS[_name] = [*_script.split(), *_flags, *_more.split()]
 COMMANDS["cartpole cluster"] += ["--log-interval-steps", "512", "--n-eval-episodes", "4"]
 COMMANDS["cartpole parallel"] = [*COMMANDS["cartpole"], "--parallel"]
 COMMANDS["half_cheetah learners"] = [*COMMANDS["half_cheetah"][:5], "--learners", "2"]

@@ -1,0 +1,1 @@
+"""Returns of parllel's algorithms with tuned settings, beside those of Stable-Baselines3."""
