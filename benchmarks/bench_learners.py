@@ -126,6 +126,7 @@ COMPARISONS = [
         f"learners/hidden_{hidden}",
         f"PPO on T={T} B={B} with two hidden layers of {hidden}: two learners against one",
         against_one(hidden),
+        quick=hidden == 64,
         needs=("torch",),
     )
     for hidden in (64, 256, 1024)
