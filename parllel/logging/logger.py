@@ -106,6 +106,39 @@ class Logger(Closeable):
             self._to_all(lambda writer: writer.write(step, row))
         return row
 
+    @property
+    def shows_pictures(self) -> bool:
+        """Whether a writer that works takes histograms and pictures."""
+        return any(writer.shows_pictures for writer in self.writers)
+
+    def histogram(self, step: int, key: str, array: ArrayLike) -> None:
+        """Send the distribution of all finite elements to the writers that show it, such as TensorBoard's.
+
+        Raises:
+            TypeError: if `array` does not hold real numbers, `key` is no string, or `step` is no integer.
+            ValueError: if `key` is empty, "step", or a formula to a spreadsheet.
+        """
+        self._check_open()
+        _check_key(key)
+        step, values = _integer(step), _real_array(key, array).ravel()
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            self._to_all(lambda writer: writer.add(lambda to: to.histogram(step, key, finite)))
+
+    def picture(self, step: int, key: str, picture: bytes) -> None:
+        """Send a picture, a PNG or GIF file, to the writers that show it.
+
+        Raises:
+            TypeError: if `key` is no string, or `step` is no integer.
+            ValueError: if `picture` is neither, or for a key as in `histogram`.
+        """
+        self._check_open()
+        _check_key(key)
+        step = _integer(step)
+        if picture[:4] not in (b"\x89PNG", b"GIF8"):
+            raise ValueError(f"Logger: {key!r}: expected a PNG or GIF file, got {picture[:8]!r}")
+        self._to_all(lambda writer: writer.add(lambda to: to.picture(step, key, picture)))
+
     def rewind(self, step: int) -> None:
         """Drop the row that was not written yet, and from all writers the rows of steps beyond `step`.
 
@@ -228,6 +261,10 @@ class _GuardedWriter:
     def write(self, step: int, values: Mapping[str, Number]) -> _Remark | None:
         """Write a row, and return a remark if the writer has failed or works again."""
         return self._try(lambda: self.writer.write(step, values), rows=1)
+
+    def add(self, action: Callable[[Writer], None]) -> _Remark | None:
+        """Write something besides rows, unless the writer has failed."""
+        return self._try(lambda: action(self.writer)) if self.works else None
 
     def message(self, level: Level, text: str) -> _Remark | None:
         """Write a message, unless the writer has failed."""

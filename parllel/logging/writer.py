@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parllel.logging.files import sync_file
 
 Number: TypeAlias = int | float
@@ -22,9 +25,11 @@ class Writer(ABC):
     Attributes:
         shows_messages: whether a person will find messages where this writer puts them. If no
             writer of a Logger does, messages go to the standard error stream.
+        shows_pictures: whether `histogram` and `picture` do anything.
     """
 
     shows_messages: ClassVar[bool] = False
+    shows_pictures: ClassVar[bool] = False
 
     @abstractmethod
     def write(self, step: int, values: Mapping[str, Number]) -> None:
@@ -33,6 +38,12 @@ class Writer(ABC):
     @abstractmethod
     def message(self, level: Level, text: str) -> None:
         """Write a notice or a warning, or do nothing where there is no place for text."""
+
+    def histogram(self, step: int, key: str, values: NDArray[np.float64]) -> None:
+        """Write how numbers [n] of `step` are distributed. Does nothing unless overridden."""
+
+    def picture(self, step: int, key: str, picture: bytes) -> None:
+        """Write a picture of `step`, a PNG or GIF file. Does nothing unless overridden."""
 
     def rewind(self, step: int) -> None:
         """Drop the rows after `step`. Does nothing unless overridden.

@@ -64,7 +64,7 @@ class VideoFolder:
             for path in self.paths()[: -self.keep]:
                 with contextlib.suppress(OSError):  # a video that stays does no harm
                     path.unlink()
-        for path in self.path.glob(f"{self.prefix}-*.mp4.*.tmp"):
+        for path in self.path.glob(f"{self.prefix}-*.tmp"):
             with contextlib.suppress(OSError):
                 path.unlink()
 

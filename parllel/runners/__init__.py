@@ -2,6 +2,7 @@
 
 from parllel.runners.asynchronous_runner import AsynchronousRunner
 from parllel.runners.callback import Callback
+from parllel.runners.histogram_recorder import HistogramRecorder
 from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.matching_parts import check_parts
 from parllel.runners.off_policy_runner import OffPolicyRunner
@@ -15,6 +16,7 @@ __all__ = [
     "AsynchronousRunner",
     "Build",
     "Callback",
+    "HistogramRecorder",
     "LearningCycle",
     "OffPolicyRunner",
     "OnPolicyRunner",

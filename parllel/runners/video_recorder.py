@@ -16,6 +16,9 @@ from parllel.samplers.eval_sampler import EvalSampler
 from parllel.transforms.record_video import RecordingSchedule, capped_cubic, picture_grid
 from parllel.types import State
 
+# Of a GIF: at most this many pixels wide, every second picture of the first ones.
+_SMALL_WIDTH, _SMALL_EVERY, _SMALL_FRAMES = 320, 2, 300
+
 
 class VideoRecorder(Callback):
     """Records evaluations as videos such as `step-000000020480.mp4`, with several environments side by side.
@@ -23,7 +26,7 @@ class VideoRecorder(Callback):
     Make the environments with render_mode="rgb_array". Each picture is taken before a step. An
     environment that has played all its episodes is shown frozen, or playing further episodes that
     do not count. If making a video fails, a warning is logged, and the next video is attempted as
-    usual.
+    usual. Writers that show pictures, such as `TensorBoardWriter`, get a smaller and shorter GIF of it.
 
     Args:
         schedule: function that decides whether to record, given the number of environment steps so
@@ -62,6 +65,7 @@ class VideoRecorder(Callback):
         self._fps = fps
         self._n_evaluations = 0
         self._file: VideoFile | None = None
+        self._small: VideoFile | None = None  # for the writers that show pictures
         self._frames_left = 0
 
     def start(self, runner: RunnerInterface) -> None:
@@ -98,6 +102,9 @@ class VideoRecorder(Callback):
             return
         try:
             self._file = self._videos.open(elapsed_steps)
+            if self._runner.logger.shows_pictures:
+                path = self._videos.path / f"{self._videos.prefix}-newest.gif"
+                self._small = VideoFile(path, self._videos.fps / _SMALL_EVERY)
         except OSError as error:
             self._warn(error)
             return
@@ -107,8 +114,12 @@ class VideoRecorder(Callback):
     def _record(self) -> None:
         try:
             assert self._file is not None
-            pictures = np.stack(self._rendered.frames())
-            self._file.write(picture_grid(pictures))
+            picture = picture_grid(np.stack(self._rendered.frames()))
+            self._file.write(picture)
+            n_written = self._max_frames - self._frames_left
+            if self._small and n_written % _SMALL_EVERY == 0 and n_written < _SMALL_FRAMES:
+                step = -(-picture.shape[1] // _SMALL_WIDTH)
+                self._small.write(picture[::step, ::step])
         except Exception as error:  # environments may raise what they like when they draw
             self._give_up(error)
             return
@@ -123,10 +134,18 @@ class VideoRecorder(Callback):
         if file is None:
             return
         self._sampler.watch = None
+        small, self._small = self._small, None
         try:
             file.close()
+            if small is not None:
+                small.close()
             self._videos.prune()
+            if small is not None and small.path.exists():
+                self._runner.logger.picture(elapsed_steps, "evaluation", small.path.read_bytes())
+                small.path.unlink()
         except OSError as error:
+            if small is not None:
+                small.discard()
             self._warn(error)
 
     def _give_up(self, error: Exception) -> None:
@@ -147,7 +166,8 @@ class VideoRecorder(Callback):
 
     def close(self) -> None:
         """Discard a video that was interrupted by an error or a signal."""
-        file, self._file = self._file, None
-        if file is not None:
-            self._sampler.watch = None
-            file.discard()
+        files, self._file, self._small = (self._file, self._small), None, None
+        for file in files:
+            if file is not None:
+                self._sampler.watch = None
+                file.discard()

@@ -12,7 +12,7 @@ from video_reader import fps_of, read
 from parllel.algos import Algorithm
 from parllel.cages import VectorizedCage
 from parllel.errors import WrongStateError
-from parllel.logging import Logger, Writer
+from parllel.logging import Logger, TensorBoardWriter, Writer
 from parllel.runners import OnPolicyRunner, VideoRecorder
 from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler, EvalSampler
@@ -51,7 +51,7 @@ class Messages(Writer):
         pass
 
 
-def train(recorder, *, n_steps=60, algorithm=None, folder=None, **first_options):
+def train(recorder, *, n_steps=60, algorithm=None, folder=None, more=(), **first_options):
     """Sample ten steps at a time, with an evaluation at 0, 20, 40, 60; return what was logged.
 
     first_options: of the first of the environments of evaluations.
@@ -74,7 +74,7 @@ def train(recorder, *, n_steps=60, algorithm=None, folder=None, **first_options)
             sampler,
             NoAlgorithm() if algorithm is None else algorithm,
             n_steps=n_steps,
-            logger=Logger([writer]),
+            logger=Logger([writer, *more]),
             log_interval_steps=20,
             eval_sampler=eval_sampler,
             folder=folder,
@@ -83,6 +83,22 @@ def train(recorder, *, n_steps=60, algorithm=None, folder=None, **first_options)
         runner.run()
         assert eval_sampler.watch is None
     return writer
+
+
+def test_tensorboard_gets_a_smaller_video(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import IMAGES, EventAccumulator
+
+    recorder = VideoRecorder(every_nth(2), folder=tmp_path / "videos")
+    train(recorder, more=[TensorBoardWriter(tmp_path / "events")])
+    assert names(tmp_path / "videos") == ["step-000000000000.mp4", "step-000000000040.mp4"]
+    accumulator = EventAccumulator(str(tmp_path / "events"), {IMAGES: 0})
+    accumulator.Reload()
+    events = accumulator.Images("evaluation")
+    assert [event.step for event in events] == [0, 40]
+    for event in events:
+        path = tmp_path / "newest.gif"
+        path.write_bytes(event.encoded_image_string)
+        np.testing.assert_allclose(read(path), expected_frames(3)[::2], atol=6)
 
 
 def names(folder):
