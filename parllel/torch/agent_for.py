@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from gymnasium.spaces import MultiDiscrete as MultiDiscreteSpace
 from torch import nn
 
+from parllel.algos.arguments import check_spaces_and_seeds
 from parllel.buffers.paths import parts_of
 from parllel.cages.spaces import Spaces
 from parllel.runs.names import suggest_names
@@ -233,21 +234,6 @@ def trunk_for(
     if isinstance(space, Box) and not image_sides(space):
         return space.shape or ()
     return encoder_for(space, **images, generator=generator)
-
-
-def check_spaces_and_seeds(who: str, spaces: Any, seeds: Any, hidden_sizes: Any) -> None:
-    """Raise TypeError for arguments of the wrong type. `who` is named in errors."""
-    if not isinstance(spaces, Spaces):
-        raise TypeError(
-            f"{who}: spaces: expected Spaces, got a {type(spaces).__name__}; give cages[0].spaces"
-        )
-    if not isinstance(seeds, Seeds):
-        raise TypeError(f"{who}: seeds: expected Seeds, got {seeds!r}; give those of the cages")
-    sizes = () if hidden_sizes is None else hidden_sizes
-    if not isinstance(sizes, Sequence) or not all(
-        isinstance(size, (int, np.integer)) for size in sizes
-    ):
-        raise TypeError(f"{who}: hidden_sizes: expected ints, as in (64, 64), got {hidden_sizes!r}")
 
 
 def _model(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from gymnasium.spaces import Discrete
 
+from parllel.algos.arguments import check_spaces_and_seeds
 from parllel.cages.spaces import Spaces
 from parllel.runs.names import suggest_names
 from parllel.seeding import Seeds
-from parllel.torch.agent_for import check_spaces_and_seeds, image_sides, trunk_for
+from parllel.torch.agent_for import image_sides, trunk_for
 from parllel.torch.agents.pg_agent import usable_device
 from parllel.torch.agents.q_agent import QAgent
 from parllel.torch.models.cnn_encoder import Convolutions

@@ -6,8 +6,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from parllel.algos.arguments import check_not_negative
 from parllel.torch.agents.actor_critic_agent import ActorCriticAgent
-from parllel.torch.algos.arguments import check_not_negative
 from parllel.torch.box_scale import BoxScale
 
 

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from parllel.algos.arguments import check_positive, check_share
 from parllel.algos.flat_adam import FlatAdam
 from parllel.replays import ReplayBatch
 from parllel.torch.agents.actor_critic_agent import ActorCriticAgent
-from parllel.torch.algos.arguments import check_positive, check_share
 from parllel.torch.algos.flat_actor_critic import FlatActorCritic
 from parllel.torch.algos.off_policy_learner import OffPolicyLearner
 from parllel.torch.known_models import known_actor_critic

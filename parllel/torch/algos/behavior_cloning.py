@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from parllel.algos.algorithm import Algorithm
+from parllel.algos.arguments import check_counts, check_positive, check_seed
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.adam import Adam
-from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.ppo_inputs import flat_tensors
 from parllel.types import BatchSpec, State
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from parllel.algos.arguments import check_counts, check_positive, check_share
 from parllel.algos.off_policy_algorithm import OffPolicyAlgorithm
 from parllel.buffers.samples import Samples
 from parllel.replays.replay import Transitions
 from parllel.runs.names import suggest_names
 from parllel.torch.agents.q_agent import QAgent
 from parllel.torch.algos.adam import Adam
-from parllel.torch.algos.arguments import check_counts, check_positive, check_share
 from parllel.torch.algos.batch_tensors import BatchTensors
 from parllel.torch.algos.flat_q_update import FlatQUpdate
 from parllel.torch.algos.q_inputs import QInputs, q_inputs

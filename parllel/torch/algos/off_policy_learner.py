@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from parllel.algos.arguments import check_seed
 from parllel.algos.off_policy_algorithm import OffPolicyAlgorithm
 from parllel.buffers.samples import Samples
 from parllel.replays import Replay, ReplayBatch
 from parllel.torch.algos.adam import Adam
-from parllel.torch.algos.arguments import check_seed
 from parllel.torch.algos.batch_tensors import BatchTensors
 from parllel.torch.algos.target_network import TargetNetwork
 from parllel.types import State, overrides

@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parllel.algos.algorithm import Algorithm
+from parllel.algos.arguments import check_counts, check_positive, check_seed
 from parllel.algos.learner_group import LearnerGroup
+from parllel.algos.ppo_fields import paths_of_steps
 from parllel.buffers.samples import Samples
 from parllel.runs.names import suggest_names
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.adam import Adam
-from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.flat_update import FlatUpdate
-from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
+from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
 from parllel.torch.algos.ppo_loss import means_of
 from parllel.torch.algos.shared_updates import SharedUpdates
 from parllel.torch.algos.update_method import REPLACED, UpdateMethod

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.buffers.paths import field_at
+from parllel.algos.ppo_fields import needed_field
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map, named_map
-from parllel.transforms.field_checks import missing_field
 from parllel.types import Tree
 
 
@@ -51,25 +50,6 @@ class PpoInputs:
         return type(self)(**buffer_map(lambda leaf: leaf.index_select(0, indices), vars(self)))
 
 
-def paths_of_steps(samples: Samples) -> dict[str, str]:
-    """Return the paths in a batch of the fields of PpoInputs, except `agent`."""
-    weighted = getattr(samples.agent, "importance_weight", None) is not None
-    # Ratios and clipping are relative to this policy.
-    start = "agent.learner_" if weighted else "agent.agent_info."
-    paths = {
-        "action": "agent.action",
-        "log_prob": f"{start}log_prob",
-        "value": f"{start}value",
-        "advantage": "agent.advantage",
-        "return_": "agent.return_",
-    }
-    if weighted:
-        paths["weight"] = "agent.importance_weight"
-    if getattr(samples.env, "valid", None) is not None:
-        paths["valid"] = "env.valid"
-    return paths
-
-
 def tensors(samples: Samples, path: str, device: torch.device, who: str = "PPO") -> Any:
     """Return the field at `path` as tensors [T, B, ...]; on the CPU these are views of the samples.
 
@@ -78,17 +58,7 @@ def tensors(samples: Samples, path: str, device: torch.device, who: str = "PPO")
     Raises:
         ValueError: if the field does not exist or is None; lists the existing ones.
     """
-    return named_map(lambda leaf: _tensor(leaf, device), _field(samples, path, who))
-
-
-def _field(samples: Samples, path: str, who: str) -> Tree:
-    try:
-        field = field_at(samples, path)
-    except ValueError as error:
-        raise ValueError(missing_field(who, path, error)) from None
-    if field is None:
-        raise ValueError(missing_field(who, path))
-    return field
+    return named_map(lambda leaf: _tensor(leaf, device), needed_field(samples, path, who))
 
 
 def _tensor(leaf: Any, device: torch.device) -> Tensor:
@@ -122,4 +92,6 @@ def flat_tensors(samples: Samples, path: str, device: torch.device, who: str = "
     On the CPU these are views of the samples, unless the rows of a field are not contiguous.
     """
     # `view` would raise if rows are not contiguous.
-    return named_map(lambda leaf: _tensor(leaf, device).flatten(0, 1), _field(samples, path, who))
+    return named_map(
+        lambda leaf: _tensor(leaf, device).flatten(0, 1), needed_field(samples, path, who)
+    )

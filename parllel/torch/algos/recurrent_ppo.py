@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parllel.algos.ppo_fields import paths_of_steps
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map
 from parllel.torch.algos.ppo import PPO
-from parllel.torch.algos.ppo_inputs import PpoInputs, action_tensors, paths_of_steps, tensors
+from parllel.torch.algos.ppo_inputs import PpoInputs, action_tensors, tensors
 from parllel.types import BatchSpec, Tree
 
 INITIAL = "initial_rnn_state"

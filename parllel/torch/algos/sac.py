@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parllel.algos.arguments import check_positive
 from parllel.runs.names import suggest_names
 from parllel.torch.agents.sac_agent import SacAgent
 from parllel.torch.algos.actor_critic import ActorCritic
-from parllel.torch.algos.arguments import check_positive
 from parllel.torch.algos.flat_actor_critic import FlatActorCritic
 from parllel.torch.distributions.squashed_gaussian import MAX_LOG_STD, MIN_LOG_STD
 from parllel.types import State

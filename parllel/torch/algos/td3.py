@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parllel.algos.arguments import check_counts, check_not_negative
 from parllel.runs.names import suggest_names
 from parllel.torch.agents.td3_agent import TD3Agent
 from parllel.torch.algos.actor_critic import ActorCritic
-from parllel.torch.algos.arguments import check_counts, check_not_negative
 from parllel.torch.algos.flat_actor_critic import FlatActorCritic
 
 

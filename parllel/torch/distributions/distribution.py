@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -62,15 +60,3 @@ class Distribution(ABC):
     def log_prob_and_entropy(self, params: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy. Override when computing them together is cheaper."""
         return self.log_prob(params, action), self.entropy(params)
-
-
-def shape_of(shape: int | Sequence[int], what: str) -> tuple[int, ...]:
-    """Return a shape as a tuple. An int n means (n,), as in numpy.
-
-    Raises:
-        TypeError: for any other value. The message begins with `what`.
-    """
-    try:
-        return tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
-    except TypeError:
-        raise TypeError(f"{what}: expected a shape such as (3,) or 3, got {shape!r}") from None

@@ -11,7 +11,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from parllel.torch.distributions.distribution import Distribution, shape_of
+from parllel.algos.arguments import shape_of
+from parllel.torch.distributions.distribution import Distribution
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from parllel.torch.distributions.distribution import shape_of
+from parllel.algos.arguments import shape_of
 from parllel.torch.models.mlp_model import Activation, MlpModel
 from parllel.types import Tree
 

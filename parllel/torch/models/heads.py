@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from parllel.torch.distributions.distribution import shape_of
+from parllel.algos.arguments import shape_of
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.types import Tree
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from parllel.torch.distributions.distribution import shape_of
+from parllel.algos.arguments import shape_of
 from parllel.torch.models.action_mask import allowed_actions
 from parllel.torch.models.heads import GaussianHead, Head
 from parllel.torch.models.mlp_model import Activation, MlpModel

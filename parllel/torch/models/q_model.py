@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from parllel.torch.distributions.distribution import shape_of
+from parllel.algos.arguments import shape_of
 from parllel.torch.models.action_mask import allowed_actions
 from parllel.torch.models.mlp_model import Activation, MlpModel
 from parllel.types import Tree

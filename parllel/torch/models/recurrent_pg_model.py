@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from parllel.algos.arguments import shape_of
 from parllel.buffers.named_tuple import NamedTuple
-from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.models.heads import Head
 from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel, tanh_
 from parllel.torch.models.orthogonal import orthogonal_, orthogonal_layer

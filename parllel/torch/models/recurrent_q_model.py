@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from parllel.algos.arguments import shape_of
 from parllel.buffers.named_tuple import NamedTuple
-from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.models.mlp_model import MlpModel
 from parllel.torch.models.recurrent_pg_model import Cell, RecurrentTrunk
 from parllel.types import Tree

@@ -1,11 +1,16 @@
-"""Argument checks of algorithms."""
+"""Argument checks of algorithms, and of functions that make their agents."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
+
+from parllel.cages.spaces import Spaces
+from parllel.seeding import Seeds
 
 
 def check_positive(who: str, **arguments: float | None) -> None:
@@ -56,3 +61,30 @@ def check_share(who: str, **arguments: float) -> None:
     for name, value in arguments.items():
         if value > 1:
             raise ValueError(f"{who}: {name}: expected a number of at most 1, got {value!r}")
+
+
+def check_spaces_and_seeds(who: str, spaces: Any, seeds: Any, hidden_sizes: Any) -> None:
+    """Raise TypeError for arguments of the wrong type. `who` is named in errors."""
+    if not isinstance(spaces, Spaces):
+        raise TypeError(
+            f"{who}: spaces: expected Spaces, got a {type(spaces).__name__}; give cages[0].spaces"
+        )
+    if not isinstance(seeds, Seeds):
+        raise TypeError(f"{who}: seeds: expected Seeds, got {seeds!r}; give those of the cages")
+    sizes = () if hidden_sizes is None else hidden_sizes
+    if not isinstance(sizes, Sequence) or not all(
+        isinstance(size, (int, np.integer)) for size in sizes
+    ):
+        raise TypeError(f"{who}: hidden_sizes: expected ints, as in (64, 64), got {hidden_sizes!r}")
+
+
+def shape_of(shape: int | Sequence[int], what: str) -> tuple[int, ...]:
+    """Return a shape as a tuple. An int n means (n,), as in numpy.
+
+    Raises:
+        TypeError: for any other value. The message begins with `what`.
+    """
+    try:
+        return tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError:
+        raise TypeError(f"{what}: expected a shape such as (3,) or 3, got {shape!r}") from None
