@@ -51,9 +51,9 @@ $(TANSU): $(VENV)/.installed
 
 # Collecting all tests takes longer than these few.
 marked = $(shell grep -rlw mark.$(1) tests)
-# A process that has imported torch, Ray or EnvPool takes twice as long to fork: tests of folders that import
+# A process that has imported torch, JAX, Ray or EnvPool takes twice as long to fork: tests of folders that import
 # them when they are collected run after the others.
-LARGE = ^(from|import) (torch|ray|parllel\.torch)|^envpool =
+LARGE = ^(from|import) (torch|jax|ray|parllel\.(torch|jax))|^envpool =
 WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | sed -E 's:(tests/((distributed|cages)/)?[^/]*)/.*:\1:' | sort -u)
 
 test: install  ## lint, types, docs, all tests

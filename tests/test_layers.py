@@ -24,7 +24,7 @@ ROWS = (
     ("samplers", "replays"),
     ("algos", "runs", "pictures"),
     ("runners",),
-    ("torch", "policies", "vector"),
+    ("torch", "jax", "policies", "vector"),
     ("distributed.wire",),
     ("distributed.web",),
     tuple(f"distributed.{name}" for name in ("messaging", "remote", "operators", "rollouts")),
@@ -39,6 +39,9 @@ RESERVED = {
     "onnx": {"torch"},
     "onnxruntime": {"torch"},
     "onnxscript": {"torch"},
+    "jax": {"jax"},
+    "jaxlib": {"jax"},
+    "optax": {"jax"},
     "ray": {"distributed.rollouts"},
     "stable_baselines3": {"vector"},
     "h11": {"distributed.web", "distributed.operators"},
@@ -151,6 +154,9 @@ def test_every_package_has_its_row():
         ("cages/deep/a.py", "from ..rows import Rows", []),
         ("cages/a.py", "import torch.nn", ["1: torch is not for cages"]),
         ("torch/a.py", "from torch import nn", []),
+        ("jax/a.py", "import jax.numpy as jnp", []),
+        ("jax/a.py", "import torch", ["1: torch is not for jax"]),
+        ("torch/a.py", "import jax", ["1: jax is not for torch"]),
         ("testing/a.py", "def f():\n    import torch", ["2: torch is not for testing"]),
         ("runners/a.py", "from parllel_patterns import x", ["1: parllel_patterns is not for"]),
         ("__init__.py", "from parllel.seeding import Seeds", []),
@@ -297,7 +303,7 @@ def test_setup_finds_every_package():
     assert find_packages(str(ROOT / "patterns")) == ["parllel_patterns"]
 
 
-HEAVY = {"torch", "ray", "numba", "matplotlib", "tensorboard", "pytest", "hypothesis"}
+HEAVY = {"torch", "jax", "ray", "numba", "matplotlib", "tensorboard", "pytest", "hypothesis"}
 LIGHT = {
     *("", "samplers", "cages", "agents", "transforms", "runners", "runs", "logging", "testing"),
     "policies",

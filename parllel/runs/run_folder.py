@@ -36,7 +36,7 @@ from parllel.version import __version__
 
 # Packages that results depend on: numerical libraries and environments.
 PACKAGES = (
-    *("numpy", "numba", "gymnasium", "torch"),
+    *("numpy", "numba", "gymnasium", "torch", "jax", "optax"),
     *("mujoco", "ale-py", "minigrid", "pettingzoo", "mpe2"),
 )
 # A larger difference is hardly code.

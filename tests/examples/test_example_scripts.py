@@ -25,6 +25,15 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 # Each with a budget that is over at once.
 COMMANDS = {
     "cartpole": ["cartpole/train_ppo.py", "--n-steps", "2048", "--T", "64", "--seed", "5"],
+    "cartpole_jax": [
+        "cartpole_jax/train_ppo.py",
+        "--n-steps",
+        "2048",
+        "--T",
+        "64",
+        "--curve",
+        "curve",
+    ],
     "half_cheetah": [
         "half_cheetah/train_ppo.py",
         "--n-steps",
@@ -109,7 +118,7 @@ UNSOLVED = 1  # what scripts with a target exit with
 UNSOLVED_BY = [
     f"{folder}/train_ppo.py"
     for folder in (
-        *("cartpole", "cartpole_async", "cartpole_cluster"),
+        *("cartpole", "cartpole_jax", "cartpole_async", "cartpole_cluster"),
         *("compiled_cartpole", "compiled_memory"),
     )
 ] + ["cartpole/train_dqn.py"]
@@ -247,6 +256,17 @@ def test_cartpole_in_a_sampling_process_of_its_own(scripts, tmp_path):
     assert float(rows[1]["asynchronous/staleness/mean"]) == 0.5
     assert set(state_of(made)["parts"]["sampler"]) == {"agent", "sampler"}
     assert "updates are computed by the method 'flat'" in (made / "log.txt").read_text()
+
+
+def test_cartpole_in_jax_leaves_a_curve(scripts, tmp_path):
+    made = run(scripts, "cartpole_jax", tmp_path)
+    rows = rows_of(made)
+    assert [row["step"] for row in rows] == ["0", "2048"]
+    assert math.isfinite(float(rows[1]["algorithm/value_loss"]))
+    assert state_of(made)["elapsed_steps"] == 2048
+    curve = json.loads((tmp_path / "curve.json").read_text())
+    assert [step for step, _ in curve["curves"]["seed 0"]] == [0, 2048]
+    assert "jax" in curve["versions"]
 
 
 def test_a_policy_with_a_memory_leaves_curves(scripts, tmp_path):

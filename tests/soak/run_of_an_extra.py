@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
-from parllel.agents import NumpyHandler, RandomAgent
+from parllel.agents import Handler, NumpyHandler, RandomAgent
 from parllel.algos import Algorithm
 from parllel.logging import CsvWriter, Logger, TensorBoardWriter, TextWriter, Writer
 from parllel.runners import OnPolicyRunner
@@ -25,14 +25,14 @@ from parllel.samplers import BasicSampler, EvalSampler
 from parllel_patterns import allocate_eval_samples, allocate_samples, build_cages, main
 
 # What the script of a run with such a part imports.
-IMPORTS = {"torch": "parllel.torch", "multiagent": "mpe2"}
+IMPORTS = {"torch": "parllel.torch", "jax": "parllel.jax", "multiagent": "mpe2"}
 
 
 @dataclass(frozen=True)
 class Config:
     """What the run is made of."""
 
-    part: str = "core"  # core, torch, tensorboard or multiagent
+    part: str = "core"  # core, torch, jax, export, tensorboard or multiagent
     seed: int = 0
     n_steps: int = 60
 
@@ -63,7 +63,13 @@ def build(
     seeds, batch_spec = Seeds(config.seed), BatchSpec(10, 2)
     cages = build_cages(Pictures, 2, seeds=seeds, stack=stack)
     eval_cages = build_cages(Pictures, 2, seeds=seeds, name="evaluation", stack=stack)
-    handler = NumpyHandler(RandomAgent(cages[0].spaces.action, seeds.integer("agent")))
+    handler: Handler
+    if config.part == "export":
+        from parllel.torch import TorchHandler, agent_for
+
+        handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds))
+    else:
+        handler = NumpyHandler(RandomAgent(cages[0].spaces.action, seeds.integer("agent")))
     samples = allocate_samples(cages, batch_spec, handler)
     writers: list[Writer] = [CsvWriter(folder.path), TextWriter(folder.path)]
     if config.part == "tensorboard":

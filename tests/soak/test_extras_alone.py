@@ -18,6 +18,8 @@ GAME = Path(__file__).with_name("game_of_an_extra.py")
 # What the code of each extra imports: an extra may bring along what another one asks for.
 LIBRARIES = {
     "torch": "torch",
+    "jax": "optax",
+    "export": "onnxruntime",
     "plot": "matplotlib",
     "tensorboard": "tensorboard",
     "video": "imageio_ffmpeg",
@@ -55,6 +57,8 @@ COMMANDS = {
     "show": ("video", [*PARLLEL, "show", "runs/core", "--video", "core.gif"]),
     "tensorboard": ("tensorboard", [*PARLLEL, "repeat", "runs/tensorboard"]),
     "torch": ("torch", [*PARLLEL, "repeat", "runs/torch"]),
+    "jax": ("jax", [*PARLLEL, "repeat", "runs/jax"]),
+    "export": ("export", [*PARLLEL, "export", "runs/export", "--to", "policy.onnx"]),
     "multiagent": ("multiagent", [*PARLLEL, "repeat", "runs/multiagent"]),
     "flags": ("cli", [SCRIPT.name, "--part", "core"]),
     "wire": ("wire", ["-c", "import parllel.distributed.wire"]),
@@ -67,8 +71,8 @@ COMMANDS = {
     "kafka": ("kafka", ["-c", "import parllel.distributed.messaging.kafka"]),
 }
 # Their code imports the library itself: the sentence names that, and for `python -c` it ends a traceback.
-# A game, and the broker, name the first that is missing, of those that other extras have too.
-OWN_CODE = {"multiagent": "mpe2", "operators": "needs", "kafka": "needs"}
+# A game, the broker and an export name the first that is missing, of those that other extras have too.
+OWN_CODE = {"multiagent": "mpe2", "operators": "needs", "kafka": "needs", "export": "needs"}
 WITH_TRACEBACK = ("flags", "wire", "rollouts", "operators", "kafka")
 
 
@@ -105,7 +109,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     shutil.copy(SCRIPT, folder)
     shutil.copy(GAME, folder)
-    for part in ("core", "torch", "tensorboard", "multiagent"):
+    for part in ("core", "torch", "jax", "export", "tensorboard", "multiagent"):
         done = call(sys.executable, SCRIPT.name, "--part", part, cwd=folder)
         assert done.returncode == 0, done.stderr
     return folder

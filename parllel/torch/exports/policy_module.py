@@ -233,9 +233,12 @@ def _check_agent(agent: Any, handler: Handler) -> None:
     if not isinstance(agent, (PgAgent, QAgent, ActorCriticAgent)) or isinstance(
         agent, EnsembleAgent
     ):
+        kind = type(agent)
+        # Its agent has the same name.
+        place = f"{kind.__module__}." if kind.__module__.startswith("parllel.jax") else ""
         raise TypeError(
             "export: expected one agent of parllel.torch, such as a PgAgent, QAgent, SacAgent, TD3Agent or a "
-            f"recurrent one, got {type(agent).__name__}"
+            f"recurrent one, got {place}{kind.__name__}"
         )
 
 
