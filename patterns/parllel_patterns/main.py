@@ -55,6 +55,7 @@ def main(
             of parllel rejects a value passed by `build`, or the run's folder cannot be written; with status
             0 after `--help`; with status 130 for Ctrl-C while the run is built, or a second Ctrl-C.
         ImportError: without tyro; names the extra.
+        TypeError: if `defaults` is not a config of the class.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     with _ended_by_ctrl_c():
@@ -85,6 +86,8 @@ def _main(
     curve: CurveFile | None,
     defaults: Any,
 ) -> tuple[RunResult, RunFolder]:
+    if defaults is not None and not isinstance(defaults, config_class):
+        raise TypeError(f"main: defaults: expected a {config_class.__name__}, got {defaults!r}")
     console = Console()
     # First, because the resumed run's config gives the defaults of all other flags.
     resumed = early_flag(argv, "--resume")
@@ -136,6 +139,7 @@ def main_for_each(
     Raises:
         SystemExit: for the reasons given in `main`, and with a run's exit status if a signal
             stopped it.
+        TypeError: if `defaults` is not a config of the class.
     """
     # Otherwise argparse would read `--seed 0` as an abbreviation of `--seeds 0`.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
