@@ -1,7 +1,8 @@
 """Stable-Baselines3 with the same settings, in a separate virtual environment.
 
-What differs in meaning: its PPO normalises advantages per minibatch, ours per batch; its DQN acts at random
-before `learning_starts` and explores in all environments at once.
+What differs in meaning: its PPO normalises advantages per minibatch, ours per batch; its DQN starts from
+PyTorch's default weights, ours from orthogonal ones, acts at random before `learning_starts`, and explores in
+all environments at once.
 """
 
 from __future__ import annotations
