@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac bench-learners bench-gallery pictures docs wheel train clean
+.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac bench-jax bench-learners bench-gallery pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -141,6 +141,11 @@ bench-sac: install  ## compare learning curves of SAC with Stable-Baselines3's, 
 bench-gallery: install  ## train with tuned settings beside Stable-Baselines3, write benchmarks/results/gallery.*
 	$(BIN)/python benchmarks/peers/venvs.py peers
 	$(BIN)/python -m benchmarks.gallery $(ARGS)
+	$(BIN)/python -m benchmarks.pages
+
+bench-jax: install  ## compare PPO in JAX with PPO in PyTorch, write benchmarks/results/jax.json and jax_curves.*
+	$(BIN)/python benchmarks/run.py --only jax --output benchmarks/results/jax.json $(ARGS)
+	$(BIN)/python -m benchmarks.end_to_end.jax_ppo
 	$(BIN)/python -m benchmarks.pages
 
 bench-sweeps: install  ## time a sweep with two jobs and with one, write benchmarks/results/sweeps.json

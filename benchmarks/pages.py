@@ -23,6 +23,7 @@ LEARNERS = ROOT / "docs" / "learners.md"
 REPLAYS = ROOT / "docs" / "replays.md"
 SWEEPS = ROOT / "docs" / "sweeps.md"
 VECTOR = ROOT / "docs" / "vector.md"
+JAX = ROOT / "docs" / "jax.md"
 GALLERY = ROOT / "docs" / "gallery.md"
 
 
@@ -73,8 +74,8 @@ def sections() -> list[Section]:
     # Here, as a benchmark's program needs the libraries of all others only once it writes the pages.
     from benchmarks import figures, summary, sweeps
     from benchmarks.distributed import report as distributed
+    from benchmarks.end_to_end import jax_ppo, sac
     from benchmarks.end_to_end import report as end_to_end
-    from benchmarks.end_to_end import sac
     from benchmarks.gallery import report as gallery
     from benchmarks.messaging import report as messaging
     from benchmarks.operators import report as operators
@@ -89,7 +90,7 @@ def sections() -> list[Section]:
         Section("peers", MEASURED, ("peers",), peers.markdown),
         Section("end_to_end", MEASURED, ("end_to_end",), end_to_end.markdown),
         Section("off_policy", MEASURED, ("off_policy",), figures.markdown),
-        Section("sac_curves", MEASURED, ("sac_curves",), sac.markdown),
+        Section("sac_curves", MEASURED, ("sac_curves",), sac.STUDY.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("operators", MEASURED, ("operators",), operators.markdown),
@@ -100,6 +101,8 @@ def sections() -> list[Section]:
         Section("learners", LEARNERS, ("learners",), figures.markdown),
         Section("sweeps", SWEEPS, ("sweeps",), sweeps.markdown),
         Section("replays", REPLAYS, ("replays",), figures.markdown),
+        Section("jax", JAX, ("jax",), figures.markdown),
+        Section("jax_curves", JAX, ("jax_curves",), jax_ppo.STUDY.markdown),
         Section("vector", VECTOR, ("vector",), vector.markdown),
         Section("gallery", GALLERY, ("gallery", "sac_curves"), gallery.page),
         Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),
@@ -117,8 +120,8 @@ def update_pages() -> None:
 def update_charts() -> None:
     """Draw the charts of the committed results."""
     from benchmarks.distributed import report as distributed
+    from benchmarks.end_to_end import jax_ppo, sac
     from benchmarks.end_to_end import report as end_to_end
-    from benchmarks.end_to_end import sac
     from benchmarks.gallery import report as gallery
     from benchmarks.peers import figures as peers
     from benchmarks.rollouts import report as rollouts
@@ -126,7 +129,8 @@ def update_charts() -> None:
     charts = {
         "peers": peers.draw,
         "end_to_end": end_to_end.draw,
-        "sac_curves": sac.draw,
+        "sac_curves": sac.STUDY.draw,
+        "jax_curves": jax_ppo.STUDY.draw,
         "gallery": gallery.draw,
         "rollouts": rollouts.draw,
         "distributed": distributed.draw,

@@ -95,6 +95,8 @@ class RunPolicy(Policy):
         `parllel.torch.PolicyModule(policy)` maps observations of environments to actions instead, and
         includes the normalisation.
 
+        For agents of `parllel.jax` it is a `Model`, which takes and returns arrays.
+
         Raises:
             AttributeError: if the agent has no model, or several. `policy.handler.agent` is the agent.
         """

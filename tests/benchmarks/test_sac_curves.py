@@ -36,15 +36,15 @@ def options_for(output):
 
 @pytest.mark.parametrize("name", ["OURS", "SB3"])
 def test_a_training_is_written_once(tmp_path, monkeypatch, tiny, name):
-    from benchmarks.end_to_end import sac
+    from benchmarks.end_to_end import curves, sac
     from benchmarks.peers import venvs
 
     side = getattr(sac, name)
     if side.venv is not None and venvs.python_of(side.venv) is None:
         pytest.skip(f"no virtual environment for {side.title}")
     options = options_for(tmp_path / "curves.json")
-    report = sac.begin(options.output, tiny)
-    sac.add_training(report, side, tiny, options)
+    report = sac.STUDY.begin(options.output, tiny)
+    sac.STUDY.add_training(report, side, tiny, options)
     written = json.loads(options.output.read_text())
     (training,) = written["sides"][side.name]["trainings"]
     # Two episodes of 1000 steps make one point.
@@ -55,9 +55,9 @@ def test_a_training_is_written_once(tmp_path, monkeypatch, tiny, name):
     assert "torch" in written["sides"][side.name]["libraries"]
 
     # A later start goes on with what is missing, and trains nothing twice.
-    monkeypatch.setattr(sac, "train", None)
-    continued = sac.begin(options.output, replace(tiny, seed=1))
-    sac.add_training(continued, side, tiny, options)
+    monkeypatch.setattr(curves, "train", None)
+    continued = sac.STUDY.begin(options.output, replace(tiny, seed=1))
+    sac.STUDY.add_training(continued, side, tiny, options)
     assert continued == written
 
 
@@ -65,9 +65,9 @@ def test_other_settings_are_refused(tmp_path, tiny):
     from benchmarks.end_to_end import sac
 
     path = tmp_path / "curves.json"
-    path.write_text(json.dumps(sac.begin(path, tiny)))
+    path.write_text(json.dumps(sac.STUDY.begin(path, tiny)))
     with pytest.raises(SystemExit, match="other settings"):
-        sac.begin(path, replace(tiny, n_steps=3000))
+        sac.STUDY.begin(path, replace(tiny, n_steps=3000))
 
 
 def test_the_table_says_how_far_the_means_are_apart():
@@ -85,9 +85,9 @@ def test_the_table_says_how_far_the_means_are_apart():
         "sb3": side("Stable-Baselines3", [11.0, 21.0, 31.0, 41.0, 51.0]),
     }
     settings = {"env": "E", "n_steps": 10_000, "learning_starts": 5}
-    report = {"settings": settings, "sides": sides, **sac.comparison(sides)}
+    report = {"settings": settings, "sides": sides, **sac.STUDY.comparison(sides)}
     assert report["last_episodes"]["difference"] == -1.0
     assert report["last_episodes"]["low"] < -10
     assert report["last_episodes"]["high"] > 10
     assert report["learning_curves"]["verdict"] == "alike"
-    assert "The means differ by -1 (95 % interval" in sac.markdown(report)
+    assert "The means differ by -1 (95 % interval" in sac.STUDY.markdown(report)

@@ -100,3 +100,33 @@ def test_the_error_names_the_extra(module, library):
 def test_the_rest_does_not_import_jax():
     code = "import sys, parllel.agents, parllel.algos; sys.exit('jax' in sys.modules)"
     assert run(code).returncode == 0
+
+
+FORK = """
+import warnings
+from functools import partial
+import gymnasium as gym
+from parllel import BatchSpec, Seeds
+from parllel.agents import NumpyHandler
+from parllel.cages import ProcessCage
+from parllel.jax import agent_for
+from parllel_patterns import build_sampler
+
+def cage(seed):
+    return ProcessCage(partial(gym.make, "CartPole-v1"), seed=seed, start_method="fork")
+
+cages = [cage(seed) for seed in range(2)]
+agent = agent_for(cages[0].spaces, seeds=Seeds(0), hidden_sizes=(8,))
+with build_sampler(BatchSpec(4, 2), cages, NumpyHandler(agent)) as sampler:
+    samples, _ = sampler.collect_batch(0)
+    print(samples.agent.action.shape)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    cage(2).close()
+print([str(one.message) for one in caught if "JAX is multithreaded" in str(one.message)] != [])
+"""
+
+
+def test_cages_that_fork_are_made_before_the_agent():
+    done = run(FORK)
+    assert done.stdout.split("\n")[:2] == ["(4, 2)", "True"], done.stderr
