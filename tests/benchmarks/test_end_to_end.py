@@ -47,7 +47,10 @@ def tiny():
     ("scene", "sides", "least", "most"),
     [
         ("cartpole", ["in_turn", "overlapped", "cleanrl_style"], 10, 60),  # hardly learnt
-        ("halfcheetah", ["overlapped", "cleanrl_style"], -900, 100),
+        # As the other, for twenty seconds.
+        pytest.param(
+            *("halfcheetah", ["overlapped", "cleanrl_style"], -900, 100), marks=pytest.mark.soak
+        ),
     ],
 )
 def test_a_quick_run_trains_and_compares(tmp_path, scene, sides, least, most):
