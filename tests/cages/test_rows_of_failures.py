@@ -75,7 +75,8 @@ def test_results_of_others_are_of_that_row(
     place: str, length: int, info: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine, healthy workers may take longer than they are given.
-    monkeypatch.setattr(worker_pool, "RESCUE_S", 20.0)
+    for name in ("SETTLE_S", "RESCUE_S"):
+        monkeypatch.setattr(worker_pool, name, 20.0)
     expected, episodes, final = sound(length)
     with make(place, "raise", length) as cage:
         samples = bind(cage, info=info)
