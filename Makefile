@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac bench-jax bench-learners bench-gallery pictures docs wheel train clean
+.PHONY: help install format lint type test test-jax test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac bench-jax bench-learners bench-gallery pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -51,14 +51,14 @@ $(TANSU): $(VENV)/.installed
 
 # Collecting all tests takes longer than these few.
 marked = $(shell grep -rlw mark.$(1) tests)
-# A process that has imported torch, JAX, Ray or EnvPool takes twice as long to fork: tests of folders that import
+# A process that has imported torch, Ray or EnvPool takes twice as long to fork: tests of folders that import
 # them when they are collected run after the others.
-LARGE = ^(from|import) (torch|jax|ray|parllel\.(torch|jax))|^envpool =
+LARGE = ^(from|import) (torch|ray|parllel\.torch)|^envpool =
 WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | sed -E 's:(tests/((distributed|cages)/)?[^/]*)/.*:\1:' | sort -u)
 
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled
-	$(MAKE) --no-print-directory test-side-by-side
+	$(MAKE) --no-print-directory test-side-by-side test-jax
 	$(HEAVY) $(sort $(call marked,heavy))
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(call marked,alone)
 
@@ -78,11 +78,15 @@ test-compiled: install
 	$(BIN)/python -c "import $(COMPILED)"
 
 # Two processes more than there are cores, as many tests wait; at most eight.
-SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal \
+SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal --ignore=tests/jax \
     -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
 test-side-by-side: install
 	$(SIDE_BY_SIDE) $(WITH_LARGE:%=--ignore=%)
-	$(SIDE_BY_SIDE) $(WITH_LARGE)
+	$(SIDE_BY_SIDE) $(filter-out tests/jax,$(WITH_LARGE))
+
+# In processes of their own: one in which JAX has started must not fork, as other tests do.
+test-jax: install
+	$(BIN)/python -m pytest tests/jax -m "not soak" -n 2 --dist worksteal $(ARGS)
 
 # What stands on the core, and what shows that all of it fits together.
 BEYOND_CORE = $(addprefix tests/,benchmarks cli distributed examples integration soak testing test_documents.py)
