@@ -399,7 +399,12 @@ def cartpole(open_fonts):
         yield module
 
 
-WITH_DEVICE = [path for path in sorted(EXAMPLES.rglob("*.py")) if "device: str" in path.read_text()]
+# Without JAX: a process in which it has started must not fork, as other tests do.
+WITH_DEVICE = [
+    path
+    for path in sorted(EXAMPLES.rglob("*.py"))
+    if "device: str" in path.read_text() and path.parent.name != "cartpole_jax"
+]
 
 
 @pytest.mark.parametrize("path", WITH_DEVICE, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -408,6 +413,13 @@ def test_models_are_put_on_the_device_of_the_config(path, tmp_path, monkeypatch)
     refused = pytest.raises(UnusableDeviceError, match="got 'cuda:63'")
     with imported(path) as module, ExitStack() as stack, refused:
         module.build(module.Config(device="cuda:63"), stack, RunFolder(tmp_path, "run"), None)
+
+
+def test_a_model_in_jax_is_put_on_the_device_of_the_flag(scripts, tmp_path):
+    script = EXAMPLES / "cartpole_jax" / "train_ppo.py"
+    done = scripts.run(script, "--device", "cuda:63", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "got 'cuda:63'" in done.stderr
 
 
 def small(module, **changes):
