@@ -25,6 +25,7 @@ from parllel.system.waits.sleep_slots import SleepSlots
 from parllel.system.waits.wait import LINE_WORDS, Wait
 
 SLOT_BYTES = 1 << 18  # of an array that is exchanged at a time; a processor's cache holds several
+_KIND = slice(2, 4)  # words of a line: number of elements, and numpy's number of the dtype
 _LOOK_S = 0.1  # between two looks at whether the others are alive
 _LAST = 2**31 - 2  # an even number, so that numbers of exchanges alternate when they start again
 
@@ -57,7 +58,8 @@ class LearnerExchange:
         self._rank, self._timeout_s, self._look = rank, timeout_s, look
         self._number = 0
         self._slots = np.asarray(self._memory)
-        self._wait = make_wait(np.asarray(self._lines), self._kind, sleep_slots=self._sleep_slots)
+        self._words = np.asarray(self._lines)
+        self._wait = make_wait(self._words, self._kind, sleep_slots=self._sleep_slots)
 
     def settle(self) -> None:
         """Release what only starting processes need, once all learners have called `open`."""
@@ -72,7 +74,12 @@ class LearnerExchange:
         Raises:
             ClosedError: before `open`, and after `leave`.
             LearnerLostError: if another learner has left, or does not come within the time limit.
+            ValueError: if the array is not contiguous, or the learners' arrays differ in size or dtype.
         """
+        if not array.flags.c_contiguous:
+            raise ValueError(
+                f"Learners: add: expected a contiguous array, got strides {array.strides}"
+            )
         flat = array.reshape(-1)
         for part, slots in self._exchanged(flat):
             np.add.reduce(slots, axis=0, dtype=part.dtype, out=part)
@@ -99,13 +106,14 @@ class LearnerExchange:
     def close(self) -> None:
         """Leave, and release the memory. Idempotent."""
         self.leave()
-        self._slots = np.empty((2, 0, 0), np.uint8)
+        # Memory is freed with its last view.
+        self._slots, self._words = np.empty((2, 0, 0), np.uint8), np.empty((0, 0), np.int32)
         self._memory.close()
         self._lines.close()
 
     def _exchanged(self, flat: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield each part of a flat array, and the same part of all learners; valid until the next."""
-        size = SLOT_BYTES // flat.itemsize
+        size, kind = SLOT_BYTES // flat.itemsize, (len(flat) % 2**31, flat.dtype.num)
         for start in range(0, len(flat), size):
             if self._wait is None:
                 raise ClosedError("Learners: used before the run has started, or after its end")
@@ -113,8 +121,20 @@ class LearnerExchange:
             self._number = number = self._number % _LAST + 1
             slots = self._slots[number % 2, :, : part.nbytes].view(flat.dtype)
             slots[self._rank] = part
+            # What they exchange, in the line of the word.
+            self._words[number % 2 * self._n + self._rank, _KIND] = kind
             self._meet(self._wait, number)
+            self._check_alike(number % 2 * self._n, kind)
             yield part, slots
+
+    def _check_alike(self, first: int, kind: tuple[int, int]) -> None:
+        kinds = self._words[first : first + self._n, _KIND].tolist()
+        for rank, other in enumerate(kinds):
+            if tuple(other) != kind:
+                sizes = " and ".join(f"{n} elements (dtype {code})" for n, code in (kind, other))
+                raise ValueError(
+                    f"learners {self._rank} and {rank}: expected arrays of one size and dtype, got {sizes}"
+                )
 
     def _meet(self, wait: Wait, number: int) -> None:
         first, n = number % 2 * self._n, self._n

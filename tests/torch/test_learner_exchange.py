@@ -137,6 +137,24 @@ def test_one_that_does_not_come_is_named_after_the_time_limit():
     assert str(error) == "learner 0: learner 1 did not answer within 0.5 s"
 
 
+@pytest.mark.parametrize("other", [np.zeros(4), np.zeros(3, np.float32), np.zeros(SLOT)])
+def test_arrays_that_differ_are_refused_by_all(other):
+    found = in_threads(2, lambda rank, exchange: exchange.add(other if rank else np.zeros(3)))
+    for rank, error in enumerate(found):
+        assert isinstance(error, ValueError)
+        assert str(error).startswith(
+            f"learners {rank} and {1 - rank}: expected arrays of one size and dtype, got "
+        )
+
+
+def test_an_array_that_could_not_be_written_in_place_is_refused():
+    exchange = LearnerExchange(1)
+    exchange.open(0, 60.0, never)
+    with pytest.raises(ValueError, match="expected a contiguous array"):
+        exchange.add(np.zeros((3, 4))[:, ::2])
+    exchange.close()
+
+
 @pytest.mark.parametrize("kind", ["compiled", "semaphore"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_meet(kind, method, monkeypatch):
