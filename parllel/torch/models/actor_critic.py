@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -116,16 +115,11 @@ def _network(
     generator: torch.Generator,
     activation: Activation,
 ) -> MlpModel:
-    network = MlpModel(
+    return MlpModel(
         n_inputs,
         hidden_sizes,
         n_outputs,
-        output_gain=1.0,
+        output_gain=None,
         generator=generator,
         activation=activation,
     )
-    for layer in cast(list[nn.Linear], list(network.layers)):
-        bound = 1 / math.sqrt(layer.in_features)
-        for parameter in (layer.weight, layer.bias):
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
-    return network

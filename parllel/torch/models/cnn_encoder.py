@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from parllel.torch.models.initial_weights import orthogonal_layer
 from parllel.torch.models.mlp_model import HIDDEN_GAIN
-from parllel.torch.models.orthogonal import orthogonal_layer
 
 
 @dataclass(frozen=True)

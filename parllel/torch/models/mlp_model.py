@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from parllel.torch.models.orthogonal import orthogonal_layer
+from parllel.torch.models.initial_weights import orthogonal_layer, uniform_layer
 
 # As in the PPO implementations that results are compared with (Huang et al. 2022, detail 2). It suits both.
 HIDDEN_GAIN = math.sqrt(2)
@@ -23,13 +23,14 @@ class MlpModel(nn.Module):
     """Fully connected network that maps observations [N, ...] to [N, output_size].
 
     Dimensions after the first are flattened, and integers cast to the type of the weights. Weights
-    are orthogonal (Saxe et al. 2014) with gain sqrt(2) in hidden layers, biases zero.
+    are orthogonal (Saxe et al. 2014) with gain sqrt(2) in hidden layers, biases zero; or both as PyTorch's
+    `nn.Linear` draws them.
 
     Args:
         input_size: number of elements in one observation.
         hidden_sizes: number of units in each hidden layer; empty for a linear map.
         output_size: number of elements in the output.
-        output_gain: gain of the last layer.
+        output_gain: gain of the last layer. None for PyTorch's defaults in all layers.
         generator: generator that draws the weights; torch's global generator is not used.
         activation: activation after each hidden layer.
 
@@ -43,13 +44,13 @@ class MlpModel(nn.Module):
         hidden_sizes: Sequence[int],
         output_size: int,
         *,
-        output_gain: float,
+        output_gain: float | None,
         generator: torch.Generator,
         activation: Activation = "tanh",
     ) -> None:
         super().__init__()
         sizes = [input_size, *hidden_sizes, output_size]
-        gains = [*(HIDDEN_GAIN for _ in hidden_sizes), output_gain]
+        gains = None if output_gain is None else [*(HIDDEN_GAIN for _ in hidden_sizes), output_gain]
         self.activation = _known(activation, "MlpModel")
         self.layers = _layers(sizes, gains, generator, "MlpModel")
 
@@ -107,10 +108,12 @@ class MlpEncoder(nn.Module):
 
 
 def _layers(
-    sizes: Sequence[int], gains: Sequence[float], generator: torch.Generator, who: str
+    sizes: Sequence[int], gains: Sequence[float] | None, generator: torch.Generator, who: str
 ) -> nn.ModuleList:
     if min(sizes) < 1:
         raise ValueError(f"{who}: every size must be at least 1, got {list(sizes)}")
+    if gains is None:
+        return nn.ModuleList(uniform_layer(*each, generator) for each in pairwise(sizes))
     return nn.ModuleList(
         orthogonal_layer(nn.Linear, n_inputs, n_outputs, gain=gain, generator=generator)
         for (n_inputs, n_outputs), gain in zip(pairwise(sizes), gains, strict=True)

@@ -22,6 +22,9 @@ class QModel(nn.Module):
 
         Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a')
 
+    Initial weights and biases after the encoder are uniform in +-1 / sqrt(inputs), as in PyTorch's
+    `nn.Linear` and in the common implementations of DQN.
+
     Args:
         trunk: the shape of one observation (an int n means (n,)), or an encoder of observations to
             features [N, encoder.n_features]: an `MlpEncoder`, `CnnEncoder`, `TreeEncoder`, or your module.
@@ -30,7 +33,6 @@ class QModel(nn.Module):
         seed: seed of the initial weights, or a generator to draw them from, such as the one that drew the
             encoder's weights.
         dueling: whether to use two networks.
-        output_gain: gain of the last layers, whose weights are orthogonal. With 0, all values are 0 at first.
         activation: "relu" or "tanh", applied after each hidden layer.
         action_mask: path of the part of an observation that is 0 for each forbidden action, [N, n_actions];
             their values are -inf. A mask that forbids all is ignored. `trunk` is then an encoder of the
@@ -48,7 +50,6 @@ class QModel(nn.Module):
         seed: int | torch.Generator,
         *,
         dueling: bool = False,
-        output_gain: float = 1.0,
         activation: Activation = "relu",
         action_mask: str | None = None,
     ) -> None:
@@ -74,7 +75,7 @@ class QModel(nn.Module):
                 n_inputs,
                 hidden_sizes,
                 n_outputs,
-                output_gain=output_gain,
+                output_gain=None,
                 generator=generator,
                 activation=activation,
             )

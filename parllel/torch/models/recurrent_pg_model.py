@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from parllel.algos.arguments import shape_of
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.torch.models.heads import Head
+from parllel.torch.models.initial_weights import orthogonal_, orthogonal_layer
 from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel, tanh_
-from parllel.torch.models.orthogonal import orthogonal_, orthogonal_layer
 from parllel.torch.models.pg_model import PgOutput
 from parllel.types import Tree
 

@@ -26,7 +26,6 @@ class RecurrentQModel(torch.nn.Module):
         head_sizes: units of the hidden layers after the recurrent layer, with ReLU; may be empty.
         dueling: whether to use two networks after the recurrent layer, see `QModel`.
         prev_action: whether the recurrent layer also receives the previous action, one-hot encoded.
-        output_gain: see `QModel`.
         seed: seed of the initial weights.
 
     Raises:
@@ -44,7 +43,6 @@ class RecurrentQModel(torch.nn.Module):
         head_sizes: Sequence[int] = (),
         dueling: bool = False,
         prev_action: bool = False,
-        output_gain: float = 1.0,
         seed: int,
     ) -> None:
         super().__init__()
@@ -64,7 +62,7 @@ class RecurrentQModel(torch.nn.Module):
                 rnn_size,
                 head_sizes,
                 n_outputs,
-                output_gain=output_gain,
+                output_gain=None,
                 generator=generator,
                 activation="relu",
             )

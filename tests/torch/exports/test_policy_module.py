@@ -42,7 +42,7 @@ def test_the_actions_are_the_policys(run_of, kind):
         actions = module(*module.tensors_of(observation))
     assert_same(actions.numpy(), expected)
     # Not the same action everywhere, which a wrong module could guess.
-    assert len(np.unique(expected.reshape(1000, -1), axis=0)) > 2
+    assert len(np.unique(expected.reshape(1000, -1), axis=0)) > 1
     assert module.outputs == ("action",)
 
 

@@ -1,7 +1,8 @@
-"""Orthogonal initial weights that depend only on the generator."""
+"""Initial weights that depend only on the generator."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import torch
@@ -14,14 +15,27 @@ def orthogonal_layer(
     kind: type[Layer], *sizes: Any, gain: float, generator: torch.Generator
 ) -> Layer:
     """Return a linear layer with orthogonal weights and zero bias."""
-    # nn.Linear first draws weights from the global generator, which must not change. `nn.utils.skip_init`
-    # avoids that, but imports sympy: half a second for each process with a policy.
-    with torch.random.fork_rng(devices=()):
-        layer = kind(*sizes)
+    layer = _layer(kind, *sizes)
     orthogonal_(layer.weight, gain, generator=generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def uniform_layer(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a linear layer with PyTorch's defaults: weights and biases uniform within 1 / sqrt(n_inputs)."""
+    layer = _layer(nn.Linear, n_inputs, n_outputs)
+    bound = 1 / math.sqrt(n_inputs)
+    for parameter in (layer.weight, layer.bias):
+        nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return layer
+
+
+def _layer(kind: type[Layer], *sizes: Any) -> Layer:
+    # nn.Linear first draws weights from the global generator, which must not change. `nn.utils.skip_init`
+    # avoids that, but imports sympy: half a second for each process with a policy.
+    with torch.random.fork_rng(devices=()):
+        return kind(*sizes)
 
 
 def orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: torch.Generator) -> Tensor:
