@@ -14,7 +14,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From top to bottom: a package imports from rows above its own. The packages of `system` and of `distributed`
 # have rows of their own.
 ROWS = (
-    ("errors", "types", "seeding", "version"),
+    ("errors", "system.code_digest", "types", "seeding", "version"),
     ("lazy_names", "logging"),
     ("system.compilation", "system.counted_time", "system.limits", "system.start_program"),
     ("system.processes", "system.waits"),

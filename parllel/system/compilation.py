@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar, cast
+
+from parllel.system.code_digest import code_digest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # numba's listener, which adds up the time between the beginnings and ends of compilations.
 _timer: Any = None
+VARIANTS = 100  # of a function that are kept in the cache, each of some 100 kB
 
 
 def seconds_compiling() -> float:
@@ -40,13 +46,16 @@ def compiles() -> bool:
 
 
 def compiled(
-    *signatures: Any, cache: bool = True, **options: Any
+    *signatures: Any, cache: bool = True, whole: bool = False, **options: Any
 ) -> Callable[[Function], Function]:
     """Return a decorator that compiles a function and caches the result on disk if possible.
 
     signatures: argument types to compile for immediately; others are refused. Without signatures, numba
         compiles at the first call with each combination of types.
     cache: whether to cache on disk.
+    whole: whether a change of anything that the function refers to counts as a change of the function: other
+        functions, and numbers, in whatever file. Otherwise numba compiles anew only if the function's own
+        file has changed. Such a function is not cached if it refers to what `code_digest` cannot cover.
     options: options of `numba.njit`, such as `nogil=True`.
 
     With `NUMBA_DISABLE_JIT=1` the function is returned unchanged.
@@ -56,15 +65,19 @@ def compiled(
         # Importing numba takes a third of a second; processes that compile nothing should not pay for it.
         import numba
 
-        fast: Any = numba.njit(**options)(function)
-        if fast is function:
+        digest = code_digest(function) if cache and whole and compiles() else None
+        named = function if digest is None else _named(function, digest)
+        fast: Any = numba.njit(**options)(named)
+        if fast is named:
             return function
         _start_timer()
         # Raised if no folder for the cache is writable, as on a read-only file system.
         with contextlib.suppress(RuntimeError, OSError):
-            if cache:
+            if cache and (digest is not None or not whole):
                 fast.enable_caching()
                 _tolerate_broken_files(fast._cache)
+                if digest is not None:
+                    _keep_few(fast, function.__qualname__)
         for signature in signatures:
             fast.compile(signature)
         # Other types raise an error, instead of a slow and unnoticed compilation in the middle of a run.
@@ -73,6 +86,34 @@ def compiled(
         return cast(Function, fast)
 
     return decorate
+
+
+def _named(function: Any, digest: str) -> Any:
+    """Return a copy of a function whose name, and so that of its files in the cache, has a digest."""
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__, copy.__module__ = function.__kwdefaults__, function.__module__
+    copy.__qualname__ = f"{function.__qualname__}.{digest[:24]}"
+    return copy
+
+
+def _keep_few(fast: Any, name: str) -> None:
+    """Remove the oldest variants of a function from the cache, of which each change leaves one."""
+    # As numba names files. Of functions with the same name in files with the same name, all count.
+    stem = f"{Path(fast.py_func.__code__.co_filename).stem}.{name}.".replace("<", "").replace(
+        ">", ""
+    )
+    folder = Path(fast.stats.cache_path)
+    found = [path for path in folder.glob("*.nbi") if path.name.startswith(stem)]
+    if len(found) > VARIANTS:
+        for path in sorted(found, key=lambda path: path.stat().st_mtime)[:-VARIANTS]:
+            for other in (path, *folder.glob(f"{glob.escape(path.stem)}.*.nbc")):
+                other.unlink(missing_ok=True)
 
 
 def _tolerate_broken_files(cache: Any) -> None:

@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.buffers import buffer_leaves
@@ -26,69 +27,66 @@ from parllel.torch import SmallPolicyHandler, TorchHandler, agent_for
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_samples
 
-# Each process of a cage compiles the loop of its environment for itself, which takes time beside other tests.
+# Loops are compiled when they are not in the cache, which takes time beside other tests.
 pytestmark = pytest.mark.timeout(180)
 
 T, B = 7, 5
 
 
-def walk(action_space, moves):
-    """Return an environment on a line, with random starts and noise, whose episodes end at its edges."""
-
-    class Walk:
-        observation_space = spaces.Box(-9, 9, (2,), np.float32)
-        state = np.dtype([("x", np.float64), ("n", np.int64)])
-        parameters = {"noise": 0.3, "edge": 2.0, "fails_at": 1e9}
-        max_episode_steps = 6
-
-        @staticmethod
-        def reset(state, rng):
-            state.x = rng.uniform(-1, 1)
-            state.n = 0
-
-        @staticmethod
-        def step(state, action, rng):
-            state.x += moves(action) + state.noise * rng.normal()
-            state.n += 1
-            if abs(state.x) > state.fails_at:
-                raise ZeroDivisionError("fell off")
-            return state.x * 0.1, abs(state.x) > state.edge
-
-        @staticmethod
-        def observe(state, out):
-            out[0] = state.x
-            out[1] = state.n
-
-    Walk.action_space = action_space
-    return compiled_env(Walk)
+@njit
+def move(state, by, rng):
+    state.x += by + state.noise * rng.normal()
+    state.n += 1
+    if abs(state.x) > state.fails_at:
+        raise ZeroDivisionError("fell off")
+    return state.x * 0.1, abs(state.x) > state.edge
 
 
-def _number():
-    def moves(action):
-        return 0.5 * (action - 3)
+class OnALine:
+    """Random starts and noise; episodes end at the edges."""
 
-    return moves
+    observation_space = spaces.Box(-9, 9, (2,), np.float32)
+    state = np.dtype([("x", np.float64), ("n", np.int64)])
+    parameters = {"noise": 0.3, "edge": 2.0, "fails_at": 1e9}
+    max_episode_steps = 6
+
+    @staticmethod
+    def reset(state, rng):
+        state.x = rng.uniform(-1, 1)
+        state.n = 0
+
+    @staticmethod
+    def observe(state, out):
+        out[0] = state.x
+        out[1] = state.n
 
 
-def _array():
-    def moves(action):
-        return 0.7 * action[0] - 0.2 * action[1]
+@compiled_env
+class Walk(OnALine):
+    action_space = spaces.Discrete(3, start=2)
 
-    return moves
-
-
-def _compiled(moves):
-    import numba
-
-    return numba.njit(moves)
+    @staticmethod
+    def step(state, action, rng):
+        return move(state, 0.5 * (action - 3), rng)
 
 
-KINDS = {
-    "discrete": walk(spaces.Discrete(3, start=2), _compiled(_number())),
-    "box": walk(spaces.Box(-0.6, 0.6, (2,), np.float32), _compiled(_array())),
-    "multidiscrete": walk(spaces.MultiDiscrete([2, 3]), _compiled(_array())),
-}
-Walk = KINDS["discrete"]
+class InTwoParts(OnALine):
+    @staticmethod
+    def step(state, action, rng):
+        return move(state, 0.7 * action[0] - 0.2 * action[1], rng)
+
+
+@compiled_env
+class BoxWalk(InTwoParts):
+    action_space = spaces.Box(-0.6, 0.6, (2,), np.float32)
+
+
+@compiled_env
+class MultiWalk(InTwoParts):
+    action_space = spaces.MultiDiscrete([2, 3])
+
+
+KINDS = {"discrete": Walk, "box": BoxWalk, "multidiscrete": MultiWalk}
 
 
 class Wrapped(gym.Wrapper):
@@ -416,7 +414,7 @@ def test_an_action_outside_of_the_space_is_refused(space, wrong):
         cage.finish_row()
         samples.agent.action[1, 1] = wrong
         with pytest.raises(
-            ValueError, match=r"environment 1 \(Walk\): action: expected .* in row 1"
+            ValueError, match=r"environment 1 \(\w+\): action: expected .* in row 1"
         ):
             cage.start_row(1)
 
@@ -451,7 +449,11 @@ def test_rows_out_of_order_are_refused_as_by_any_cage():
 
 
 def test_wrappers_hide_the_environment_and_other_classes_are_stepped_singly():
-    other = walk(spaces.Discrete(3, start=2), _compiled(_number()))
+    class Other(OnALine):
+        action_space = Walk.functions.action_space
+        step = staticmethod(Walk.functions.plain.step)
+
+    other = compiled_env(Other)
     for makes, alike in (
         ([Walk, Walk], True),
         ([Walk, partial(wrapped, Walk)], False),

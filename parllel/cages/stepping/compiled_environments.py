@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numba.typed import List
 from numpy.typing import NDArray
 
 from parllel.arrays.array import Array
@@ -78,7 +77,7 @@ class CompiledEnvironments(Environments):
         for i, env in enumerate(envs):
             env.attach(self._states, self._counts, i)
         # Generators stay the same objects, whatever seeds and states they are given.
-        self._rngs = List([env.np_random for env in envs])
+        self._rngs = at.list_of([env.np_random for env in envs])
         self._discrete = isinstance(self.spaces.action, spaces.Discrete)
         self._loops: dict[str, Callable[..., int]] = {}
         self._fields: _Fields | None = None

@@ -1,7 +1,7 @@
 """Compiled loops that step compiled environments and write their results to rows of a batch.
 
 Importing this module imports numba. Nothing is checked here: `CompiledEnvironments` does so. The loops
-release the GIL, and are compiled once per process and environment class, with its functions inlined.
+release the GIL, and are compiled once per environment class, with its functions inlined.
 
     for each environment                    reads                    writes, in column lo + i
         action of row k                     action[k]
@@ -17,10 +17,12 @@ of an environment leaves its number and row in the words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, cast
 
 import numpy as np
+from numba.typed import List
 
 from parllel.arrays.compiled_policy import BLOCK, step_categorical, step_gaussian
 from parllel.system.compilation import compiled
@@ -33,8 +35,15 @@ N_WORDS = 15
 GIVEN, CATEGORICAL, GAUSSIAN = "given", "categorical", "gaussian"
 _POLICIES: dict[str, Any] = {CATEGORICAL: step_categorical, GAUSSIAN: step_gaussian}
 
-# Not cached on disk: numba would store the loops anew in every process, and find none of them again.
-_compiled = compiled(cache=False, nogil=True, error_model="numpy")
+_compiled = compiled(whole=True, nogil=True, error_model="numpy")
+
+# Replaced by the functions of an environment, and by what takes or draws actions, see `_with`.
+_reset: Any = None
+_step: Any = None
+_observe: Any = None
+_take: Any = None
+_act: Any = None
+_run_rows: Any = None
 
 
 def make_run(reset: Any, step: Any, observe: Any, *, discrete: bool) -> Callable[..., int]:
@@ -45,79 +54,7 @@ def make_run(reset: Any, step: Any, observe: Any, *, discrete: bool) -> Callable
     See `make_loop` for the other arguments. The loops share it, as most of their compilation is this.
     """
     take = _take_number if discrete else _take_array
-
-    # One function for many steps: each call counts the references to a dozen arrays, which takes longer than
-    # a step.
-    @_compiled
-    def run(
-        first: int,
-        last: int,
-        start: int,
-        stop: int,
-        action: Any,
-        bounds: Any,
-        envs: Any,
-        rngs: Any,
-        observation: Any,
-        results: Any,
-        ends: Any,
-        words: Any,
-    ) -> int:
-        states, counts, waiting = envs
-        reward, terminated, truncated, done, kept = results
-        events, finals, final_places = ends
-        lo, row, flags = words[LO], words[REWARD], words[FLAGS]
-        next_row, seen_lo = words[OBSERVATION] + 1, words[SEEN_LO]
-        kept_row, action_row, limit = words[KEPT], words[ACTION], words[LIMIT]
-        for i in range(first, last):
-            state, rng, column = states[i], rngs[i], lo + i
-            words[ENVIRONMENT] = i
-            for k in range(start, stop):
-                out = observation[next_row + k, seen_lo + i]
-                if waiting[i]:
-                    cells = out.flat
-                    for j in range(out.size):
-                        cells[j] = 0
-                    reward[row + k, column] = 0
-                    kept[kept_row + k, i] = 0
-                    terminated[flags + k, column] = False
-                    truncated[flags + k, column] = False
-                    done[flags + k, column] = False
-                    continue
-                words[FAILED_ROW] = k
-                chosen, wrong = take(action, action_row + k, column, bounds, words)
-                if wrong:
-                    return 1
-                gained, ends_here = step(state, chosen, rng)
-                counts[i] += 1
-                cut = 0 < limit <= counts[i]
-                reward[row + k, column] = gained
-                kept[kept_row + k, i] = gained
-                terminated[flags + k, column] = ends_here
-                truncated[flags + k, column] = cut
-                done[flags + k, column] = ends_here or cut
-                observe(state, out)
-                if not (ends_here or cut):
-                    continue
-                e = words[N_EVENTS]
-                events[e, 0], events[e, 1], events[e, 2] = kept_row + k + 1, i, 1
-                # Not an assignment of arrays, whose check of shapes takes three times as long to compile as
-                # all of this.
-                final, cells = finals[e].flat, out.flat
-                for j in range(out.size):
-                    final[j] = cells[j]
-                final_places[e, 0], final_places[e, 1], final_places[e, 2] = words[ROW] + k, i, cut
-                # Before a reset that may raise: the step was made.
-                words[N_EVENTS] = e + 1
-                if words[AUTOMATIC]:
-                    counts[i] = 0
-                    reset(state, rng)
-                    observe(state, out)
-                else:
-                    waiting[i] = True
-        return 0
-
-    return run
+    return _with(_run, _reset=reset, _step=step, _observe=observe, _take=take)
 
 
 def make_loop(run: Callable[..., int], *, source: str) -> Callable[..., int]:
@@ -141,63 +78,162 @@ def make_loop(run: Callable[..., int], *, source: str) -> Callable[..., int]:
 
     It returns 1 at an action outside of the space, otherwise 0. Those of a Box are clipped.
     """
-    act = _POLICIES.get(source, step_categorical)  # never called for GIVEN
+    if source == GIVEN:
+        return _with(_loop, _run_rows=run)
+    return _with(_loop_with_policy, _run_rows=run, _act=_POLICIES[source])
 
-    @_compiled
-    def loop(
-        n_rows: int,
-        policy: Any,
-        action: Any,
-        bounds: Any,
-        envs: Any,
-        rngs: Any,
-        observation: Any,
-        results: Any,
-        ends: Any,
-        words: Any,
-    ) -> int:
-        n = len(envs[2])
-        wrong: int = run(
-            0, n, 0, n_rows, action, bounds, envs, rngs, observation, results, ends, words
-        )
-        return wrong
 
-    @_compiled
-    def loop_with_policy(
-        n_rows: int,
-        policy: Any,
-        action: Any,
-        bounds: Any,
-        envs: Any,
-        rngs: Any,
-        observation: Any,
-        results: Any,
-        ends: Any,
-        words: Any,
-    ) -> int:
-        n, lo = len(envs[2]), words[LO]
-        # In the policy's own blocks, so that records and observations stay in the cache.
-        for first in range(0, n, BLOCK):
-            last = min(first + BLOCK, n)
-            for k in range(n_rows):
-                act(words[ROW] + k, lo + first, lo + last, *policy)
-                run(
-                    first,
-                    last,
-                    k,
-                    k + 1,
-                    action,
-                    bounds,
-                    envs,
-                    rngs,
-                    observation,
-                    results,
-                    ends,
-                    words,
-                )
-        return 0
+def list_of(rngs: Sequence[np.random.Generator]) -> Any:
+    """Return a typed list of generators."""
+    # numba's own constructor compiles what it needs in each process, for half a second.
+    made = _begin(rngs[0])
+    for rng in rngs[1:]:
+        _append(made, rng)
+    return made
 
-    return loop if source == GIVEN else loop_with_policy
+
+@compiled()
+def _begin(first: Any) -> Any:
+    made = List()
+    made.append(first)
+    return made
+
+
+@compiled()
+def _append(rngs: Any, rng: Any) -> None:
+    rngs.append(rng)
+
+
+def _run(
+    first: int,
+    last: int,
+    start: int,
+    stop: int,
+    action: Any,
+    bounds: Any,
+    envs: Any,
+    rngs: Any,
+    observation: Any,
+    results: Any,
+    ends: Any,
+    words: Any,
+) -> int:
+    # One function for many steps: each call counts the references to a dozen arrays, which takes longer than
+    # a step.
+    states, counts, waiting = envs
+    reward, terminated, truncated, done, kept = results
+    events, finals, final_places = ends
+    lo, row, flags = words[LO], words[REWARD], words[FLAGS]
+    next_row, seen_lo = words[OBSERVATION] + 1, words[SEEN_LO]
+    kept_row, action_row, limit = words[KEPT], words[ACTION], words[LIMIT]
+    for i in range(first, last):
+        state, rng, column = states[i], rngs[i], lo + i
+        words[ENVIRONMENT] = i
+        for k in range(start, stop):
+            out = observation[next_row + k, seen_lo + i]
+            if waiting[i]:
+                cells = out.flat
+                for j in range(out.size):
+                    cells[j] = 0
+                reward[row + k, column] = 0
+                kept[kept_row + k, i] = 0
+                terminated[flags + k, column] = False
+                truncated[flags + k, column] = False
+                done[flags + k, column] = False
+                continue
+            words[FAILED_ROW] = k
+            chosen, wrong = _take(action, action_row + k, column, bounds, words)
+            if wrong:
+                return 1
+            gained, ends_here = _step(state, chosen, rng)
+            counts[i] += 1
+            cut = 0 < limit <= counts[i]
+            reward[row + k, column] = gained
+            kept[kept_row + k, i] = gained
+            terminated[flags + k, column] = ends_here
+            truncated[flags + k, column] = cut
+            done[flags + k, column] = ends_here or cut
+            _observe(state, out)
+            if not (ends_here or cut):
+                continue
+            e = words[N_EVENTS]
+            events[e, 0], events[e, 1], events[e, 2] = kept_row + k + 1, i, 1
+            # Not an assignment of arrays, whose check of shapes takes three times as long to compile as
+            # all of this.
+            final, cells = finals[e].flat, out.flat
+            for j in range(out.size):
+                final[j] = cells[j]
+            final_places[e, 0], final_places[e, 1], final_places[e, 2] = words[ROW] + k, i, cut
+            # Before a reset that may raise: the step was made.
+            words[N_EVENTS] = e + 1
+            if words[AUTOMATIC]:
+                counts[i] = 0
+                _reset(state, rng)
+                _observe(state, out)
+            else:
+                waiting[i] = True
+    return 0
+
+
+def _loop(
+    n_rows: int,
+    policy: Any,
+    action: Any,
+    bounds: Any,
+    envs: Any,
+    rngs: Any,
+    observation: Any,
+    results: Any,
+    ends: Any,
+    words: Any,
+) -> int:
+    n = len(envs[2])
+    wrong: int = _run_rows(
+        0, n, 0, n_rows, action, bounds, envs, rngs, observation, results, ends, words
+    )
+    return wrong
+
+
+def _loop_with_policy(
+    n_rows: int,
+    policy: Any,
+    action: Any,
+    bounds: Any,
+    envs: Any,
+    rngs: Any,
+    observation: Any,
+    results: Any,
+    ends: Any,
+    words: Any,
+) -> int:
+    n, lo = len(envs[2]), words[LO]
+    # In the policy's own blocks, so that records and observations stay in the cache.
+    for first in range(0, n, BLOCK):
+        last = min(first + BLOCK, n)
+        for k in range(n_rows):
+            _act(words[ROW] + k, lo + first, lo + last, *policy)
+            _run_rows(
+                first,
+                last,
+                k,
+                k + 1,
+                action,
+                bounds,
+                envs,
+                rngs,
+                observation,
+                results,
+                ends,
+                words,
+            )
+    return 0
+
+
+def _with(function: Any, **others: Any) -> Callable[..., int]:
+    """Compile a function of this module, with other functions under some of the names that it refers to."""
+    # As globals: functions that close over compiled ones are not found again in numba's cache.
+    made: Any = FunctionType(function.__code__, {**globals(), **others}, function.__name__)
+    return cast(Callable[..., int], _compiled(made))
 
 
 @_compiled

@@ -95,11 +95,9 @@ class EnvFunctions:
         return Triple(*made)
 
     def _compile(self, name: str, function: Any, signature: Any) -> Any:
-        # Only our own are cached: numba looks at the file of a function, and would not notice that constants
-        # or helpers in another one have changed.
-        cache = function.__module__.partition(".")[0] == __name__.partition(".")[0]
         try:
-            return compiled(signature, cache=cache)(function)
+            # As a whole: constants and helpers may be in other files.
+            return compiled(signature, whole=True)(function)
         except Exception as error:  # mostly numba's own, with a line, but not all of them
             line = getattr(error, "loc", None)
             if line is None:
@@ -130,6 +128,11 @@ class EnvFunctions:
             result(record, action, rng),
             types.void(record, numba.typeof(out)),
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is compiled: another process finds it on disk, but would compile what it is sent."""
+        kept = {name: value for name, value in vars(self).items() if name != "compiled"}
+        return {**kept, "loops": {}}
 
     def new_states(self, n: int) -> NDArray[Any]:
         """Return the records of n environments, with the default parameters and zeros elsewhere."""

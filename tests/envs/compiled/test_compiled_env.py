@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -283,9 +285,7 @@ def test_actions_that_are_no_whole_numbers_are_refused(action):
         env.step(action)
 
 
-def test_a_constant_of_another_module_that_has_changed_is_compiled_anew(tmp_path):
-    (tmp_path / "walk.py").write_text(
-        """
+WALK = """
 import numpy as np
 from gymnasium import spaces
 from speeds import SPEED
@@ -310,10 +310,52 @@ class Walk:
     def observe(state, out):
         out[0] = state.x
 """
-    )
+
+
+def test_a_constant_of_another_module_that_has_changed_is_compiled_anew(tmp_path):
+    (tmp_path / "walk.py").write_text(WALK)
     code = "from walk import Walk; env = Walk(); env.reset(seed=0); print(env.step(1)[0][0])"
     for speed in (11, 22):
         (tmp_path / "speeds.py").write_text(f"SPEED = {speed}\n")
         command = [sys.executable, "-B", "-c", code]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert float(done.stdout) == speed
+
+
+def test_a_second_process_compiles_nothing_and_a_third_what_has_changed(tmp_path):
+    (tmp_path / "walk.py").write_text(WALK)
+    script = """
+import numpy as np
+from parllel import BatchSpec
+from parllel.agents import NumpyHandler, RandomAgent
+from parllel.cages import VectorizedCage
+from parllel.system.compilation import seconds_compiling
+from parllel_patterns import build_sampler
+from walk import Walk
+
+with VectorizedCage([Walk] * 2, seeds=range(2)) as cage:
+    handler = NumpyHandler(RandomAgent(cage.spaces.action, seed=0))
+    with build_sampler(BatchSpec(3, 2), [cage], handler) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        print(np.asarray(samples.env.observation)[2, 0, 0] / 2, seconds_compiling() > 0)
+"""
+    (tmp_path / "script.py").write_text(script)
+    variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    said = []
+    for speed in (11, 11, 22):
+        (tmp_path / "speeds.py").write_text(f"SPEED = {speed}\n")
+        command = [sys.executable, "-B", "script.py"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+        )
+        said.append(done.stdout.split())
+    assert said == [["11.0", "True"], ["11.0", "False"], ["22.0", "True"]]
+
+
+def test_compiled_functions_are_not_sent_to_other_processes():
+    assert hasattr(Walk().functions.compiled.step, "signatures")
+    sent = cloudpickle.loads(cloudpickle.dumps(Walk.functions))
+    assert "compiled" not in vars(sent)
+    assert sent.loops == {}
+    assert sent.plain.step is not None
+    assert "compiled" in vars(Walk.functions)
