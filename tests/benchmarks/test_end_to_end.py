@@ -151,7 +151,10 @@ def returns_of(name, side, title):
         ("cartpole", "small policy in main and worker", "this process, torch"),
         ("cartpole", "alternating groups, small policy", "this process, torch"),
         # Continuous actions follow the rounding of the policy, so the same policy.
-        ("halfcheetah", "participating main, small policy", "this process, small policy"),
+        pytest.param(
+            *("halfcheetah", "participating main, small policy", "this process, small policy"),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_every_setting_in_turn_learns_the_same(scene, one, other):
@@ -166,6 +169,7 @@ def test_compiled_environments_play_the_same_episodes():
     assert returns_of("cartpole", "compiled", here) == returns_of("cartpole", "in_turn", here)
 
 
+@pytest.mark.soak
 def test_overlapped_only_the_weights_are_older():
     found = returns_of("cartpole", "overlapped", "sampling process, small policy")
     in_turn = returns_of("cartpole", "in_turn", "this process, torch")

@@ -256,7 +256,13 @@ def tiny(name, **changes):
 OFF_POLICY = {"learning_starts": 64, "batch_size": 8, "hidden_sizes": (8, 8)}
 
 
-@pytest.mark.parametrize("name", ["doorkey-ppo", "cartpole-dqn", "pendulum-sac"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cartpole-dqn",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("doorkey-ppo", "pendulum-sac")),
+    ],
+)
 def test_both_sides_train_and_are_evaluated_in_the_same_episodes(tmp_path, name):
     from benchmarks.gallery.entries import SIDES, Entry
     from benchmarks.gallery.trainings import Trainer, begin, command_of, missing

@@ -34,7 +34,7 @@ def options_for(output):
     return argparse.Namespace(output=output, timeout=100.0)
 
 
-@pytest.mark.parametrize("name", ["OURS", "SB3"])
+@pytest.mark.parametrize("name", ["OURS", pytest.param("SB3", marks=pytest.mark.soak)])
 def test_a_training_is_written_once(tmp_path, monkeypatch, tiny, name):
     from benchmarks.end_to_end import curves, sac
     from benchmarks.peers import venvs

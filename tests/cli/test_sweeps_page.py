@@ -27,7 +27,9 @@ def test_the_first_command_of_the_page(tmp_path):
 
 def test_the_study_of_the_page(tmp_path):
     (tmp_path / "train.py").write_text(blocks_of(page("runs.md"), "python")[0])
-    run_lines(blocks_of(page("sweeps.md"), "sh")[1], tmp_path)
+    lines = blocks_of(page("sweeps.md"), "sh")[1]
+    assert "--trials 6" in lines
+    run_lines(lines.replace("--trials 6", "--trials 3"), tmp_path)
     held = json.loads((tmp_path / "runs" / "study" / "results.json").read_text())
-    assert len(held["runs"]) == 6
+    assert len(held["runs"]) == 3
     assert {run["state"] for run in held["runs"]} <= {"finished", "pruned"}

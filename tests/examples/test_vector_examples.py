@@ -32,7 +32,7 @@ def test_stable_baselines_learns_the_same_on_a_dummy_vec_env(example, tmp_path, 
     assert ours == example("vector/stable_baselines.py", *arguments, "--dummy", folder=tmp_path)
 
 
-@pytest.mark.parametrize("library", ["torchrl", "tianshou"])
+@pytest.mark.parametrize("library", ["torchrl", pytest.param("tianshou", marks=pytest.mark.soak)])
 def test_other_libraries_collect_the_same_steps(library):
     if not (PEERS / "installed.json").exists():
         pytest.skip("needs `python benchmarks/peers/venvs.py peers`")
