@@ -146,9 +146,10 @@ class Adam:
             np.copyto(view, array)
 
     def scatter(self) -> None:
-        """Copy the FlatAdam's parameters to the model."""
-        # In place, because handlers and copies of the model hold this memory.
-        for view, array in self._separate():
+        """Copy the FlatAdam's parameters to the model, after a `gather`."""
+        # In place, because handlers and copies of the model hold this memory. To look again where it is would
+        # take longer than most steps of small networks.
+        for view, array in self._pairs:
             np.copyto(array, view)
 
     def step(self, max_norm: float) -> list[float]:
