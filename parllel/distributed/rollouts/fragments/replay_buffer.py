@@ -29,7 +29,7 @@ from parllel.distributed.rollouts.arguments import (
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
 from parllel.distributed.rollouts.fragments.sample_fragment import (
     FragmentKey,
-    PackedFragment,
+    FragmentLabel,
     SampleFragment,
 )
 from parllel.errors import ClosedError
@@ -117,7 +117,7 @@ class ReplayBuffer(ReplayBufferInterface):
         """
         deadline = deadline_of("ReplayBuffer: add: timeout_s", timeout_s)
         for fragment in fragments:
-            if not isinstance(fragment, PackedFragment):
+            if not isinstance(fragment, FragmentLabel):
                 check_kind("ReplayBuffer: add", fragment, SampleFragment)
         with self._changed:
             # With the lock, because this also registers the producers.
@@ -149,10 +149,10 @@ class ReplayBuffer(ReplayBufferInterface):
         if self.max_reuse == 1:
             return fragments
         # Copied, because PyTorch can write to read-only arrays, and the next fetch would return the changes.
-        # Packed fragments consist of immutable bytes.
+        # What only has a label is never modified here.
         # Without the lock, so workers can add meanwhile: nobody changes a stored fragment.
         return [
-            fragment if isinstance(fragment, PackedFragment) else deepcopy(fragment)
+            fragment if isinstance(fragment, FragmentLabel) else deepcopy(fragment)
             for fragment in fragments
         ]
 
@@ -182,6 +182,15 @@ class ReplayBuffer(ReplayBufferInterface):
         """Return the number of fragments that can be fetched now."""
         with self._changed:
             return len(self._entries)
+
+    def needs(self, fragment: SampleFragment | FragmentLabel) -> bool:
+        """Return whether `add` would store a fragment, rather than drop it as known or too old.
+
+        Once False, it stays False.
+        """
+        with self._changed:
+            known = self._known.has_arrived(fragment.key)
+            return not known and not self._too_old(fragment.oldest_version)
 
     def new_version(self, version: int) -> None:
         """Set the current version of the weights, and drop fragments that are too old for it.

@@ -2,6 +2,7 @@
 
 # cutter --> SampleFragment -- one object --> sender --> ReplayBuffer -- one object --> trainer
 # on Ray:    SampleFragment --> sender: PackedFragment -- bytes --> BufferActor -- bytes --> trainer
+#            Large fragments instead stay in Ray's object store; see `on_ray/large_fragments.py`.
 
 from __future__ import annotations
 
@@ -143,17 +144,27 @@ class SampleFragment:
 
 
 @dataclass(frozen=True)
-class PackedFragment:
-    """A pickled fragment, with the attributes that a storage needs.
+class FragmentLabel:
+    """The attributes of a fragment that a storage needs.
+
+    Attributes:
+        key, oldest_version, instance_id: as in SampleFragment.
+    """
+
+    # ReplayBuffer reads only these three, so the actor never unpickles a fragment.
+    key: FragmentKey
+    oldest_version: int
+    instance_id: str
+
+
+@dataclass(frozen=True)
+class PackedFragment(FragmentLabel):
+    """A pickled fragment.
 
     The receiver owns the bytes. Arrays would arrive as read-only views of Ray's object store, which cannot
     evict them as long as the views exist.
     """
 
-    # ReplayBuffer reads no more of a fragment than these three, so the actor never unpickles one.
-    key: FragmentKey
-    oldest_version: int
-    instance_id: str
     content: bytes = field(repr=False)
 
     @classmethod

@@ -2,6 +2,8 @@
 
     workers   RayReplayBuffer.add  --- packed fragments --->  BufferActor  --- fetch --->  trainer
 
+Large fragments take another way; see `large_fragments.py`.
+
 Every wait has a time-out, so that the death of the actor or of its node ends it.
 """
 
@@ -11,13 +13,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
+from ray.exceptions import ObjectLostError
 
 from parllel.distributed.rollouts.arguments import check_kind
 from parllel.distributed.rollouts.fragments.replay_buffer import ReplayBuffer
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
-from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment, SampleFragment
+from parllel.distributed.rollouts.fragments.sample_fragment import (
+    FragmentKey,
+    PackedFragment,
+    SampleFragment,
+)
 from parllel.distributed.rollouts.on_ray.answers import LATE_S, START_S, answer
 from parllel.distributed.rollouts.on_ray.buffer_actor import BufferActor
+from parllel.distributed.rollouts.on_ray.large_fragments import (
+    SMALL_ARRAY_BYTES,
+    ClaimedFragment,
+    FragmentContent,
+    OfferedFragment,
+)
 from parllel.distributed.rollouts.on_ray.ray_connection import RayConnection
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
 from parllel.errors import ClosedError, WorkerTimeoutError
@@ -26,6 +39,8 @@ from parllel.errors import ClosedError, WorkerTimeoutError
 _MAX_CALLS = 10_000
 # Size of fragments in one message.
 _MAX_BYTES = 4 * 2**20
+# Below this size, a second message costs more than the copies that it saves.
+LARGE_BYTES = 256 * 2**10
 
 
 class RayReplayBuffer(ReplayBufferInterface):
@@ -36,6 +51,9 @@ class RayReplayBuffer(ReplayBufferInterface):
 
     Args:
         capacity: maximum number of fragments.
+        large_bytes: size from which fragments of workers stay in Ray's object store until they are
+            copied into the trainer's memory, instead of passing through the actor. If there are many,
+            the actor copies some into its own memory, so that Ray never writes them to disk.
         arguments: further arguments of `ReplayBuffer`.
 
     Attributes:
@@ -49,24 +67,26 @@ class RayReplayBuffer(ReplayBufferInterface):
     # Each call that asks for room costs the actor's loop about a millisecond.
     add_wait_s = 1.0
 
-    def __init__(self, capacity: int, **arguments: Any) -> None:
+    def __init__(self, capacity: int, *, large_bytes: int = LARGE_BYTES, **arguments: Any) -> None:
         # Validates the arguments here: an actor whose constructor raises just dies, without the error.
         ReplayBuffer(capacity, **arguments)
         self.actor: Any = start_actor(
             BufferActor,
             {"capacity": capacity, **arguments},
+            _store_bytes(),
             num_cpus=0,
             max_concurrency=_MAX_CALLS,
             scheduling_strategy=here(),
         )
-        self._begin(owner=True)
+        self._begin(large_bytes, owner=True)
         try:
             self._ask("prepared", wait_s=START_S)
         except BaseException:  # includes Ctrl-C: nobody holds this object to close it
             self.close()
             raise
 
-    def _begin(self, *, owner: bool) -> None:
+    def _begin(self, large_bytes: int, *, owner: bool) -> None:
+        self._large_bytes = large_bytes
         self._owner, self._closed, self._full = owner, False, False
         # Not pickled, as each process has its own connection.
         self._tie = RayConnection()
@@ -74,9 +94,27 @@ class RayReplayBuffer(ReplayBufferInterface):
         # Both are used only by the trainer's thread, and `_full` by the sender's.
         self._unanswered: Any = None
         self._left: list[SampleFragment] = []
+        # Fetched before those, but still to be copied into this process.
+        self._arriving: list[PackedFragment | ClaimedFragment] = []
+        # The actor of this process, from which the buffer can call for the content of fragments.
+        self._producer: Any = None
+        self._producer_id = ""  # once it is registered
+        self._offered: dict[FragmentKey, FragmentContent] = {}
 
-    def __reduce__(self) -> tuple[Callable[..., RayReplayBuffer], tuple[Any]]:
-        return _elsewhere, (self.actor,)
+    def __reduce__(self) -> tuple[Callable[..., RayReplayBuffer], tuple[Any, int]]:
+        return _elsewhere, (self.actor, self._large_bytes)
+
+    def offer_from(self, actor: Any) -> None:
+        """Offer large fragments from now on, instead of sending them.
+
+        actor: the actor of this process. Its method `contents` must return None and the values of this
+            object's `contents`, as separate return values, while another thread is in `add`.
+        """
+        self._producer = actor
+
+    def contents(self, keys: Sequence[FragmentKey]) -> list[FragmentContent]:
+        """Return the content of fragments that `add` is offering."""
+        return [self._offered[key] for key in keys]
 
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
         """Add fragments; see `ReplayBufferInterface.add`. They then survive the death of this process.
@@ -88,55 +126,131 @@ class RayReplayBuffer(ReplayBufferInterface):
         # After a refusal, ask for room before sending: fragments sent in vain are expensive.
         if self._full and not self._ask("await_room", timeout_s, wait_s=timeout_s):
             return 0
-        packed, size = [], 0
-        for fragment in fragments:
-            check_kind("RayReplayBuffer: add", fragment, SampleFragment)
-            packed.append(PackedFragment.of(fragment))
-            size += len(packed[-1].content)
-            # Each message occupies its node's object store, which spills to disk when it is full.
-            if size >= _MAX_BYTES:
-                break
-        done: int = self._ask("add", packed, timeout_s, wait_s=timeout_s)
+        packed: list[PackedFragment | OfferedFragment] = []
+        size = 0
+        try:
+            for fragment in fragments:
+                check_kind("RayReplayBuffer: add", fragment, SampleFragment)
+                one, nbytes = self._packed(fragment)
+                packed.append(one)
+                size += nbytes
+                # Each message occupies its node's object store, which spills to disk when it is full.
+                if size >= _MAX_BYTES:
+                    break
+            done: int = self._ask("add", packed, timeout_s, self._producer_id, wait_s=timeout_s)
+        finally:
+            for one in packed:
+                self._offered.pop(one.key, None)
         # Reset after a complete addition: asking for room first costs a message.
         self._full = done < len(packed)
         return done
+
+    def _packed(self, fragment: SampleFragment) -> tuple[PackedFragment | OfferedFragment, int]:
+        """Return a fragment to be sent, and its size in bytes."""
+        if self._producer is not None:
+            small_bytes = min(SMALL_ARRAY_BYTES, self._large_bytes)
+            content = FragmentContent.of(fragment, small_bytes)
+            label = fragment.key, fragment.oldest_version, fragment.instance_id
+            if (nbytes := content.nbytes) >= self._large_bytes:
+                self._register()
+                self._offered[fragment.key] = content
+                return OfferedFragment(*label, nbytes), nbytes
+            if not content.arrays:
+                return PackedFragment(*label, content.header), nbytes
+        packed = PackedFragment.of(fragment)
+        return packed, len(packed.content)
+
+    def _register(self) -> None:
+        if not self._producer_id:
+            producer_id = str(ray.get_runtime_context().get_actor_id())
+            self._ask("register_producer", producer_id, self._producer)
+            self._producer_id = producer_id
 
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
         """Return `n` fragments, or none; see `ReplayBufferInterface.fetch`.
 
         Fragments that arrive too late, after a time-out or Ctrl-C, are returned by the next calls.
         """
-        if self._unanswered is not None:
-            self._left += self._fetched(timeout_s)
+        self._receive(timeout_s)
         missing = n - len(self._left)
         # With nothing left, also for an `n` below 1, which the actor refuses.
         if missing > 0 or not self._left:
             self._check(f"fetch: {n}")
             # Kept until it is answered, because these fragments have already left the buffer.
             self._unanswered = self.actor.fetch.remote(missing, timeout_s, version)
-            self._left += self._fetched(timeout_s)
+            self._receive(timeout_s)
         if len(self._left) < n:
             return []
         found, self._left = self._left[:n], self._left[n:]
         return found
 
-    def _fetched(self, timeout_s: float) -> list[SampleFragment]:
+    def _receive(self, timeout_s: float) -> None:
+        """Receive what was fetched. After a time-out or Ctrl-C, the next call continues."""
+        if self._unanswered is not None:
+            self._arriving += self._answered(timeout_s)
+        while self._arriving:
+            arrived = self._piece()
+            del self._arriving[: len(arrived)]
+            self._left += arrived
+
+    def _answered(self, timeout_s: float) -> list[PackedFragment | ClaimedFragment]:
         self._check("fetch")
         try:
             # Ctrl-C leaves the call pending as well, because it is no Exception.
-            packed = answer(self._unanswered, "RayReplayBuffer", "fetch", timeout_s + LATE_S)
+            fetched: list[PackedFragment | ClaimedFragment] = answer(
+                self._unanswered, "RayReplayBuffer", "fetch", timeout_s + LATE_S
+            )
         except WorkerTimeoutError:
             raise  # the call stays pending, and its fragments are returned later
         except Exception:
             self._unanswered = None  # there will be no answer
             raise
         self._unanswered = None
-        return [fragment.unpack() for fragment in packed]
+        return fetched
+
+    def _piece(self) -> list[SampleFragment]:
+        """Copy the first of the arriving fragments into this process, a few megabytes at most."""
+        first = self._arriving[0]
+        if isinstance(first, PackedFragment):
+            return [first.unpack()]
+        claimed: list[ClaimedFragment] = []
+        size = 0
+        for fragment in self._arriving:
+            # Each kind separately. The actor's answers occupy the object store, so they are bounded.
+            if (
+                isinstance(fragment, PackedFragment)
+                or bool(fragment.reference) != bool(first.reference)
+                or (claimed and size + fragment.nbytes > _MAX_BYTES)
+            ):
+                break
+            claimed.append(fragment)
+            size += fragment.nbytes
+        found = [content.copy().unpack() for content in self._contents(claimed)]
+        # Not awaited. Without an answer, the actor is dead, as the next call finds out.
+        self.actor.release.remote([fragment.number for fragment in claimed])
+        return found
+
+    def _contents(self, claimed: Sequence[ClaimedFragment]) -> list[FragmentContent]:
+        """Return views of the object store."""
+        self._check("fetch")
+        found: list[FragmentContent]
+        references = [reference for fragment in claimed for reference in fragment.reference]
+        if references:
+            try:
+                found = answer(references, "RayReplayBuffer", "fetch", LATE_S)
+                return found
+            except ObjectLostError:
+                # The node of the worker is lost, and Ray with it the way to the copy on this node.
+                # The actor still has a view of that.
+                pass
+        numbers = [fragment.number for fragment in claimed]
+        found = self._ask("contents", numbers)
+        return found
 
     def prepared(self) -> int:
         """Return the number of fragments that can be fetched now."""
         number: int = self._ask("prepared")
-        return number + len(self._left)
+        return number + self._n_left
 
     def new_version(self, version: int) -> None:
         """Set the current version of the weights."""
@@ -146,8 +260,12 @@ class RayReplayBuffer(ReplayBufferInterface):
         """Return the counters of the ledger: added = accepted + stale + lost + queued."""
         counts: dict[str, int] = self._ask("counts")
         # Fragments held here have left the actor but not reached the caller.
-        left = len(self._left)
+        left = self._n_left
         return {**counts, "accepted": counts["accepted"] - left, "queued": counts["queued"] + left}
+
+    @property
+    def _n_left(self) -> int:
+        return len(self._left) + len(self._arriving)
 
     def added(self) -> dict[str, int]:
         """Return the number of different fragments added by each producer, including stale ones."""
@@ -173,8 +291,16 @@ class RayReplayBuffer(ReplayBufferInterface):
         self._tie.check(f"RayReplayBuffer: {doing}")
 
 
-def _elsewhere(actor: Any) -> RayReplayBuffer:
+def _elsewhere(actor: Any, large_bytes: int) -> RayReplayBuffer:
     buffer = RayReplayBuffer.__new__(RayReplayBuffer)
     buffer.actor = actor
-    buffer._begin(owner=False)
+    buffer._begin(large_bytes, owner=False)
     return buffer
+
+
+def _store_bytes() -> float:
+    """Return the size of the object store of this process's node."""
+    here = ray.get_runtime_context().get_node_id()
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    found = [node for node in nodes if node["NodeID"] == here]
+    return float(found[0]["Resources"].get("object_store_memory", 0.0)) if found else 0.0

@@ -255,8 +255,8 @@ class RolloutManager:
             self._here,
             num_cpus=options.cpus,
             num_gpus=options.gpus,
-            # One thread for `run`, and two for calls that must be answered meanwhile.
-            max_concurrency=3,
+            # One thread for `run`, two for calls that must be answered meanwhile, and one for the buffer.
+            max_concurrency=4,
             scheduling_strategy="SPREAD",
         )
         # Before the first `await`, so that `stop` finds every actor that was started.

@@ -4,6 +4,7 @@
              report       <--  follower's thread: the worker's status, then wait for newer weights
              publication  -->                     fetch, copy, load_weights --> worker's thread
              stop         -->  (a third thread, so that it is answered whatever the others wait for)
+    buffer   contents     -->  (a fourth thread, while the sender thread waits for an answer)
 
 Only the follower calls the manager. An error on one thread ends the others, and `run` returns it.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -21,7 +23,9 @@ import ray
 
 from parllel.distributed.rollouts.arguments import check_kind
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
+from parllel.distributed.rollouts.fragments.sample_fragment import FragmentKey
 from parllel.distributed.rollouts.on_ray.answers import LATE_S, answer
+from parllel.distributed.rollouts.on_ray.large_fragments import FragmentContent
 from parllel.distributed.rollouts.on_ray.publication import Publication
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import EpisodeReporter
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
@@ -59,6 +63,7 @@ class RolloutWorkerWrapper:
         self._ran = threading.Event()  # the last turn is over
         self._error: BaseException | None = None
         node = ray.get_runtime_context().get_node_id()
+        self._buffer.offer_from(ray.get_runtime_context().current_actor)
         self._where = f"node {node[:8]}, pid {os.getpid()}"
 
     # ------------------------------------------------------------------ what the manager calls
@@ -115,6 +120,12 @@ class RolloutWorkerWrapper:
         status = WorkerStatus(self._name) if worker is None else worker.status()
         status.where = self._where
         return status
+
+    # ------------------------------------------------------------------ what the buffer calls
+
+    def contents(self, keys: Sequence[FragmentKey]) -> list[FragmentContent | None]:
+        """Return None and the content of fragments that are offered to the buffer, which owns the values."""
+        return [None, *self._buffer.contents(keys)]
 
     # ------------------------------------------------------------------ the follower
 

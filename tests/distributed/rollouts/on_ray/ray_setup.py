@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 
 import psutil
+import pytest
+import ray
+from ray._private.internal_api import get_memory_info_reply, get_state_from_address
 from weighted_agent import WeightedAgent, weighted
 from worker_setup import make_cages, make_worker, ready
 
@@ -17,11 +20,22 @@ from parllel.distributed.rollouts.on_ray import (
     RayRollouts,
     WorkerOptions,
 )
+from parllel.distributed.rollouts.on_ray.ray_replay_buffer import LARGE_BYTES
 from parllel.testing.dummy_envs import CountingEnv
 
 # Ray is given two CPUs: all workers of a test have room at once.
 QUARTER = WorkerOptions(cpus=0.25)
 LENGTH = 4
+# Small fragments take the way of large ones, too.
+BOTH_WAYS = pytest.mark.parametrize("large_bytes", [LARGE_BYTES, 0], ids=["small", "large"])
+# Of tests that take long: the way with more parts, and the other one in soak tests.
+EITHER_WAY = pytest.mark.parametrize(
+    "large_bytes",
+    [
+        pytest.param(LARGE_BYTES, id="small", marks=pytest.mark.soak),
+        pytest.param(0, id="large"),
+    ],
+)
 
 
 class SlowEnv(CountingEnv):
@@ -67,12 +81,20 @@ def build_ready(
 
 
 @contextmanager
-def rollouts(build=build_ready, n_workers=1, *, capacity=64, options=QUARTER, **arguments):
+def rollouts(
+    build=build_ready,
+    n_workers=1,
+    *,
+    capacity=64,
+    options=QUARTER,
+    large_bytes=LARGE_BYTES,
+    **arguments,
+):
     """Yield a buffer, statistics and workers, which begin with version 1."""
     if arguments:
         build = partial(build, **arguments)
     with (
-        RayReplayBuffer(capacity) as buffer,
+        RayReplayBuffer(capacity, large_bytes=large_bytes) as buffer,
         RayEpisodeStatistics() as statistics,
         RayRollouts(build, n_workers, buffer, statistics, options) as workers,
     ):
@@ -115,6 +137,13 @@ def quiet_statuses(workers):
 
     wait_until(resting, "workers that rest")
     return workers.ask_statuses()
+
+
+def stored():
+    """Return how many bytes there are in the object store, and how many have gone to a disk."""
+    state = get_state_from_address(ray.get_runtime_context().gcs_address)
+    stats = get_memory_info_reply(state).store_stats
+    return stats.object_store_bytes_used, stats.spilled_bytes_total
 
 
 def gone(process):

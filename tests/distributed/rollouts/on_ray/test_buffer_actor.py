@@ -18,7 +18,9 @@ def make_actor(monkeypatch):
     from parllel.distributed.rollouts.on_ray import buffer_actor
 
     monkeypatch.setattr(buffer_actor, "end_with_raylet", lambda: None)
-    return lambda capacity, **options: buffer_actor.BufferActor({"capacity": capacity, **options})
+    return lambda capacity, **options: buffer_actor.BufferActor(
+        {"capacity": capacity, **options}, 2**20
+    )
 
 
 def packed(sequence, producer="a", version=0):

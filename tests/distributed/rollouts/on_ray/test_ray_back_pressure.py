@@ -10,14 +10,15 @@ import psutil
 import pytest
 import ray
 from fragments import make_fragment
-from ray._private.internal_api import get_memory_info_reply, get_state_from_address
 from ray_setup import (
+    BOTH_WAYS,
     actor_pid,
     build_ready,
     check_ledgers,
     publish,
     quiet_statuses,
     rollouts,
+    stored,
     wait_until,
 )
 
@@ -30,16 +31,15 @@ CAPACITY, QUEUE = 4, 2
 MAY_GROW = 4 * 2**20
 
 
-def stored():
-    """Return how many bytes there are in the object store, and how many have gone to a disk."""
-    state = get_state_from_address(ray.get_runtime_context().gcs_address)
-    stats = get_memory_info_reply(state).store_stats
-    return stats.object_store_bytes_used, stats.spilled_bytes_total
-
-
-def test_workers_wait_and_memory_stays(ray_here):
+@BOTH_WAYS
+def test_workers_wait_and_memory_stays(ray_here, large_bytes):
     with rollouts(
-        build_ready, 2, capacity=CAPACITY, make_env=CountingEnv, sender_capacity=QUEUE
+        build_ready,
+        2,
+        capacity=CAPACITY,
+        large_bytes=large_bytes,
+        make_env=CountingEnv,
+        sender_capacity=QUEUE,
     ) as (buffer, _, workers):
         publish(workers, 1)
         wait_until(lambda: buffer.prepared() == CAPACITY, "a full buffer")

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
-from ray_setup import gone, wait_until
+from ray_setup import EITHER_WAY, gone, wait_until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 FOLDER = Path(__file__).parent
@@ -109,7 +109,8 @@ def test_a_connection_that_ends_too_early(ray_here):
         assert said[name].startswith("WorkerDiedError: Ray")
 
 
-def test_a_node_is_lost(ray_folder):
-    said = said_by("two_nodes.py")
+@EITHER_WAY
+def test_a_node_is_lost(ray_folder, large_bytes):
+    said = said_by("two_nodes.py", str(large_bytes))
     assert "node" in said["reason"]
     assert said["accepted"] > said["rejected"] == 0

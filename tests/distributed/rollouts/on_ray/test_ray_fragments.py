@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ray_setup import rollouts
+from ray_setup import BOTH_WAYS, rollouts
 from worker_setup import LENGTH, SEED, B, collect, digests, make_cages, ready, rows
 
 from parllel.distributed.rollouts import FragmentSender, RolloutWorker
@@ -34,9 +34,10 @@ def local_digests(kind):
     return digests(collect(make_schedule(kind), 4 * WHOLE * LENGTH * B, published={}), WHOLE)
 
 
+@BOTH_WAYS
 @pytest.mark.usefixtures("ray_here")
-def test_fragments_equal_those_of_this_process_with_both_schedules():
-    with rollouts(build_either, 2) as (buffer, _, workers):
+def test_fragments_equal_those_of_this_process_with_both_schedules(large_bytes):
+    with rollouts(build_either, 2, large_bytes=large_bytes) as (buffer, _, workers):
         assert workers.load_weights({}, 1)
         found = []
         while True:

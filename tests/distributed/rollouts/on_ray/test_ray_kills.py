@@ -11,6 +11,7 @@ import psutil
 import pytest
 import ray
 from ray_setup import (
+    EITHER_WAY,
     LENGTH,
     QUARTER,
     actor_pid,
@@ -59,8 +60,10 @@ def wait_for_steps(workers, buffer, name, more=20):
     return wait_until(made, f"steps of {name!r}")
 
 
-def test_an_environment_a_worker_and_the_statistics(ray_here):
-    with rollouts(build_ready, 2, capacity=10_000, processes=True) as (buffer, statistics, workers):
+@EITHER_WAY
+def test_an_environment_a_worker_and_the_statistics(ray_here, large_bytes):
+    options = {"capacity": 10_000, "processes": True, "large_bytes": large_bytes}
+    with rollouts(build_ready, 2, **options) as (buffer, statistics, workers):
         publish(workers, 1)
         first = wait_for_steps(workers, buffer, "worker 0")
         wait_for_steps(workers, buffer, "worker 1")
@@ -129,8 +132,9 @@ def local_digests(n):
     return {(f.environment, f.sequence): f.digest() for f in found}
 
 
-def test_the_manager(ray_here):
-    with rollouts(processes=True) as (buffer, _, workers):
+@EITHER_WAY
+def test_the_manager(ray_here, large_bytes):
+    with rollouts(processes=True, large_bytes=large_bytes) as (buffer, _, workers):
         publish(workers, 1)
         status = wait_for_steps(workers, buffer, "worker 0")
         processes = [actor_pid(status), *env_pids(status)]
@@ -144,8 +148,9 @@ def test_the_manager(ray_here):
         assert buffer.prepared() == buffer.counts()["added"] > 0
 
 
-def test_the_buffer(ray_here):
-    with rollouts() as (buffer, _, workers):
+@EITHER_WAY
+def test_the_buffer(ray_here, large_bytes):
+    with rollouts(large_bytes=large_bytes) as (buffer, _, workers):
         publish(workers, 1)
         wait_until(buffer.prepared, "fragments")
         kill(pid_of(buffer.actor))

@@ -26,6 +26,13 @@ class Actor:
             setattr(self, name, SimpleNamespace(remote=method))
 
 
+class Buffer:
+    """Stands for the buffer, to which nothing is added."""
+
+    def offer_from(self, actor):
+        assert actor == "this actor"
+
+
 def publication(version):
     return SimpleNamespace(version=version, fetch=dict)
 
@@ -36,10 +43,10 @@ def make_wrapper(monkeypatch):
 
     def make(build, report, add_episodes=lambda packed, n: None):
         return rollout_worker_wrapper.RolloutWorkerWrapper(
-            build, "worker 0", None, Actor(report=add_episodes), Actor(report=report)
+            build, "worker 0", Buffer(), Actor(report=add_episodes), Actor(report=report)
         )
 
-    here = SimpleNamespace(get_node_id=lambda: "here")
+    here = SimpleNamespace(get_node_id=lambda: "here", current_actor="this actor")
     monkeypatch.setattr(rollout_worker_wrapper.ray, "get_runtime_context", lambda: here)
     monkeypatch.setattr(rollout_worker_wrapper, "end_with_raylet", lambda: None)
     monkeypatch.setattr(rollout_worker_wrapper, "_unpacked", lambda build: build)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import ray
 from ray.cluster_utils import Cluster
@@ -23,6 +24,8 @@ from parllel.testing.dummy_envs import CountingEnv
 CAPACITY = 20
 ROLLOUTS = {
     "capacity": CAPACITY,
+    # Contents are in the object store of the node that is lost.
+    "large_bytes": int(sys.argv[1]),
     "options": WorkerOptions(cpus=1.0),
     "make_env": CountingEnv,
     "processes": True,
