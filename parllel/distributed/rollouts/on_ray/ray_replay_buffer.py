@@ -39,6 +39,8 @@ from parllel.errors import ClosedError, WorkerTimeoutError
 _MAX_CALLS = 10_000
 # Size of fragments in one message.
 _MAX_BYTES = 4 * 2**20
+# Of those whose labels alone are in the message: their content takes as much of the object store at once.
+_MAX_LABELLED_BYTES = 16 * 2**20
 # Below this size, a second message costs more than the copies that it saves.
 LARGE_BYTES = 256 * 2**10
 
@@ -127,15 +129,18 @@ class RayReplayBuffer(ReplayBufferInterface):
         if self._full and not self._ask("await_room", timeout_s, wait_s=timeout_s):
             return 0
         packed: list[PackedFragment | OfferedFragment] = []
-        size = 0
+        sent = offered = 0
         try:
             for fragment in fragments:
                 check_kind("RayReplayBuffer: add", fragment, SampleFragment)
                 one, nbytes = self._packed(fragment)
                 packed.append(one)
-                size += nbytes
+                if isinstance(one, OfferedFragment):
+                    offered += nbytes
+                else:
+                    sent += nbytes
                 # Each message occupies its node's object store, which spills to disk when it is full.
-                if size >= _MAX_BYTES:
+                if sent >= _MAX_BYTES or offered >= _MAX_LABELLED_BYTES:
                     break
             done: int = self._ask("add", packed, timeout_s, self._producer_id, wait_s=timeout_s)
         finally:
@@ -214,13 +219,13 @@ class RayReplayBuffer(ReplayBufferInterface):
         if isinstance(first, PackedFragment):
             return [first.unpack()]
         claimed: list[ClaimedFragment] = []
-        size = 0
+        size, most = 0, _MAX_LABELLED_BYTES if first.reference else _MAX_BYTES
         for fragment in self._arriving:
             # Each kind separately. The actor's answers occupy the object store, so they are bounded.
             if (
                 isinstance(fragment, PackedFragment)
                 or bool(fragment.reference) != bool(first.reference)
-                or (claimed and size + fragment.nbytes > _MAX_BYTES)
+                or (claimed and size + fragment.nbytes > most)
             ):
                 break
             claimed.append(fragment)

@@ -104,8 +104,9 @@ def test_nothing_is_written_to_disk():
 
 
 def test_a_fetch_that_was_interrupted_goes_on(monkeypatch):
+    nbytes = 9 * MIB  # more than two do not fit into a piece
     with RayReplayBuffer(4) as buffer:
-        maker = start_maker(buffer, 3 * MIB)
+        maker = start_maker(buffer, nbytes)
         assert ray.get(maker.add.remote([0, 1, 2, 3])) == 4
         piece, pieces = RayReplayBuffer._piece, []
 
@@ -122,7 +123,7 @@ def test_a_fetch_that_was_interrupted_goes_on(monkeypatch):
         assert buffer.prepared() == 4
         assert buffer.counts() == {**BALANCED, "added": 4, "queued": 4}
         found = buffer.fetch(4, 10)
-        assert [one.digest() for one in found] == digests(range(4), 3 * MIB)
+        assert [one.digest() for one in found] == digests(range(4), nbytes)
         assert buffer.counts() == {**BALANCED, "added": 4, "accepted": 4}
 
 
