@@ -64,12 +64,10 @@ class Producer:
     """An actor that adds the same fragment under new numbers."""
 
     def __init__(self, buffer: Any, shape: Sequence[int], length: int) -> None:
-        import ray
-
         self._buffer, self._n = buffer, 0
         self._fragment = make_fragment(shape, length)
         if buffer is not None:
-            buffer.offer_from(ray.get_runtime_context().current_actor)
+            buffer.offer_from_here()
 
     def add(self, n: int) -> None:
         """Add `n` fragments."""

@@ -21,10 +21,8 @@ class FragmentMaker:
     """
 
     def __init__(self, buffer: Any, make: Callable[[int], Any], dies: bool = False) -> None:
-        import ray
-
         self._buffer, self._make, self._dies = buffer, make, dies
-        buffer.offer_from(ray.get_runtime_context().current_actor)
+        buffer.offer_from_here()
 
     def pid(self) -> int:
         """Return the number of its process."""
@@ -39,7 +37,7 @@ class FragmentMaker:
         return done
 
     def contents(self, keys: Any) -> list[FragmentContent | None]:
-        """Return the content of offered fragments, as `RayReplayBuffer.offer_from` says."""
+        """Return the content of offered fragments, as `RayReplayBuffer.offer_from_here` says."""
         if self._dies:
             os._exit(1)
         return [None, *self._buffer.contents(keys)]

@@ -106,13 +106,13 @@ class RayReplayBuffer(ReplayBufferInterface):
     def __reduce__(self) -> tuple[Callable[..., RayReplayBuffer], tuple[Any, int]]:
         return _elsewhere, (self.actor, self._large_bytes)
 
-    def offer_from(self, actor: Any) -> None:
-        """Offer large fragments from now on, instead of sending them.
+    def offer_from_here(self) -> None:
+        """Offer large fragments from now on, instead of sending them, in the actor of this process.
 
-        actor: the actor of this process. Its method `contents` must return None and the values of this
-            object's `contents`, as separate return values, while another thread is in `add`.
+        Its method `contents` must return None and the values of this object's `contents`, as separate return
+        values, while another thread is in `add`.
         """
-        self._producer = actor
+        self._producer = ray.get_runtime_context().current_actor
 
     def contents(self, keys: Sequence[FragmentKey]) -> list[FragmentContent]:
         """Return the content of fragments that `add` is offering."""

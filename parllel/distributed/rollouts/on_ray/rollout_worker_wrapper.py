@@ -63,7 +63,7 @@ class RolloutWorkerWrapper:
         self._ran = threading.Event()  # the last turn is over
         self._error: BaseException | None = None
         node = ray.get_runtime_context().get_node_id()
-        self._buffer.offer_from(ray.get_runtime_context().current_actor)
+        self._buffer.offer_from_here()
         self._where = f"node {node[:8]}, pid {os.getpid()}"
 
     # ------------------------------------------------------------------ what the manager calls
