@@ -20,6 +20,11 @@ from parllel.distributed.operators.experiments.experiment_list import (
     experiment_results,
     list_experiments,
 )
+from parllel.distributed.operators.experiments.recorded_episodes import (
+    episode_overview,
+    episode_steps,
+    list_episodes,
+)
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
 from parllel.distributed.operators.protocol.operator_kinds import kinds_as_json
 from parllel.distributed.operators.trusted_runs import check_runs
@@ -28,6 +33,7 @@ from parllel.distributed.web.request import Request, Response
 from parllel.distributed.web.web_error import WebError
 from parllel.errors import ClosedError, WrongStateError
 
+_MAX_DIGITS = 15  # of numbers in queries
 _SHOWN = 80  # characters of a value in error messages
 _TYPES = {
     "a boolean": (bool,),
@@ -127,6 +133,13 @@ class BoardRoutes:
             "kinds": lambda request: kinds_as_json(),
             "experiments": self._experiments,
             "results": self._results,
+            "episodes": lambda request: self._recorded(request, list_episodes, "run", "from?"),
+            "episode": lambda request: self._recorded(
+                request, episode_overview, "run", "operator", "episode"
+            ),
+            "steps": lambda request: self._recorded(
+                request, episode_steps, "run", "operator", "episode", "from?"
+            ),
         }
         board = self._board
         commands: dict[str, Command] = {
@@ -186,11 +199,34 @@ class BoardRoutes:
         with refused():
             return Response(state_bytes(experiment_results(self._base, run)))
 
+    def _recorded(
+        self, request: Request, read: Callable[..., dict[str, Any]], *names: str
+    ) -> Response:
+        query = _query(request, *names)
+        numbers = [_number(name, query[name]) for name in ("episode", "from") if name in query]
+        texts = [query[name] for name in ("run", "operator") if name in query]
+        with refused():
+            return Response(state_bytes(read(self._base, *texts, *numbers)))
+
 
 def _asked(request: Request, name: str) -> str:
-    if set(request.query) != {name}:
-        raise WebError(400, f"expected only the query ?{name}=...")
-    return request.query[name]
+    return _query(request, name)[name]
+
+
+def _query(request: Request, *names: str) -> dict[str, str]:
+    """Return the query's fields. A "?" after a name marks a field that may be absent."""
+    needed = {name for name in names if not name.endswith("?")}
+    known = {name.rstrip("?") for name in names}
+    if not needed <= set(request.query) <= known:
+        fields = "&".join(f"{name.rstrip('?')}=..." for name in names)
+        raise WebError(400, f"expected only the query ?{fields}")
+    return request.query
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        raise WebError(400, f"{name}: expected a number of at least 0, got {_shown(text)}")
+    return int(text)
 
 
 @contextmanager

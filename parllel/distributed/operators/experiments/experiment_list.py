@@ -55,12 +55,7 @@ def experiment_results(base: str | os.PathLike[str], run: str) -> dict[str, Any]
         KeyError: if there is no such experiment below the folder.
         ValueError: if its record or telemetry is damaged.
     """
-    base = Path(base)
-    # Looked up, not joined: the name comes from a page and must not lead out of the folder.
-    found = {path.relative_to(base).as_posix(): path for path in _runs_below(base)}
-    if run not in found:
-        raise KeyError(f"{base}: expected the path of an experiment below it, got {run!r}")
-    path = found[run]
+    path = find_experiment(base, run)
     record = open_experiment(path)
     return {
         "run": run,
@@ -68,6 +63,22 @@ def experiment_results(base: str | os.PathLike[str], run: str) -> dict[str, Any]
         "state": run_state(RunFolder.open(path), record),
         "groups": results_as_json(read_results(path, record.config)),
     }
+
+
+def find_experiment(base: str | os.PathLike[str], run: str) -> Path:
+    """Return the folder of an experiment.
+
+    run: path below the folder `base`.
+
+    Raises:
+        KeyError: if there is no such run below the folder.
+    """
+    base = Path(base)
+    # Looked up, not joined: the name comes from a page and must not lead out of the folder.
+    found = {path.relative_to(base).as_posix(): path for path in _runs_below(base)}
+    if run not in found:
+        raise KeyError(f"{base}: expected the path of an experiment below it, got {run!r}")
+    return found[run]
 
 
 def _runs_below(base: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from drawn_env import make
+from recorded import episodes, write_experiment
 from scripted_board import WRONG_MOMENT
 
 from parllel.distributed.operators import MultiAgentConfig, OperatorConfig
@@ -206,3 +207,50 @@ def test_experiments_are_those_below_the_board_s_base(opened, board):
     assert served.rest.get("/api/experiments").json() == {"experiments": []}
     for run in ("none", "..", "/etc", ""):
         assert served.rest.get("/api/results", params={"run": run}).status_code == 404
+
+
+def test_recorded_episodes_are_read_by_name_and_number(opened, board):
+    write_experiment(board.folder.parent, {"a": episodes("a", {3: [1.0, 2.0]})})
+    served = opened(board)
+    one = {"run": "told", "operator": "a", "episode": 0}
+    (listed,) = served.rest.get("/api/episodes", params={"run": "told"}).json()["episodes"]
+    assert (listed["operator"], listed["seed"], listed["total_reward"]) == ("a", 3, 3.0)
+    found = served.rest.get("/api/episode", params=one).json()
+    assert found["curves"] == [{"name": "a", "points": [[0, 1.0], [1, 3.0]]}]
+    page = served.rest.get("/api/steps", params={**one, "from": 1}).json()
+    assert (page["start"], page["n_steps"]) == (1, 2)
+    assert [[record["reward"] for record in step] for step in page["steps"]] == [[2.0]]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "said"),
+    [
+        ("steps", {"run": "../told"}, 404, "got '../told'"),
+        ("steps", {"run": "/etc"}, 404, "got '/etc'"),
+        ("steps", {"operator": "../../secret"}, 404, "got '../../secret'"),
+        ("steps", {"operator": "nobody"}, 404, "one of a; got 'nobody'"),
+        ("episode", {"episode": "7"}, 404, "'a' has no recorded episode 7"),
+        ("steps", {"episode": "7"}, 404, "'a' has no recorded steps of episode 7"),
+        ("steps", {"from": "1"}, 404, "episode 0 of 'a' has 1 steps, got 1"),
+        ("steps", {"episode": "x"}, 400, "episode: expected a number of at least 0, got 'x'"),
+        ("steps", {"episode": "-1"}, 400, "episode: expected a number of at least 0, got '-1'"),
+        ("steps", {"from": "1e3"}, 400, "from: expected a number of at least 0, got '1e3'"),
+        ("steps", {"from": "9" * 5000}, 400, "from: expected a number"),
+        ("steps", {"from": "\N{SUPERSCRIPT TWO}"}, 400, "from: expected a number"),
+        ("steps", {"file": "x"}, 400, "expected only the query ?run=...&operator=...&episode=..."),
+        ("episodes", {}, 400, "expected only the query ?run=...&from=..."),
+    ],
+)
+def test_what_is_not_recorded_is_named(opened, board, path, query, status, said):
+    write_experiment(board.folder.parent, {"a": episodes("a", {3: [1.0]})})
+    query = {"run": "told", "operator": "a", "episode": "0", **query}
+    reply = opened(board).rest.get(f"/api/{path}", params=query)
+    assert reply.status_code == status
+    assert said in reply.json()["error"]
+
+
+def test_recorded_episodes_are_for_those_with_the_token(opened, board):
+    served = opened(board)
+    del served.rest.headers["Authorization"]
+    for path in ("episodes?run=told", "episode?run=told&operator=a&episode=0", "steps?run=told"):
+        assert served.rest.get(f"/api/{path}").status_code == 401

@@ -40,7 +40,7 @@ function rowShapes(row, x, top) {
 }
 
 /** Return round tick values that enclose the smallest and the largest value. */
-function ticksOf(values) {
+export function ticksOf(values) {
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (low === high) [low, high] = [low - 1, high + 1];
   const rough = (high - low) / TICKS;
@@ -51,13 +51,13 @@ function ticksOf(values) {
   return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-function text(name, x, y, content) {
+export function text(name, x, y, content) {
   const node = shape("text", { class: name, x, y });
   node.textContent = content;
   return node;
 }
 
-function shape(tag, attributes) {
+export function shape(tag, attributes) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   return node;

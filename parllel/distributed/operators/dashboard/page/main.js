@@ -8,6 +8,7 @@ import { ExperimentPanel } from "./experiment.js";
 import { Frames, VisibleCards } from "./frames.js";
 import { densityChoice, themeButton } from "./looks.js";
 import { listenToKeys } from "./questions.js";
+import { ReplayView } from "./replay.js";
 import { ResultsView } from "./results.js";
 import { Connection, RefusedError, post } from "./server.js";
 
@@ -28,6 +29,7 @@ const bar = new Bar(request);
 const experiment = new ExperimentPanel(request);
 const dialog = new AddDialog(apply);
 const results = new ResultsView(say);
+const replay = new ReplayView(say);
 const connection = new Connection({
   state(snapshot, isFirst) {
     // A restarted server counts its versions from the beginning.
@@ -91,15 +93,19 @@ function apply(snapshot) {
 }
 
 function showView() {
-  const [view, run = null] = location.hash.slice(1).split("=");
-  const isResults = view === "results";
-  show(at("view-board"), !isResults);
-  show(at("view-results"), isResults);
-  for (const [id, isCurrent] of [["tab-board", !isResults], ["tab-results", isResults]]) {
+  const [view, rest = null] = location.hash.slice(1).split("=");
+  const isBoard = view !== "results" && view !== "replay";
+  const isReplay = view === "replay" && rest !== null;
+  show(at("view-board"), isBoard);
+  show(at("view-results"), !isBoard && !isReplay);
+  show(at("view-replay"), isReplay);
+  for (const [id, isCurrent] of [["tab-board", isBoard], ["tab-results", !isBoard]]) {
     if (isCurrent) at(id).setAttribute("aria-current", "page");
     else at(id).removeAttribute("aria-current");
   }
-  if (isResults) results.open(run === null ? null : decodeURIComponent(run));
+  if (isReplay) return replay.open(rest.split("/").map(decodeURIComponent));
+  replay.close();
+  if (!isBoard) results.open(rest === null ? null : decodeURIComponent(rest));
 }
 
 function closeMenus(except) {

@@ -2,6 +2,7 @@
 
 import { intervalChart } from "./chart.js";
 import { element, setData } from "./dom.js";
+import { episodesTable, recordedEpisodes } from "./episodes.js";
 import { RefusedError, get } from "./server.js";
 import { numberText, secondsText } from "./words.js";
 
@@ -37,8 +38,11 @@ export class ResultsView {
       const { experiments } = await get("api/experiments");
       const chosen = run === null ? experiments[0]?.run : (experiments.find((one) => one.folder === run)?.run ?? run);
       const found = chosen === undefined ? null : await get(`api/results?run=${encodeURIComponent(chosen)}`);
+      // Redrawn only if it changed, because that resets focus and scrolling.
+      const isSame = found !== null && JSON.stringify(found) === JSON.stringify(this.#shown);
+      const episodes = found === null || isSame ? [] : await recordedEpisodes(chosen);
       // Another experiment may have been chosen meanwhile.
-      if (run === this.#run) this.#show(experiments, found);
+      if (run === this.#run && !isSame) this.#show(experiments, found, episodes);
       this.#say(null);
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
@@ -46,20 +50,18 @@ export class ResultsView {
     }
   }
 
-  #show(experiments, found) {
-    // Redrawn only if it changed, because that resets focus and scrolling.
-    if (found !== null && JSON.stringify(found) === JSON.stringify(this.#shown)) return;
+  #show(experiments, found, episodes) {
     this.#shown = found;
     this.#list.replaceChildren(...experiments.map((one) => listed(one, one.run === found?.run)));
     setData(this.#detail, "run", found?.run ?? null);
-    this.#detail.replaceChildren(...(found === null ? [element("p", { class: "muted" }, NONE)] : detail(found)));
+    this.#detail.replaceChildren(...(found === null ? [element("p", { class: "muted" }, NONE)] : detail(found, episodes)));
   }
 }
 
-function detail({ name, state, groups }) {
+function detail({ run, name, state, groups }, episodes) {
   const said = element("span", { class: "muted" }, state ?? "");
   const header = element("header", { class: "line" }, element("h2", {}, name), said);
-  if (groups.length) return [header, ...groups.map(groupSection)];
+  if (groups.length) return [header, ...groups.map((group) => groupSection(run, group, episodes))];
   return [header, element("p", { class: "muted" }, "No episode has been played yet.")];
 }
 
@@ -75,7 +77,7 @@ function listed({ run, name, time, state, operators }, isChosen) {
   return element("li", {}, link);
 }
 
-function groupSection(group) {
+function groupSection(run, group, episodes) {
   const { operators, differences, sentences } = group;
   const section = element("section", { "data-group": group.group }, element("h3", {}, group.label));
   const said = sentences.map((text) => element("li", {}, text));
@@ -88,6 +90,11 @@ function groupSection(group) {
   if (charts.children.length) section.append(charts);
   section.append(scrolled(meansTable(operators)));
   if (differences.length) section.append(scrolled(differencesTable(differences)));
+  const own = episodes.filter((one) => one.group === group.group);
+  if (own.length) {
+    const [list, ...more] = episodesTable(run, operators.map((one) => one.operator_id), own);
+    section.append(scrolled(list), ...more);
+  }
   return section;
 }
 

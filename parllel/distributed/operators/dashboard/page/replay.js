@@ -1,0 +1,154 @@
+// Replay of a recorded episode, beside the other operators' episodes of the same seed.
+//
+//   #replay=RUN/OPERATOR/EPISODE/STEP --> open --> recordings --> tracks, chart
+//   scrubber, keys, chart, Play       --> #seek --> each track shows its step, once that is fetched
+
+import { setData, setText, show } from "./dom.js";
+import { LineChart, SERIES } from "./line_chart.js";
+import { Recording } from "./recording.js";
+import { RefusedError } from "./server.js";
+import { Track } from "./track.js";
+
+const MAX_BESIDE = 7;
+const AHEAD = 50; // steps that are fetched before Play arrives there
+const SETTLED_MS = 300; // browsers limit how often the address may change
+
+const at = (id) => document.getElementById(id);
+
+export class ReplayView {
+  #address = null; // run, operator, episode
+  #tracks = [];
+  #chart = null;
+  #index = 0;
+  #length = 0;
+  #timer = null;
+  #settling = null;
+  #say;
+
+  /** say: shows the sentence of an error; null clears it. */
+  constructor(say) {
+    this.#say = say;
+    at("replay-step").addEventListener("input", ({ target }) => this.#seek(Number(target.value) - 1));
+    at("replay-play").addEventListener("click", () => this.#play(this.#timer === null));
+    at("replay-speed").addEventListener("change", () => this.#timer !== null && this.#play(true));
+    document.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  /** Show a step of an episode; parts: run, operator, episode, and the number of the step. */
+  async open([run, operator, episode, step = "1"]) {
+    const address = [run, operator, episode];
+    if (JSON.stringify(address) === JSON.stringify(this.#address)) return this.#seek(Number(step) - 1);
+    this.close();
+    this.#address = address;
+    this.#show([], { run });
+    try {
+      const first = await Recording.open(...address);
+      const beside = first.overview.beside.slice(0, MAX_BESIDE);
+      const others = await Promise.all(beside.map((one) => Recording.open(run, one.operator, one.episode)));
+      if (this.#address !== address) return;
+      this.#show([first, ...others], first.overview);
+      this.#say(null);
+      this.#seek(Number(step) - 1);
+    } catch (error) {
+      if (!(error instanceof RefusedError)) throw error;
+      if (this.#address === address) this.#say(error.message);
+    }
+  }
+
+  /** Stop playing and forget the episode. */
+  close() {
+    this.#play(false);
+    clearTimeout(this.#settling);
+    this.#address = null;
+    this.#tracks = [];
+  }
+
+  #show(recordings, { run, name, label }) {
+    at("replay-back").setAttribute("href", `#results=${encodeURIComponent(run)}`);
+    setText(at("replay-name"), name ?? "");
+    setText(at("replay-env"), label ?? "");
+    const lines = recordings.flatMap(({ overview }) => overview.curves.map((curve) => [overview, curve]));
+    this.#tracks = recordings.map((recording) => {
+      const own = lines.findIndex(([overview, curve]) => overview === recording.overview && curve.name === overview.operator);
+      return new Track(recording, own < 0 ? null : own % SERIES);
+    });
+    at("replay-tracks").replaceChildren(...this.#tracks.map((track) => track.node));
+    this.#length = Math.max(0, ...recordings.map((recording) => recording.length));
+    const curves = lines.map(([, { name: who, points }]) => ({ name: who, points: points.map(([i, y]) => [i + 1, y]) }));
+    this.#chart = new LineChart("Return so far, by step", curves, "Step", (step) => this.#seek(step - 1));
+    at("replay-curve").replaceChildren(this.#chart.node);
+    for (const id of ["replay-step", "replay-play"]) at(id).disabled = this.#length === 0;
+    show(at("replay-curve").parentElement, this.#length > 0);
+    at("replay-step").max = Math.max(1, this.#length);
+  }
+
+  #seek(index) {
+    if (this.#length === 0) return this.#draw();
+    this.#index = Math.min(this.#length - 1, Math.max(0, Math.round(index) || 0));
+    const step = this.#index + 1;
+    at("replay-step").value = step;
+    at("replay-step").setAttribute("aria-valuetext", `Step ${step} of ${this.#length}`);
+    setText(at("replay-at"), `Step ${step} of ${this.#length}`);
+    this.#chart.mark(step);
+    this.#draw();
+    clearTimeout(this.#settling);
+    this.#settling = setTimeout(() => {
+      const parts = [...this.#address, step].map(encodeURIComponent);
+      history.replaceState(null, "", `#replay=${parts.join("/")}`);
+    }, SETTLED_MS);
+  }
+
+  #draw() {
+    for (const track of this.#tracks) {
+      track.show(this.#index);
+      const next = [this.#index, this.#timer === null ? this.#index : this.#index + AHEAD].map((i) => track.at(i));
+      const missing = next.find((i) => i >= 0 && track.recording.step(i) === undefined);
+      if (missing !== undefined) this.#load(track, missing);
+    }
+  }
+
+  async #load(track, index) {
+    try {
+      await track.recording.load(index);
+      if (this.#tracks.includes(track)) track.show(this.#index);
+    } catch (error) {
+      if (!(error instanceof RefusedError)) throw error;
+      this.#play(false);
+      this.#say(error.message);
+    }
+  }
+
+  #play(isPlaying) {
+    clearInterval(this.#timer);
+    this.#timer = null;
+    if (isPlaying && this.#length > 0) {
+      if (this.#index === this.#length - 1) this.#seek(0);
+      this.#timer = setInterval(() => this.#advance(), 1000 / Number(at("replay-speed").value));
+    }
+    const isOn = this.#timer !== null;
+    setData(at("replay-play"), "pauses", isOn ? "" : null);
+    at("replay-play").querySelector("use").setAttribute("href", isOn ? "#icon-pause" : "#icon-play");
+    setText(at("replay-play").querySelector("span"), isOn ? "Pause" : "Play");
+  }
+
+  #advance() {
+    // Waits for what is not fetched yet, rather than leaving it out.
+    if (this.#tracks.some((track) => track.at(this.#index) >= 0 && !track.recording.step(track.at(this.#index)))) return;
+    this.#seek(this.#index + 1);
+    if (this.#index === this.#length - 1) this.#play(false);
+  }
+
+  #key(event) {
+    const { target, key } = event;
+    if (at("view-replay").hidden || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isScrubber = target === at("replay-step");
+    if (!isScrubber && target.closest("input, select, button, a, summary, [tabindex='0']")) return;
+    const last = this.#length - 1;
+    const to = { ArrowLeft: this.#index - 1, ArrowRight: this.#index + 1, Home: 0, End: last }[key];
+    if (key === " ") this.#play(this.#timer === null);
+    // The scrubber moves itself.
+    else if (to !== undefined && !isScrubber) this.#seek(to);
+    else return;
+    event.preventDefault();
+  }
+}

@@ -1,0 +1,221 @@
+"""Recorded episodes replayed on the page: what it shows is what their telemetry holds."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+from chromium import expect
+from dashboard_server import RPS, SCENES, DashboardServer
+from recorded import episodes, lines, play, write_experiment
+from shown_board import ShownBoard
+
+from parllel.distributed.operators import Experiment, MultiAgentConfig, OperatorConfig
+from parllel.testing import Service
+
+# Each part of it has a time-out of its own.
+pytestmark = pytest.mark.timeout(180)
+
+ENV = f"{SCENES}:squares"
+N_LONG = 1234
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The folder of runs of a server, and the server."""
+    runs = tmp_path_factory.mktemp("recorded") / "runs"
+    operators = [
+        OperatorConfig("baseline", name, ENV, policy=policy, max_steps=most)
+        for name, policy, most in (("random", "random", 12), ("noop", "noop", 5))
+    ]
+    Experiment("played", operators, seeds=[41, 42]).run(runs)
+    players = {
+        seat: OperatorConfig("baseline", name, policy=policy)
+        for seat, name, policy in (("red", "one", "random"), ("blue", "two", "noop"))
+    }
+    game = MultiAgentConfig("rps", RPS, players)
+    Experiment("together", [game], seeds=[3]).run(runs)
+
+    def failed(telemetry):
+        play(telemetry, "lost", 0, 5, [], status="failed")
+
+    told = {"long": episodes("long", {5: [1.0, -1.0] * (N_LONG // 2)}), "lost": failed}
+    write_experiment(runs, told)
+    with Service("recorded") as service, DashboardServer(runs) as server:
+        service.adopt(server.process.pid)
+        yield runs, server
+
+
+@pytest.fixture
+def replay(recorded, pages):
+    """A function that opens an episode on the page, by the address."""
+    shown = ShownBoard(pages.open(recorded[1].url))
+
+    def open_it(*parts):
+        address = "/".join(quote(str(part), safe="") for part in parts)
+        shown.page.evaluate("hash => { location.hash = hash }", f"replay={address}")
+        return shown.page
+
+    return open_it
+
+
+def track(page, operator):
+    return page.locator(f"#replay-tracks [data-operator='{operator}']")
+
+
+def field(page, operator, name):
+    return track(page, operator).locator(f"[data-field='{name}']").first
+
+
+def expect_step(page, operator, record):
+    """Wait until a track shows a step, and check that it shows all of its record."""
+    expect(track(page, operator)).to_have_attribute("data-step", str(record["step"]))
+    expect(field(page, operator, "step")).to_have_text(str(record["step"]))
+    expect(field(page, operator, "reward")).to_have_text(f"{record['reward']:g}")
+    expect(field(page, operator, "episode-reward")).to_have_text(f"{record['episode_reward']:g}")
+    expect(field(page, operator, "action")).to_have_text(json.dumps(record["action"]))
+
+
+def test_an_episode_is_opened_from_the_results_and_stepped_through(recorded, replay, pages):
+    runs, server = recorded
+    page = pages.open(server.url)
+    page.click("#tab-results")
+    page.click("#experiments-list [data-run='played']")
+    noted = {
+        name: lines(runs / "played", f"played_{name}_episodes.jsonl") for name in ("random", "noop")
+    }
+    rows = page.locator("#results-detail table.episodes tbody tr")
+    expect(rows).to_have_count(2)
+    for number in range(2):
+        returns = [f"{noted[name][number]['total_reward']:g}" for name in ("random", "noop")]
+        seed = str(noted["noop"][number]["seed"])
+        expect(rows.nth(number).locator("th, td")).to_have_text([str(number), seed, *returns])
+    rows.nth(1).locator("a").first.click()
+    steps = {
+        name: [
+            one
+            for one in lines(runs / "played", f"played_{name}_steps.jsonl")
+            if one["episode"] == 1
+        ]
+        for name in ("random", "noop")
+    }
+    n = len(steps["random"])
+    expect(page.locator("#replay-at")).to_have_text(f"Step 1 of {n}")
+    # The scrubber by keys of its own, and the keys of the page.
+    page.locator("#replay-step").focus()
+    for i in range(1, n):
+        page.keyboard.press("ArrowRight")
+        expect_step(page, "random", steps["random"][i])
+        expect_step(page, "noop", steps["noop"][min(i, len(steps["noop"]) - 1)])
+    expect(field(page, "noop", "over")).to_have_text("Over after 5 steps")
+    page.keyboard.press("Home")
+    expect_step(page, "random", steps["random"][0])
+    expect(field(page, "noop", "over")).to_be_hidden()
+    page.locator("#replay-step").evaluate("node => node.blur()")
+    page.keyboard.press("End")
+    expect_step(page, "random", steps["random"][-1])
+    page.keyboard.press("ArrowLeft")
+    expect_step(page, "random", steps["random"][-2])
+    # A reload stays where it was.
+    expect(page).to_have_url(f"{page.url.split('#')[0]}#replay=played/random/1/{n - 1}")
+    page.reload()
+    expect_step(page, "random", steps["random"][-2])
+    page.click("#replay-back")
+    expect(rows).to_have_count(2)
+
+
+def test_play_goes_to_the_end_and_begins_again(recorded, replay):
+    page = replay("played", "noop", 0)
+    expect(page.locator("#replay-at")).to_have_text("Step 1 of 12")
+    page.select_option("#replay-speed", "30")
+    page.click("#replay-play")
+    expect(page.locator("#replay-play")).to_have_text("Pause")
+    expect(page.locator("#replay-at")).to_have_text("Step 12 of 12")
+    expect(page.locator("#replay-play")).to_have_text("Play")
+    page.select_option("#replay-speed", "1")
+    page.locator("#replay-play").evaluate("node => node.blur()")
+    page.keyboard.press(" ")
+    expect(page.locator("#replay-at")).to_have_text("Step 1 of 12")
+    expect(page.locator("#replay-at")).to_have_text("Step 2 of 12")
+    page.keyboard.press(" ")
+    expect(page.locator("#replay-play")).to_have_text("Play")
+
+
+def test_the_curve_is_the_return_so_far_and_moves_the_scrubber(recorded, replay):
+    runs, _ = recorded
+    page = replay("played", "random", 0)
+    steps = lines(runs / "played", "played_random_steps.jsonl")
+    sums = [one["episode_reward"] for one in steps if one["episode"] == 0]
+    expect(page.locator("#replay-curve .legend li")).to_have_text(["random", "noop"])
+    drawn = page.locator("#replay-curve polyline").first.get_attribute("points").split()[1:]
+    xs, ys = zip(*(map(float, one.split(",")) for one in drawn), strict=True)
+    assert xs == pytest.approx([i / (len(sums) - 1) for i in range(len(sums))])
+    # Higher on the page is less, by one scale.
+    scale = (ys[0] - ys[-1]) / (sums[-1] - sums[0])
+    assert ys == pytest.approx([ys[0] - scale * (one - sums[0]) for one in sums])
+    chart = page.locator("#replay-curve svg.curve")
+    box = chart.bounding_box()
+    chart.click(position={"x": box["width"] / 2, "y": 40})
+    expect(page.locator("#replay-step")).to_have_value(str(round(1 + (len(sums) - 1) / 2 + 0.01)))
+    mark = page.locator("#replay-curve .mark line").get_attribute("x1")
+    step = int(page.locator("#replay-step").input_value())
+    assert float(mark.rstrip("%")) == pytest.approx(100 * (step - 1) / (len(sums) - 1))
+
+
+def test_a_long_episode_is_fetched_where_it_is_looked_at(recorded, replay):
+    runs, _ = recorded
+    steps = lines(runs / "told", "told_long_steps.jsonl")
+    page = replay("told", "long", 0)
+    asked = []
+    page.on("request", lambda request: "api/steps" in request.url and asked.append(request.url))
+    expect_step(page, "long", steps[0])
+    page.locator("#replay-step").focus()
+    page.keyboard.press("End")
+    expect_step(page, "long", steps[-1])
+    page.locator("#replay-step").fill("617")
+    expect_step(page, "long", steps[616])
+    for i in range(615, 590, -1):
+        page.keyboard.press("ArrowLeft")
+        expect_step(page, "long", steps[i])
+    assert 2 <= len(asked) <= 4
+    # That failed before its first step, with the same seed.
+    expect(field(page, "lost", "over")).to_have_text("No step was recorded")
+    expect(field(page, "lost", "outcome")).to_contain_text("Failed")
+
+
+def test_a_game_shows_the_moves_of_its_players(recorded, replay):
+    runs, _ = recorded
+    page = replay("together", "rps", 0)
+    steps = lines(runs / "together", "together_rps_steps.jsonl")
+    last = [one for one in steps if one["step"] == steps[-1]["step"]]
+    assert [one["player_id"] for one in last] == ["red", "blue"]
+    page.locator("#replay-step").focus()
+    page.keyboard.press("End")
+    moves = track(page, "rps").locator(".move")
+    expect(track(page, "rps")).to_have_attribute("data-step", str(last[0]["step"]))
+    expect(moves).to_have_count(2)
+    for i, record in enumerate(last):
+        shown = moves.nth(i)
+        who = f"{record['player_id']} · {record['operator_id']}"
+        expect(shown.locator("[data-field=player]")).to_have_text(who)
+        expect(shown.locator("[data-field=action]")).to_have_text(json.dumps(record["action"]))
+        expect(shown.locator("[data-field=episode-reward]")).to_have_text(
+            f"{record['episode_reward']:g}"
+        )
+    expect(page.locator("#replay-curve .legend li")).to_have_text(["red", "blue"])
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (("nowhere", "a", 0), "got 'nowhere'"),
+        (("told", "../long", 0), "one of long, lost; got '../long'"),
+        (("told", "long", 9), "operator 'long' has no recorded episode 9"),
+        (("told", "long", "x"), "episode: expected a number of at least 0, got 'x'"),
+    ],
+)
+def test_what_is_not_recorded_is_said(replay, parts, said):
+    page = replay(*parts)
+    expect(page.locator("#error-text")).to_contain_text(said)
+    expect(page.locator("#replay-play")).to_be_disabled()
