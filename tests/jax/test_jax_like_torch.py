@@ -128,3 +128,12 @@ def test_initial_weights_follow_the_same_scheme():
         np.testing.assert_allclose(
             small @ small.T, gain**2 * np.eye(len(small)), atol=1e-6, err_msg=name
         )
+
+
+def test_agents_of_the_other_library_are_refused():
+    agent = agent_of("categorical")
+    said = r"^PPO: agent: expected an agent with a PyTorch model, got a parllel\.jax\.pg_agent\.PgAgent"
+    with pytest.raises(TypeError, match=said):
+        parllel_torch.PPO(agent, **SETTINGS)
+    with pytest.raises(TypeError, match=r"expected a PgAgent of parllel\.jax, got a parllel\.torch"):
+        ppo(torch_twin(agent))

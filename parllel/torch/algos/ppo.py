@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from parllel.algos.algorithm import Algorithm
 from parllel.algos.arguments import check_counts, check_positive, check_seed
@@ -95,10 +95,11 @@ class PPO(Algorithm):
         seed: int,
         update: Literal["auto", "autograd", "flat"] = "auto",
     ) -> None:
-        if not hasattr(agent, "model"):
+        if not isinstance(getattr(agent, "model", None), nn.Module):
+            kind = type(agent)
             raise TypeError(
-                f"{type(self).__name__}: agent: expected an agent with a model, "
-                f"got a {type(agent).__name__}"
+                f"{type(self).__name__}: agent: expected an agent with a PyTorch model, got a "
+                f"{kind.__module__}.{kind.__qualname__}"
             )
         self._check_kind(agent)
         check_counts("PPO", epochs=epochs, minibatches=minibatches)
