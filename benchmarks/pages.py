@@ -97,6 +97,7 @@ def sections() -> list[Section]:
         Section("distributed", MEASURED, ("distributed",), distributed.markdown),
         Section("messaging", MEASURED, ("messaging",), messaging.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.markdown),
+        Section("local_rollouts", CLUSTER, ("local_rollouts",), figures.markdown),
         Section("ray_fragments", CLUSTER, ("ray_fragments",), figures.markdown),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
         Section("learners", LEARNERS, ("learners",), figures.markdown),

@@ -1,7 +1,7 @@
 """Train PPO on CartPole from fragments of experience that workers sample while the trainer learns.
 
-workers (threads, or processes on Ray)  --fragments-->  trainer
-                                        <--weights----
+workers (threads, processes, or actors on Ray)  --fragments-->  trainer
+                                                <--weights----
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from parllel.distributed.rollouts import (
     FragmentSampler,
     FragmentSender,
     LocalRollouts,
+    ProcessRollouts,
     ReplayBuffer,
     ReplayBufferInterface,
     Rollouts,
@@ -55,7 +56,8 @@ class Config:
     """Settings of a run."""
 
     seed: int = 0  # source of all random numbers
-    n_workers: int = 2  # each with its own policy: threads, or processes on Ray
+    n_workers: int = 2  # each with its own policy
+    processes: bool = False  # run the workers in processes, not in threads
     ray: bool = False  # run the workers on Ray, started for this run
     ray_address: str | None = None  # or on an existing cluster, host:port; auto: this machine's
     cpus_per_worker: float = 0.5  # reserved by Ray
@@ -99,13 +101,14 @@ def build_worker(context: WorkerContext, config: Config) -> RolloutWorker:
 def start_workers(
     config: Config, stack: ExitStack, trains: bool
 ) -> tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]:
-    """Start all workers, in threads or on Ray, and return their connection to the trainer."""
+    """Start all workers, here or on Ray, and return their connection to the trainer."""
     build = partial(build_worker, config=config)
     # Imported here: playing the trained policy later needs no cluster.
     if not (trains and (config.ray or config.ray_address)):
         buffer = stack.enter_context(ReplayBuffer(config.B, max_staleness=config.max_staleness))
         statistics = EpisodeStatistics()
-        local = LocalRollouts(build, config.n_workers, buffer, statistics)
+        kind = ProcessRollouts if trains and config.processes else LocalRollouts
+        local = kind(build, config.n_workers, buffer, statistics)
         return buffer, statistics, stack.enter_context(local)
     # Imported here: a run in threads does not need Ray.
     from parllel.distributed.rollouts.on_ray import (

@@ -42,7 +42,15 @@ def steps_of(folder):
     return [int(row["step"]) for row in rows_of(folder)]
 
 
+def test_workers_in_processes_leave_the_same_rows(scripts, tmp_path):
+    check_rows(run(scripts, "cartpole cluster processes", tmp_path))
+
+
 def test_a_run_leaves_its_rows(trained):
+    check_rows(trained)
+
+
+def check_rows(trained):
     rows = rows_of(trained)
     assert [row["step"] for row in rows] == ["0", "512", "1024"]
     assert rows[-1]["evaluation/return/count"] == "4"

@@ -102,6 +102,7 @@ for _name, (_script, _steps, _more) in _OFF_POLICY.items():
     _flags = [part for name, value in _sizes.items() for part in (f"--{name}", str(value))]
     COMMANDS[_name] = [*_script.split(), *_flags, *_more.split()]
 COMMANDS["cartpole cluster"] += ["--log-interval-steps", "512", "--n-eval-episodes", "4"]
+COMMANDS["cartpole cluster processes"] = [*COMMANDS["cartpole cluster"], "--processes"]
 COMMANDS["cartpole parallel"] = [*COMMANDS["cartpole"], "--parallel"]
 COMMANDS["half_cheetah learners"] = [*COMMANDS["half_cheetah"][:5], "--learners", "2"]
 COMMANDS["pong"] += [

@@ -1,11 +1,12 @@
-"""Ours: workers in threads or on Ray, and a consumer that fetches fragments."""
+"""Ours: workers in threads, in processes or on Ray, and a consumer that fetches fragments."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks.peers.side import Side
 from benchmarks.peers.workload import Workload
@@ -16,6 +17,7 @@ from parllel.distributed.rollouts import (
     EpisodeStatistics,
     FragmentSender,
     LocalRollouts,
+    ProcessRollouts,
     ReplayBuffer,
     ReplayBufferInterface,
     Rollouts,
@@ -31,6 +33,7 @@ from parllel_patterns import build_cages, build_sampler
 
 HANDLERS = {"torch": TorchHandler, "compiled": SmallPolicyHandler}
 FETCH_S = 60.0
+Parts: TypeAlias = tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]
 
 
 def build_worker(
@@ -77,9 +80,9 @@ def published_weights(workload: Workload, settings: dict[str, Any]) -> Any:
 class ParllelSide(Side):
     """Fetch as many fragments as there are environments, so B x T steps in each turn.
 
-    Settings: `where`, "threads" or "ray"; `n_workers`; `policy`, "torch" or "compiled"; `queue`, fragments
-    that wait in each worker; `capacity`, batches that wait in the buffer; `processes`, that step the
-    environments of a worker, without it the worker does.
+    Settings: `where`, "threads", "processes" or "ray"; `n_workers`; `policy`, "torch" or "compiled"; `queue`,
+    fragments that wait in each worker; `capacity`, batches that wait in the buffer; `processes`, that step
+    the environments of a worker, without it the worker does.
     """
 
     libraries = ("ray", "torch")
@@ -89,7 +92,12 @@ class ParllelSide(Side):
         build = partial(build_worker, workload=workload, settings=settings)
         capacity, n_workers = settings["capacity"] * workload.B, settings["n_workers"]
         with ExitStack() as stack:
-            start = start_on_ray if settings["where"] == "ray" else start_in_threads
+            starts: dict[str, Callable[..., Parts]] = {
+                "threads": partial(start_here, LocalRollouts),
+                "processes": partial(start_here, ProcessRollouts),
+                "ray": start_on_ray,
+            }
+            start = starts[settings["where"]]
             self._buffer, self._statistics, self._workers = start(build, n_workers, capacity, stack)
             self._stack = stack.pop_all()
         self._workers.load_weights(published_weights(workload, settings), 1)
@@ -122,18 +130,14 @@ class ParllelSide(Side):
         self._stack.close()
 
 
-def start_in_threads(
-    build: Any, n_workers: int, capacity: int, stack: ExitStack
-) -> tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]:
-    """Start workers in threads of this process."""
+def start_here(kind: Any, build: Any, n_workers: int, capacity: int, stack: ExitStack) -> Parts:
+    """Start workers in threads of this process, or in processes."""
     buffer, statistics = stack.enter_context(ReplayBuffer(capacity)), EpisodeStatistics()
-    workers = LocalRollouts(build, n_workers, buffer, statistics)
+    workers = kind(build, n_workers, buffer, statistics)
     return buffer, statistics, stack.enter_context(workers)
 
 
-def start_on_ray(
-    build: Any, n_workers: int, capacity: int, stack: ExitStack
-) -> tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]:
+def start_on_ray(build: Any, n_workers: int, capacity: int, stack: ExitStack) -> Parts:
     """Start workers on a Ray of their own."""
     from parllel.distributed.rollouts.on_ray import (
         RayEpisodeStatistics,

@@ -11,7 +11,8 @@ from parllel.distributed.rollouts.fragments.fragment_sender import FragmentSende
 from parllel.distributed.rollouts.fragments.replay_buffer import ReplayBuffer
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
 from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
-from parllel.distributed.rollouts.local_rollouts import LocalRollouts
+from parllel.distributed.rollouts.on_this_machine.local_rollouts import LocalRollouts
+from parllel.distributed.rollouts.on_this_machine.process_rollouts import ProcessRollouts
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.distributed.rollouts.rollout_worker import RolloutWorker, WorkerContext
 from parllel.distributed.rollouts.rollouts import Rollouts
@@ -29,6 +30,7 @@ __all__ = [
     "FragmentSender",
     "LocalRollouts",
     "PipelineMonitor",
+    "ProcessRollouts",
     "ReplayBuffer",
     "ReplayBufferInterface",
     "RolloutWorker",

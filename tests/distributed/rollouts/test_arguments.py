@@ -21,7 +21,7 @@ from parllel.distributed.rollouts import (
     ReplayBuffer,
     RolloutWorker,
 )
-from parllel.distributed.rollouts.worker_thread import WorkerThread
+from parllel.distributed.rollouts.on_this_machine.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
 from parllel_patterns import allocate_samples
 

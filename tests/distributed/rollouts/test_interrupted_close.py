@@ -11,7 +11,7 @@ from fragments import make_fragment
 from worker_setup import blocked_worker
 
 from parllel.distributed.rollouts import FragmentSender, ReplayBuffer
-from parllel.distributed.rollouts.worker_thread import WorkerThread
+from parllel.distributed.rollouts.on_this_machine.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError
 
 

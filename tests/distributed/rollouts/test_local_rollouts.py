@@ -17,7 +17,7 @@ from parllel.distributed.rollouts import (
     RolloutWorker,
     SynchronousSchedule,
 )
-from parllel.distributed.rollouts.worker_thread import WorkerThread
+from parllel.distributed.rollouts.on_this_machine.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError
 
 

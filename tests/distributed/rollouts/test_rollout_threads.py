@@ -18,7 +18,7 @@ from weighted_agent import WeightedAgent
 from worker_plan import Plan
 
 from parllel.distributed.rollouts import FragmentSender, RolloutWorker
-from parllel.distributed.rollouts.worker_thread import WorkerThread
+from parllel.distributed.rollouts.on_this_machine.worker_thread import WorkerThread
 
 LENGTHS = ((3, 2), (4,), (1, 5))
 N_WORKERS, N_FRAGMENTS, STALENESS = 2, 150, 3

@@ -20,7 +20,7 @@ from parllel.distributed.rollouts import (
     SynchronousSchedule,
     Trainer,
 )
-from parllel.distributed.rollouts.worker_thread import WorkerThread
+from parllel.distributed.rollouts.on_this_machine.worker_thread import WorkerThread
 from parllel.errors import ClosedError
 from parllel.logging import Logger
 from parllel.samplers import BasicSampler

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
+from parllel.distributed.rollouts.on_this_machine.worker_thread import WorkerThread
 from parllel.distributed.rollouts.rollout_worker import BuildWorker, WorkerContext, worker_name
 from parllel.distributed.rollouts.rollouts import Rollouts
 from parllel.distributed.rollouts.worker_status import WorkerStatus
-from parllel.distributed.rollouts.worker_thread import WorkerThread
 from parllel.types import State
 
 

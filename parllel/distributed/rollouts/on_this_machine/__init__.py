@@ -1,0 +1,1 @@
+"""The workers of a run as threads or as processes of the trainer's machine."""

@@ -1,0 +1,261 @@
+"""Several workers in processes of this machine, put together by one function."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import psutil
+import pytest
+from waiting import until
+from weighted_agent import WeightedAgent
+from worker_setup import SEED, B, T, digests, make_sampler
+
+from parllel.agents import NumpyHandler
+from parllel.cages import TrajInfo
+from parllel.distributed.rollouts import (
+    EpisodeStatistics,
+    FragmentSender,
+    LocalRollouts,
+    ProcessRollouts,
+    ReplayBuffer,
+    RolloutWorker,
+    SynchronousSchedule,
+)
+from parllel.distributed.rollouts.on_this_machine.worker_process import WorkerProcess
+from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WrongStateError
+
+pytestmark = pytest.mark.timeout(180)
+WEIGHTS = WeightedAgent.weights
+
+
+class Numbered(TrajInfo):
+    """A TrajInfo of a script."""
+
+
+def build(context, *, wrong=None, which="worker 1", handler=None):
+    """Build a worker; that of the name `which` is wrong in some way."""
+    wrong = wrong if context.name == which else None
+    if wrong == "build":
+        raise KeyError("unbuilt")
+    if wrong == "exit":
+        os._exit(3)
+    if wrong == "kind":
+        return "no worker"
+    if wrong == "fetch":
+        context.storage.fetch(1, 0.0)
+    sender = FragmentSender(context.storage)
+    context.stack.callback(sender.close, 0.0)
+    return RolloutWorker(
+        SynchronousSchedule(make_sampler(NumpyHandler(WeightedAgent(4)), traj_info=Numbered)),
+        fragment_length=T,
+        seed=SEED,
+        producer="another" if wrong == "name" else context.name,
+        sender=sender,
+        statistics=context.statistics,
+        progress_handler={"turn": refuse, "hang": hang}.get(wrong),
+    )
+
+
+def refuse(step):
+    raise KeyError("refused")
+
+
+def hang(step):
+    time.sleep(100)
+
+
+def look_until_it_raises(workers, buffer):
+    for _ in range(600):
+        workers.check()
+        buffer.fetch(1, 0.1)
+
+
+def pid_of(workers, number):
+    until(lambda: workers.statuses()[number].where)
+    return int(workers.statuses()[number].where.removeprefix("pid "))
+
+
+def test_fragments_are_those_of_threads():
+    found = []
+    for kind in (LocalRollouts, ProcessRollouts):
+        with ReplayBuffer(64) as buffer, kind(build, 2, buffer, EpisodeStatistics()) as workers:
+            workers.load_weights(WEIGHTS(7), 1)
+            first = {"worker 0": [], "worker 1": []}
+            while min(map(len, first.values())) < 3 * B:
+                for fragment in buffer.fetch(2 * B, 20):
+                    first[fragment.producer].append(fragment)
+        found.append([digests(fragments, 3) for fragments in first.values()])
+        assert set(first["worker 0"][0].agent.agent_info.weight.tolist()) == {7.0}
+    assert found[0] == found[1]
+
+
+def test_all_workers_act_with_the_weights_that_were_given_last():
+    statistics = EpisodeStatistics()
+    with ReplayBuffer(64) as buffer, ProcessRollouts(build, 2, buffer, statistics) as workers:
+        assert [status.name for status in workers.statuses()] == ["worker 0", "worker 1"]
+        assert {status.phase for status in workers.statuses()} == {"starting"}
+        assert workers.load_weights(WEIGHTS(4), 4)
+        assert not workers.load_weights(WEIGHTS(5), 4)
+        fragments = buffer.fetch(2 * B, 20)
+        assert {fragment.newest_version for fragment in fragments} == {4}
+        assert workers.load_weights(WEIGHTS(5), 5)
+        found = set()
+        while found != {("worker 0", 5.0), ("worker 1", 5.0)}:
+            fragments = buffer.fetch(2 * B, 20)
+            for fragment in fragments:
+                newest = fragment.env.version == 5
+                found |= {
+                    (fragment.producer, weight)
+                    for weight in fragment.agent.agent_info.weight[newest].tolist()
+                }
+        workers.check()
+        # Stopped, they still report.
+        until(lambda: min(status.version for status in workers.statuses()) == 5)
+    for status in workers.statuses():
+        assert (status.phase, status.version) == ("ended", 5)
+        assert status.counts["produced"] == sum(
+            status.counts[name] for name in ("accepted", "stale", "rejected", "lost", "queued")
+        )
+        assert status.counts["queued"] == 0
+    accepted = sum(status.counts["accepted"] for status in workers.statuses())
+    assert accepted == buffer.counts()["added"]
+    trajs = statistics.drain()
+    assert trajs
+    assert {type(traj) for traj in trajs} == {Numbered}
+    workers.close()
+    with pytest.raises(ClosedError, match="load_weights: the workers are closed"):
+        workers.load_weights(WEIGHTS(6), 6)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ("build", KeyError, "unbuilt"),
+        ("exit", WorkerDiedError, "worker 1: process .* exited with code 3"),
+        ("kind", TypeError, "expected a RolloutWorker, got 'no worker'"),
+        ("name", ValueError, "producer=context.name, 'worker 1', got 'another'"),
+        ("fetch", WrongStateError, "fetch: only the trainer's process can call this"),
+    ],
+)
+def test_what_cannot_be_built_is_raised_and_all_are_closed(wrong, error, message):
+    with ReplayBuffer(64) as buffer, pytest.raises(error, match=message):
+        ProcessRollouts(partial(build, wrong=wrong), 3, buffer, EpisodeStatistics())
+
+
+def test_what_ends_a_worker_is_raised_with_its_name():
+    make = partial(build, wrong="turn")
+    with (
+        ReplayBuffer(64) as buffer,
+        ProcessRollouts(make, 2, buffer, EpisodeStatistics()) as workers,
+    ):
+        workers.load_weights(WEIGHTS(1), 1)
+        with pytest.raises(KeyError, match="refused") as caught:
+            look_until_it_raises(workers, buffer)
+        assert any("worker 1" in note for note in caught.value.__notes__)
+        assert workers.statuses()[1].phase == "died"
+        with pytest.raises(KeyError, match="refused"):
+            workers.load_weights(WEIGHTS(2), 2)
+
+
+def test_weights_that_do_not_fit_change_nothing():
+    with (
+        ReplayBuffer(64) as buffer,
+        ProcessRollouts(build, 1, buffer, EpisodeStatistics()) as workers,
+    ):
+        with pytest.raises(ValueError, match="the weights of the worker's agent"):
+            workers.load_weights({"model": {"weight": [1.0, 2.0]}}, 1)
+        assert workers.load_weights(WEIGHTS(1), 1)
+        assert {fragment.newest_version for fragment in buffer.fetch(B, 20)} == {1}
+
+
+def test_a_killed_worker_ends_the_run():
+    with (
+        ReplayBuffer(64) as buffer,
+        ProcessRollouts(build, 2, buffer, EpisodeStatistics()) as workers,
+    ):
+        workers.load_weights(WEIGHTS(1), 1)
+        buffer.fetch(B, 20)
+        os.kill(pid_of(workers, 1), signal.SIGKILL)
+        with pytest.raises(WorkerDiedError, match=r"worker 1: process .* killed by SIGKILL"):
+            look_until_it_raises(workers, buffer)
+
+
+def test_a_stopped_worker_counts_as_dead():
+    with ReplayBuffer(64) as buffer:
+        workers = ProcessRollouts(build, 2, buffer, EpisodeStatistics(), timeout_s=30.0)
+        with workers:
+            workers.load_weights(WEIGHTS(1), 1)
+            pid = pid_of(workers, 0)
+            for process in workers._processes:
+                process._timeout_s = 1.0
+            # The wait that goes on has the old limit; the next begins with the next request.
+            time.sleep(0.6)
+            os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(WorkerTimeoutError, match=r"worker 0: process .* did not answer"):
+                look_until_it_raises(workers, buffer)
+
+
+def test_a_turn_that_hangs_is_killed_when_the_run_is_closed(monkeypatch):
+    close = WorkerProcess.close
+    monkeypatch.setattr(WorkerProcess, "close", lambda process: close(process, 0.5))
+    make = partial(build, wrong="hang")
+    with ReplayBuffer(64) as buffer:
+        workers = ProcessRollouts(make, 2, buffer, EpisodeStatistics())
+        workers.load_weights(WEIGHTS(1), 1)
+        pid = pid_of(workers, 1)
+        until(lambda: workers.statuses()[0].steps > 0)
+        with pytest.raises(
+            WorkerTimeoutError, match=r"worker 1: its turn did not end within 0\.5 s"
+        ):
+            workers.close()
+        assert not psutil.pid_exists(pid)
+        workers.close()
+        assert workers.statuses()[0].phase == "ended"
+
+
+def test_a_closed_buffer_ends_the_workers():
+    with (
+        ReplayBuffer(64) as buffer,
+        ProcessRollouts(build, 1, buffer, EpisodeStatistics()) as workers,
+    ):
+        workers.load_weights(WEIGHTS(1), 1)
+        buffer.close()
+        until(lambda: workers.statuses()[0].phase == "died")
+        with pytest.raises(ClosedError, match="the buffer is closed"):
+            workers.check()
+
+
+def test_wrong_arguments():
+    with ReplayBuffer(1) as buffer:
+        with pytest.raises(ValueError, match="n_workers: expected at least 1, got 0"):
+            ProcessRollouts(build, 0, buffer, EpisodeStatistics())
+        with pytest.raises(ValueError, match="start_method"):
+            ProcessRollouts(build, 1, buffer, EpisodeStatistics(), start_method="thread")
+        with pytest.raises(ValueError, match="ProcessRollouts: timeout_s"):
+            ProcessRollouts(build, 1, buffer, EpisodeStatistics(), timeout_s=-1)
+
+
+def test_workers_end_with_the_trainers_process(tmp_path):
+    code = f"""
+import sys, time
+sys.path[:0] = {sys.path!r}
+from test_process_rollouts import EpisodeStatistics, ProcessRollouts, ReplayBuffer, WEIGHTS, build
+from test_process_rollouts import pid_of
+if __name__ == "__main__":
+    workers = ProcessRollouts(build, 2, ReplayBuffer(64), EpisodeStatistics())
+    workers.load_weights(WEIGHTS(1), 1)
+    print(pid_of(workers, 0), pid_of(workers, 1), flush=True)
+    time.sleep(100)
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as program:
+        pids = [int(word) for word in program.stdout.readline().split()]
+        assert len(pids) == 2
+        program.kill()
+        until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
