@@ -135,5 +135,7 @@ def test_agents_of_the_other_library_are_refused():
     said = r"^PPO: agent: expected an agent with a PyTorch model, got a parllel\.jax\.pg_agent\.PgAgent"
     with pytest.raises(TypeError, match=said):
         parllel_torch.PPO(agent, **SETTINGS)
-    with pytest.raises(TypeError, match=r"expected a PgAgent of parllel\.jax, got a parllel\.torch"):
+    with pytest.raises(
+        TypeError, match=r"expected a PgAgent of parllel\.jax, got a parllel\.torch"
+    ):
         ppo(torch_twin(agent))
