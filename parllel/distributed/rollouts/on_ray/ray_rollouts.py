@@ -24,7 +24,7 @@ from parllel.distributed.rollouts.on_ray.ray_episode_statistics import RayEpisod
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.distributed.rollouts.on_ray.rollout_manager import Failure, RolloutManager
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
-from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
+from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions, described
 from parllel.distributed.rollouts.published_parts import PublishedLayout
 from parllel.distributed.rollouts.rollout_worker import BuildWorker
 from parllel.distributed.rollouts.rollouts import Rollouts
@@ -131,8 +131,8 @@ class RayRollouts(Rollouts):
         hint = f"; {ended[-1].name} ended: {ended[-1].reason}" if ended else ""
         raise WorkerTimeoutError(
             f"RayRollouts: expected a worker to be built within {timeout_s:g} s, got "
-            f"none; {_free_resources()}, and each worker needs {self._options.cpus:g} CPUs and "
-            f"{self._options.gpus:g} GPUs{hint}"
+            f"none; {_free_resources(self._options)}, and each worker needs "
+            f"{described(self._options.reserved)}{hint}"
         )
 
     def check(self) -> None:
@@ -231,23 +231,28 @@ def _check_room(n_workers: int, options: WorkerOptions) -> None:
     # Of all resources, not only free ones: others may release theirs while workers wait.
     room = sum(_room(node, options) for node in resources)
     if room < n_workers:
-        have = "; ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in resources)
+        have = "; ".join(_described_part(node, options) for node in resources)
         raise ValueError(
-            f"RayRollouts: n_workers: expected at most {room}, for {options.cpus:g} CPUs and "
-            f"{options.gpus:g} GPUs each on nodes that have {have}, got {n_workers}; lower "
-            "WorkerOptions.cpus, which may be a fraction"
+            f"RayRollouts: n_workers: expected at most {room}, for {described(options.reserved)} each on "
+            f"nodes that have {have}, got {n_workers}; lower the amounts of WorkerOptions, which may be "
+            "fractions"
         )
 
 
-def _free_resources() -> str:
-    """Describe the free CPUs and GPUs of the cluster, for messages."""
+def _free_resources(options: WorkerOptions) -> str:
+    """Describe what is free of the resources of a worker, for messages."""
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-    return f"the cluster has {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free"
+    return f"the cluster has {_described_part(free, options)} free"
+
+
+def _described_part(resources: dict[str, float], options: WorkerOptions) -> str:
+    return described({name: resources.get(name, 0.0) for name in options.reserved})
 
 
 def _room(node: dict[str, float], options: WorkerOptions) -> int:
     """Return the number of workers that fit on a node."""
-    asked = {"CPU": options.cpus, "GPU": options.gpus}
     # With a tolerance, because fractions of a CPU need not add up exactly.
-    rooms = [int(node.get(name, 0) / part + 1e-6) for name, part in asked.items() if part]
+    rooms = [
+        int(node.get(name, 0) / part + 1e-6) for name, part in options.reserved.items() if part
+    ]
     return min(rooms, default=1_000_000)

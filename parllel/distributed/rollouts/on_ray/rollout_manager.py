@@ -26,7 +26,7 @@ from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.distributed.rollouts.on_ray.rollout_worker_wrapper import RolloutWorkerWrapper
 from parllel.distributed.rollouts.on_ray.start_actor import start_actor
 from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
-from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
+from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions, described
 from parllel.distributed.rollouts.published_parts import PublishedLayout
 from parllel.distributed.rollouts.rollout_worker import worker_name
 from parllel.distributed.rollouts.worker_status import WorkerStatus
@@ -255,6 +255,7 @@ class RolloutManager:
             self._here,
             num_cpus=options.cpus,
             num_gpus=options.gpus,
+            resources=dict(options.resources),
             # One thread for `run`, two for calls that must be answered meanwhile, and one for the buffer.
             max_concurrency=4,
             scheduling_strategy="SPREAD",
@@ -279,8 +280,7 @@ class RolloutManager:
             return end
         except asyncio.TimeoutError:
             raise _EndedError(
-                f"no node had {options.cpus:g} CPUs and {options.gpus:g} GPUs for it within "
-                f"{options.start_timeout_s:g} s"
+                f"no node had {described(options.reserved)} for it within {options.start_timeout_s:g} s"
             ) from None
         except RayError as death:
             raise _EndedError(why(death)) from None

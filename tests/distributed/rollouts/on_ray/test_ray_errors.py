@@ -89,10 +89,16 @@ def test_arguments_are_refused_at_once(shared):
     buffer, statistics = shared
     with pytest.raises(ValueError, match="n_workers: expected at least 1"):
         RayRollouts(build_ready, 0, buffer, statistics)
-    with pytest.raises(ValueError, match=r"n_workers: expected at most 2, for 1 CPUs .*got 3"):
+    with pytest.raises(
+        ValueError, match=r"n_workers: expected at most 2, for 1 CPU and 0 GPU .*got 3"
+    ):
         RayRollouts(build_ready, 3, buffer, statistics)
-    with pytest.raises(ValueError, match="expected at most 0, for 0 CPUs and 1 GPUs"):
+    with pytest.raises(ValueError, match="expected at most 0, for 0 CPU and 1 GPU each"):
         RayRollouts(build_ready, 1, buffer, statistics, WorkerOptions(cpus=0, gpus=1))
+    said = "for 1 CPU, 0 GPU and 0.5 simulator each on nodes that have 2 CPU, 0 GPU and 0 simulator"
+    options = WorkerOptions(resources={"simulator": 0.5})
+    with pytest.raises(ValueError, match=f"at most 0, {said}, got 1"):
+        RayRollouts(build_ready, 1, buffer, statistics, options)
     with pytest.raises(TypeError, match="buffer: expected a RayReplayBuffer"):
         RayRollouts(build_ready, 1, ReplayBuffer(1), statistics)
     with pytest.raises(TypeError, match="statistics: expected a RayEpisodeStatistics"):
@@ -102,6 +108,10 @@ def test_arguments_are_refused_at_once(shared):
     for arguments in ({"cpus": -1}, {"restarts": -1}, {"within_s": 0}, {"start_timeout_s": 0}):
         with pytest.raises(ValueError, match=f"WorkerOptions: {next(iter(arguments))}: expected"):
             WorkerOptions(**arguments)
+    with pytest.raises(ValueError, match=r"WorkerOptions: resources\['simulator'\]: expected 0 or"):
+        WorkerOptions(resources={"simulator": -1})
+    with pytest.raises(ValueError, match="WorkerOptions: resources: 'GPU' is set by gpus"):
+        WorkerOptions(resources={"GPU": 1})
     # An error of an actor's method comes as itself, too.
     with pytest.raises(ValueError, match="expected 1 to 64") as caught:
         buffer.fetch(65, 0)
@@ -114,7 +124,9 @@ def test_resources_that_others_have(shared):
     options = WorkerOptions(cpus=1, restarts=0, start_timeout_s=1.0)
     with RayRollouts(build_ready, 1, *shared, options) as workers:
         with (
-            pytest.warns(RuntimeWarning, match=r"(?s)worker 0 is parked: .*no node had 1 CPUs"),
+            pytest.warns(
+                RuntimeWarning, match=r"(?s)worker 0 is parked: .*no node had 1 CPU and 0 GPU"
+            ),
             pytest.raises(RestartsUsedUpError, match="all workers are parked"),
         ):
             publish(workers, 1)

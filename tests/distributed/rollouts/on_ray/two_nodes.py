@@ -26,7 +26,8 @@ ROLLOUTS = {
     "capacity": CAPACITY,
     # Contents are in the object store of the node that is lost.
     "large_bytes": int(sys.argv[1]),
-    "options": WorkerOptions(cpus=1.0),
+    # Otherwise the worker could be on the head, which is not lost.
+    "options": WorkerOptions(cpus=1.0, resources={"simulator": 0.5}),
     "make_env": CountingEnv,
     "processes": True,
 }
@@ -34,9 +35,9 @@ ROLLOUTS = {
 
 def main():
     node = {"include_dashboard": False, "object_store_memory": 100 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0})
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 2})
     try:
-        lost = cluster.add_node(**node, num_cpus=1)
+        lost = cluster.add_node(**node, num_cpus=1, resources={"simulator": 1})
         with RaySession(cluster.address), rollouts(**ROLLOUTS) as (buffer, _, workers):
             publish(workers, 1)
             (before,) = workers.ask_statuses()
@@ -45,7 +46,7 @@ def main():
             found = buffer.fetch(CAPACITY, 5)
             cluster.remove_node(lost)
             wait_until(lambda: all(map(gone, pids)), "the end of the worker's processes")
-            cluster.add_node(**node, num_cpus=1)
+            cluster.add_node(**node, num_cpus=1, resources={"simulator": 1})
             wait_until(lambda: buffer.added().get("worker 0, start 2"), "fragments of another")
             found += buffer.fetch(buffer.prepared(), 5)
             wait_until(lambda: buffer.prepared() == CAPACITY, "a full buffer")
