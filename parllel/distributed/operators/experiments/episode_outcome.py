@@ -98,8 +98,9 @@ class DecisionCounts:
             record["understood"] = understood
             self._add("decisions", 1)
             self._add("understood", int(understood))
-        if reply.get("answers") is not None:
-            record["answers"] = reply["answers"]
+        for name in ("prompts", "answers"):
+            if reply.get(name) is not None:
+                record[name] = reply[name]
 
     def unplayed(self, reply: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of a decision that was not played because its episode failed.

@@ -69,6 +69,23 @@ def spent_on(answers: Sequence[Answer]) -> dict[str, Any]:
     }
 
 
+def prompts_of(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the messages of a dialogue that are not answers, in the form kept in records."""
+    return [
+        {"role": message["role"], "content": _kept_text(message["content"])}
+        for message in messages
+        if message["role"] != "assistant"
+    ]
+
+
+def _kept_text(text: str) -> str:
+    # Environments emit unpaired surrogates, which UTF-8 cannot encode.
+    kept = text[:_MAX_KEPT].encode("utf-8", "replace").decode()
+    if len(text) <= _MAX_KEPT:
+        return kept
+    return f"{kept}\n(the first {_MAX_KEPT:,} of {len(text):,} characters)"
+
+
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None

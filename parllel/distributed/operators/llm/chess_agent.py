@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators.llm.answer import Answer, spent_on
+from parllel.distributed.operators.llm.answer import Answer, prompts_of, spent_on
 from parllel.distributed.operators.llm.chess_dialogue import ChessDialogue
 from parllel.distributed.operators.llm.llm_client import LlmClient
 from parllel.distributed.operators.llm.llm_error import LlmError
@@ -69,10 +69,12 @@ class ChessModelAgent(WorkerAgent):
             )
         dialogue = ChessDialogue(fen, moves, **self._options)
         answers: list[Answer] = []
+        n_sent = 0
         understood = None
         action: Any = None
         try:
             while not dialogue.ended:
+                n_sent = len(dialogue.messages)
                 answers.append(self._client.chat(dialogue.messages))
                 dialogue.take(answers[-1].text, is_cut=answers[-1].is_cut)
             raw, action, understood = (
@@ -88,9 +90,12 @@ class ChessModelAgent(WorkerAgent):
             # Whatever failed, the answers so far were paid for: the error carries them into the records.
             answers += [] if error.answer is None else [error.answer]
             if answers:
-                error.decision = _decision(None, answers, understood)
+                sent = dialogue.messages[:n_sent]
+                error.decision = _decision(None, answers, understood, sent)
             raise
-        return _decision(action, answers, understood, dialogue.move)
+        # Without the correction of the last answer, which nobody was sent.
+        sent = dialogue.messages[:n_sent]
+        return _decision(action, answers, understood, sent, dialogue.move)
 
     def close(self) -> None:
         """Close the client. Idempotent."""
@@ -98,6 +103,11 @@ class ChessModelAgent(WorkerAgent):
 
 
 def _decision(
-    action: Any, answers: list[Answer], understood: bool | None, move: str | None = None
+    action: Any,
+    answers: list[Answer],
+    understood: bool | None,
+    sent: list[dict[str, str]],
+    move: str | None = None,
 ) -> Decision:
-    return Decision(action, answers[-1].text, move, understood=understood, **spent_on(answers))
+    raw, spent = answers[-1].text, spent_on(answers)
+    return Decision(action, raw, move, understood=understood, prompts=prompts_of(sent), **spent)

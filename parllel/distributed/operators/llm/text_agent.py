@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators.llm.answer import Answer, spent_on
+from parllel.distributed.operators.llm.answer import Answer, prompts_of, spent_on
 from parllel.distributed.operators.llm.answered import finished_part
 from parllel.distributed.operators.llm.llm_client import LlmClient
 from parllel.distributed.operators.llm.llm_error import LlmError
@@ -117,6 +117,7 @@ class TextAgent(WorkerAgent):
         if self._rules is None:
             self._rules = self.prompt(observation, info)
         dialogue = self.messages(shown)
+        turns = 2 * len(self._history)
         answers: list[Answer] = []
         understood = None
         try:
@@ -128,13 +129,13 @@ class TextAgent(WorkerAgent):
             # Whatever failed, the answers so far were paid for: the error carries them into the records.
             answers += [] if error.answer is None else [error.answer]
             if answers:
-                error.decision = _decision(None, answers, understood)
+                error.decision = _decision(None, answers, understood, _without(turns, dialogue))
             raise
         self._history.append((shown, answers[-1].text))
         played = f"(Not understood; {self.name_of(action)} was played.)\n"
         self._note = "" if understood else played
         parsed = self.shown_action(action) if understood else None
-        return _decision(action, answers, understood, parsed)
+        return _decision(action, answers, understood, _without(turns, dialogue), parsed)
 
     def _ask(
         self, dialogue: list[dict[str, str]], info: Mapping[str, Any], answers: list[Answer]
@@ -172,8 +173,21 @@ def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content or _SILENCE}
 
 
+def _without(turns: int, dialogue: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return a dialogue without the messages of earlier turns, which the records of their steps have."""
+    first = dialogue[:1] if dialogue[0]["role"] == "system" else []
+    return [*first, *dialogue[len(first) + turns :]]
+
+
 def _decision(
-    action: Any, answers: list[Answer], understood: bool | None, parsed: Any = None
+    action: Any,
+    answers: list[Answer],
+    understood: bool | None,
+    dialogue: list[dict[str, str]],
+    parsed: Any = None,
 ) -> Decision:
     raw = _BETWEEN.join(answer.text for answer in answers)
-    return Decision(action, raw, parsed, understood=understood, **spent_on(answers))
+    spent = spent_on(answers)
+    return Decision(
+        action, raw, parsed, understood=understood, prompts=prompts_of(dialogue), **spent
+    )

@@ -151,6 +151,7 @@ class _Decided(Reply, kw_only=True):
     calls: OptionalInt = UNSET
     understood: bool | UnsetType | None = UNSET
     answers: list[Any] | UnsetType | None = UNSET
+    prompts: list[Any] | UnsetType | None = UNSET
 
 
 class StepReply(_Decided, tag="step"):
@@ -165,6 +166,7 @@ class StepReply(_Decided, tag="step"):
         calls: number of answers of a language model.
         understood: whether the action follows from these answers.
         answers: the answers as sent by the model's server.
+        prompts: the messages sent to the model for this decision, without answers and earlier turns.
         decide_s: seconds that the agent took.
         text: description of the state, as in `ready`.
     """

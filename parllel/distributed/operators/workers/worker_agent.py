@@ -25,6 +25,8 @@ class Decision(NamedTuple):
         understood: whether the action follows from a language model's answer; False if a substitute was
             played for an answer that names no action, None for agents without a language model.
         answers: answers of a language model, each as its server sent it, as JSON values.
+        prompts: messages sent to a language model for this decision, each as {"role", "content"}. Answers
+            and earlier turns are left out.
     """
 
     action: Any
@@ -36,11 +38,12 @@ class Decision(NamedTuple):
     calls: int | None = None
     understood: bool | None = None
     answers: list[Any] | None = None
+    prompts: list[Any] | None = None
 
 
 # Costs of language models, in decisions, replies and records.
 COUNTS = ("tokens", "prompt_tokens", "completion_tokens", "calls")
-_NO_MORE = (None,) * 6  # the fields after `parsed`
+_NO_MORE = (None,) * 7  # the fields after `parsed`
 
 
 def checked_decision(made: Any) -> Decision:
@@ -54,7 +57,7 @@ def checked_decision(made: Any) -> Decision:
     if made[1] is None and made[2] is None and made[3:] == _NO_MORE:
         # Fast path of agents that return only an action.
         return made
-    _, raw, parsed, *counts, understood, answers = made
+    _, raw, parsed, *counts, understood, answers, prompts = made
     if raw is not None and not isinstance(raw, str):
         raise TypeError(f"decide: raw: expected a str, got {raw!r}")
     for name, count in zip(COUNTS, counts, strict=True):
@@ -62,8 +65,9 @@ def checked_decision(made: Any) -> Decision:
             raise TypeError(f"decide: {name}: expected an int, got {count!r}")
     if understood is not None and not isinstance(understood, (bool, np.bool_)):
         raise TypeError(f"decide: understood: expected a bool, got {understood!r}")
-    if answers is not None and not isinstance(answers, list):
-        raise TypeError(f"decide: answers: expected a list, got {answers!r}")
+    for name, values in (("answers", answers), ("prompts", prompts)):
+        if values is not None and not isinstance(values, list):
+            raise TypeError(f"decide: {name}: expected a list, got {values!r}")
     if raw is not None and not raw.isascii():
         # Models emit unpaired surrogates, which UTF-8 cannot encode.
         raw = raw.encode("utf-8", "replace").decode()
@@ -71,7 +75,7 @@ def checked_decision(made: Any) -> Decision:
         name: None if count is None else int(count)
         for name, count in zip(COUNTS, counts, strict=True)
     }
-    for name, values in (("parsed", parsed), ("answers", answers)):
+    for name, values in (("parsed", parsed), ("answers", answers), ("prompts", prompts)):
         try:
             json.dumps(values, allow_nan=False, default=lambda value: value.tolist()).encode()
         except (AttributeError, TypeError, ValueError, RecursionError):

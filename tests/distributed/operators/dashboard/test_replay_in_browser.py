@@ -12,6 +12,7 @@ from recorded import episodes, lines, play, write_experiment
 from shown_board import ShownBoard
 
 from parllel.distributed.operators import Experiment, MultiAgentConfig, OperatorConfig
+from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.testing import Service
 
 # Each part of it has a time-out of its own.
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.timeout(180)
 
 ENV = f"{SCENES}:squares"
 N_LONG = 1234
+THOUGHT = "<b>left</b> or right?"
+THINKS = Rule(None, message={"reasoning_content": THOUGHT}, finish_reason="length")
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +39,16 @@ def recorded(tmp_path_factory):
     }
     game = MultiAgentConfig("rps", RPS, players)
     Experiment("together", [game], seeds=[3]).run(runs)
+
+    rules = [Rule("hm", times=1), Rule("Action: right", times=1, usage=(9, 2)), THINKS]
+    with ScriptedServer(rules) as model:
+        settings = {"model": "any", "base_url": model.base_url, "attempts": 1}
+        llm = OperatorConfig("llm", "model", ENV, settings=settings, max_steps=3)
+        Experiment("asked", [llm], seeds=[1]).run(runs)
+    with ScriptedServer([Rule("hm", times=1), Rule("no", status=400)]) as model:
+        settings = {"model": "any", "base_url": model.base_url, "attempts": 1}
+        llm = OperatorConfig("llm", "model", ENV, settings=settings, max_steps=3)
+        Experiment("refused", [llm], seeds=[1]).run(runs)
 
     def failed(telemetry):
         play(telemetry, "lost", 0, 5, [], status="failed")
@@ -190,6 +203,7 @@ def test_a_game_shows_the_moves_of_its_players(recorded, replay):
     steps = lines(runs / "together", "together_rps_steps.jsonl")
     last = [one for one in steps if one["step"] == steps[-1]["step"]]
     assert [one["player_id"] for one in last] == ["red", "blue"]
+    expect(track(page, "rps")).to_have_attribute("data-step", "1")
     page.locator("#replay-step").focus()
     page.keyboard.press("End")
     moves = track(page, "rps").locator(".move")
@@ -204,6 +218,52 @@ def test_a_game_shows_the_moves_of_its_players(recorded, replay):
             f"{record['episode_reward']:g}"
         )
     expect(page.locator("#replay-curve .legend li")).to_have_text(["red", "blue"])
+
+
+def test_a_model_is_shown_with_its_prompts_answers_and_retries(recorded, replay):
+    runs, _ = recorded
+    first, second, _ = lines(runs / "asked", "asked_model_steps.jsonl")
+    page = replay("asked", "model", 0)
+    items = track(page, "model").locator(".move .chat > li")
+    expect(items).to_have_count(5)
+    roles = [one.get_attribute("data-role") for one in items.all()]
+    assert roles == ["system", "user", "assistant", "user", "assistant"]
+    system, question, correction = (one["content"] for one in first["prompts"])
+    texts = [one.locator("pre").first.text_content() for one in items.all()]
+    assert texts == [system, question, "hm", correction, "Action: right"]
+    assert "Actions: stay, left, right" in system
+    expect(items.last).to_contain_text("Understood: 2 Played: 2")
+    # That was not understood, and cut.
+    page.keyboard.press("ArrowRight")
+    expect(track(page, "model")).to_have_attribute("data-step", "2")
+    assert second["understood"] is False
+    expect(items.last).to_contain_text("not understood")
+    expect(items.last).to_contain_text(f"Played instead: {second['executed']}")
+    expect(items.last).to_contain_text("cut at the limit of tokens")
+    expect(items.last).to_contain_text("(no text)")
+    items.last.locator("summary").click()
+    # What models say never becomes HTML.
+    assert THOUGHT in items.last.locator("details pre").inner_text()
+
+
+def test_the_decision_with_which_an_episode_failed_is_shown(recorded, replay):
+    runs, _ = recorded
+    (noted,) = lines(runs / "refused", "refused_model_episodes.jsonl")
+    page = replay("refused", "model", 0)
+    expect(field(page, "model", "failure")).to_have_text(noted["failure"])
+    items = track(page, "model").locator(".unplayed .chat > li")
+    expect(items).to_have_count(4)
+    texts = [one.locator("pre").first.text_content() for one in items.all()]
+    system, question, correction = (one["content"] for one in noted["unplayed"]["prompts"])
+    assert texts == [system, question, "hm", correction]
+
+
+def test_old_records_of_a_model_show_its_text(recorded, replay):
+    runs, _ = recorded
+    old = episodes("old", {5: [1.0, 2.0]}, raw="Action: 1", tokens=12)
+    write_experiment(runs, {"old": old}, "old")
+    page = replay("old", "old", 0)
+    expect(track(page, "old").locator(".chat > li pre")).to_have_text(["Action: 1"])
 
 
 @pytest.mark.parametrize(

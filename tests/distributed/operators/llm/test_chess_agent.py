@@ -41,6 +41,15 @@ def test_tokens_are_those_of_the_whole_dialogue_and_raw_is_its_last_answer():
     assert {request.authorization for request in requests} == {f"Bearer {KEY}"}
 
 
+@pytest.mark.parametrize("last", ["make move e2e4", "make move e2e5"])
+def test_the_messages_of_a_decision_are_those_that_were_sent(last):
+    made, requests = decided(*answers("get board", last), turns=2, unparsed="first")
+    sent = [one for one in requests[-1].messages if one["role"] != "assistant"]
+    assert made.prompts == sent
+    assert [one["role"] for one in sent] == ["system", "user", "user"]
+    assert made.understood == (last == "make move e2e4")
+
+
 def test_a_wrong_move_is_corrected():
     made, requests = decided(*answers("make move e2e5", "make move e2e4"))
     assert (made.parsed, made.action) == ("e2e4", LEGAL[MOVES.index("e2e4")])

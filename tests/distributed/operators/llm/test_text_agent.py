@@ -49,8 +49,9 @@ def decided(rules, observations, **settings):
 def test_an_answer_becomes_an_action():
     (decision,), (messages,) = decided([Rule("right", usage=(30, 2))], [7])
     assert decision[:6] == (1, "right", 1, 32, 30, 2)
-    assert decision[6:] == (1, True, [{"content": "right", "finish_reason": "stop"}])
+    assert decision[6:9] == (1, True, [{"content": "right", "finish_reason": "stop"}])
     assert messages == [("system", "Walk from 7."), ("user", "You are at 7.")]
+    assert [(one["role"], one["content"]) for one in decision.prompts] == messages
 
 
 def test_instructions_come_first():

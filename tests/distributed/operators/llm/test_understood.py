@@ -15,6 +15,7 @@ from parllel.distributed.operators import (
     MultiAgentConfig,
     OperatorConfig,
 )
+from parllel.distributed.operators.llm.answer import prompts_of
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 
 LAKE = "FrozenLake-v1"
@@ -203,3 +204,32 @@ def test_an_environment_that_raises_does_not_lose_the_decision(serve, tmp_path):
     (episode,) = records_of(result, "model", "episodes")
     assert "the lake froze" in episode["failure"]
     assert (episode["tokens"], episode["unplayed"]["raw"]) == (5, "Action: 1")
+
+
+def test_records_hold_the_messages_of_their_decision(serve, tmp_path):
+    rules = [Rule("hm", times=1), Rule("Action: right", times=1), Rule("no idea")]
+    model = llm("model", serve(*rules, attempts=1, instructions="Be brief.", history=3))
+    result = Experiment("asked", [model], seeds=[1]).run(tmp_path)
+    steps = records_of(result, "model", "steps")
+    sent = [list(request.messages) for request in serve.servers[0].requests]
+    at = 0
+    for n_turns, step in enumerate(steps):
+        # Of the last request, which has all before it, what is neither an answer nor an earlier turn.
+        at += step["calls"]
+        whole = [(one["role"], one["content"]) for one in sent[at - 1]]
+        own = [whole[0], *whole[1 + 2 * min(n_turns, 3) :]]
+        prompts = [(one["role"], one["content"]) for one in step["prompts"]]
+        assert prompts == [one for one in own if one[0] != "assistant"]
+        assert [role for role, _ in prompts] == ["system", *["user"] * step["calls"]]
+        assert len(step["answers"]) == step["calls"]
+        assert prompts[0][1].startswith("Be brief.")
+    assert [step["calls"] for step in steps[:2]] == [2, 2]
+
+
+def test_a_message_that_utf8_cannot_hold_is_kept_in_part():
+    text = "\ud800" + "x" * 300_000
+    kept = prompts_of([{"role": "user", "content": text}, {"role": "assistant", "content": "a"}])
+    (message,) = kept
+    assert message["content"].startswith("?x")
+    assert message["content"].endswith("(the first 262,144 of 300,001 characters)")
+    assert len(message["content"].encode()) < 263_000

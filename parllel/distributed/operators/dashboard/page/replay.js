@@ -73,6 +73,7 @@ export class ReplayView {
       return new Track(recording, own < 0 ? null : own % SERIES);
     });
     at("replay-tracks").replaceChildren(...this.#tracks.map((track) => track.node));
+    setText(at("replay-at"), "");
     this.#length = Math.max(0, ...recordings.map((recording) => recording.length));
     const curves = lines.map(([, { name: who, points }]) => ({ name: who, points: points.map(([i, y]) => [i + 1, y]) }));
     this.#chart = new LineChart("Return so far, by step", curves, "Step", (step) => this.#seek(step - 1));

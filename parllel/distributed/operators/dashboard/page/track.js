@@ -1,5 +1,6 @@
 // One recorded episode on the replay page: its outcome, and the step at the scrubber.
 
+import { chatItems, hasChat } from "./chat.js";
 import { Fields, arrange, copyOf, element, setData, show } from "./dom.js";
 import { LastAction } from "./last_action.js";
 import { writeTerminalText } from "./terminal_text.js";
@@ -20,6 +21,8 @@ export class Track {
     setData(name, "series", series);
     this.#fields.write({ name: operator, outcome: outcomeText(recording.overview) });
     this.#fields.writeOrHide("failure", records.find((one) => one.failure)?.failure ?? null);
+    const unplayed = records.find((one) => one.unplayed)?.unplayed;
+    if (unplayed !== undefined) this.node.querySelector(".unplayed .chat").append(...chatItems(unplayed));
     this.#fields.node("episode").textContent = `Episode ${episode}, seed ${numberText(records[0]?.seed)}`;
   }
 
@@ -31,6 +34,9 @@ export class Track {
     setData(this.node, "waits", records === undefined && length > 0 ? "" : null);
     const over = length === 0 ? "No step was recorded" : `Over after ${length} ${length === 1 ? "step" : "steps"}`;
     this.#fields.writeOrHide("over", isOver ? over : null);
+    const isLast = index >= length - 1;
+    const unplayed = this.node.querySelector(".unplayed");
+    show(unplayed, isLast && unplayed.querySelector(".chat").children.length > 0);
     if (records === undefined) return;
     setData(this.node, "step", records[0].step ?? Math.min(index, length - 1) + 1);
     const moves = new Map(records.map((record) => [record.player_id ?? "", record]));
@@ -52,13 +58,16 @@ class Move {
   node = copyOf("move-template").firstElementChild;
   #fields = new Fields(this.node);
   #last;
+  #record = null;
 
   constructor(name) {
     this.#last = new LastAction(this.node.querySelector(".last"), `replay:${name}`);
   }
 
   update(record) {
-    const { player_id: player, operator_id: operator, text, tokens, calls } = record;
+    if (record === this.#record) return;
+    this.#record = record;
+    const { player_id: player, operator_id: operator, text } = record;
     this.#fields.writeOrHide("player", player === undefined ? null : `${player} · ${operator}`);
     this.#fields.write({
       step: numberText(record.step),
@@ -66,8 +75,10 @@ class Move {
       "episode-reward": numberText(record.episode_reward),
     });
     writeTerminalText(this.#fields.node("text"), typeof text === "string" ? text : null);
-    const isModel = (tokens ?? calls ?? record.answers) !== undefined;
+    const isModel = hasChat(record);
     this.#last.update(record, isModel ? null : "human");
+    show(this.node.querySelector(".chat"), isModel);
+    this.node.querySelector(".chat").replaceChildren(...(isModel ? chatItems(record) : []));
   }
 }
 
