@@ -17,13 +17,16 @@ from pathlib import Path
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[3]
 # As pytest does for the files that tests share.
-sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "tests")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "tests" / "support")]
 
 from chromium import Chromium, expect  # noqa: E402
 from dashboard_server import CARTPOLE, DashboardServer  # noqa: E402
 from shown_board import ShownBoard  # noqa: E402
+
+from parllel.distributed.operators import Experiment, OperatorConfig  # noqa: E402
+from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = (
@@ -32,6 +35,7 @@ NAMES = (
     "dashboard_people",
     "dashboard_add",
     "dashboard_results",
+    "dashboard_replay",
     "dashboard_phone",
 )
 DESK = {"width": 1240, "height": 900}
@@ -114,6 +118,28 @@ def games(board: ShownBoard) -> None:
     board.expect("chess", status="waiting", step=2)
 
 
+def models_on_a_lake() -> None:
+    """Play FrozenLake with two models that answer by rules, below `runs`."""
+    hesitant = [
+        Rule("I would rather think about it.", times=1, usage=(310, 8)),
+        Rule("The ice ends to the right, so I go there.\nAction: right", usage=(340, 14)),
+    ]
+    brief = [Rule("Action: down", usage=(300, 4))]
+    with ScriptedServer(hesitant) as one, ScriptedServer(brief) as other:
+        models = [
+            OperatorConfig(
+                "llm",
+                name,
+                "FrozenLake-v1",
+                settings={"model": name, "base_url": server.base_url},
+                env_kwargs={"is_slippery": False},
+                max_steps=6,
+            )
+            for name, server in (("hesitant", one), ("brief", other))
+        ]
+        Experiment("two-models", models, seeds=[1]).run("runs")
+
+
 def main() -> None:
     """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -159,8 +185,13 @@ def main() -> None:
         light.click("#unwatch")
         light.click("#tab-results")
         light.click("#experiments-list [data-run='who-balances']")
-        expect(light.locator("#results-detail svg.chart").last).to_be_visible()
+        expect(light.locator("#results-detail .charts svg.chart").last).to_be_visible()
         album.take(light, "dashboard_results")
+        models_on_a_lake()
+        light.set_viewport_size(TALL)
+        light.evaluate("location.hash = 'replay=two-models/hesitant/0/1'")
+        expect(light.locator("#replay-tracks .chat li")).to_have_count(8)
+        album.take(light, "dashboard_replay")
 
 
 if __name__ == "__main__":

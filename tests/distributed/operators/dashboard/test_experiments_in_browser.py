@@ -100,7 +100,7 @@ def test_results_say_which_differences_are_clear(shown, watched, tmp_path):
     expect(row).to_have_attribute("data-clear", "true")
     expect(row).to_contain_text("clear")
     expect(detail.locator(".sentences li")).to_have_text(group["sentences"])
-    expect(detail.locator("svg.chart")).to_have_count(2)
+    expect(detail.locator(".charts svg.chart")).to_have_count(2)
     shutil.rmtree(folder / "runs" / "earlier")
 
 

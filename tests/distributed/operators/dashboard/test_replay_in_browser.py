@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from chromium import expect
 from dashboard_server import RPS, SCENES, DashboardServer
@@ -53,6 +54,13 @@ def recorded(tmp_path_factory):
     def failed(telemetry):
         play(telemetry, "lost", 0, 5, [], status="failed")
 
+    def up(telemetry):
+        for number, total in enumerate((1.0, 4.0, 9.0, 16.0)):
+            status = "failed" if number == 2 else "ended"
+            play(telemetry, "up", number, number, [total], status=status)
+
+    down = episodes("down", {number: [-3.0 * number] for number in range(4)})
+    write_experiment(runs, {"up": up, "down": down}, "gaps")
     told = {"long": episodes("long", {5: [1.0, -1.0] * (N_LONG // 2)}), "lost": failed}
     write_experiment(runs, told)
     with Service("recorded") as service, DashboardServer(runs) as server:
@@ -138,6 +146,41 @@ def test_an_episode_is_opened_from_the_results_and_stepped_through(recorded, rep
     expect(rows).to_have_count(2)
 
 
+def drawn(line):
+    """Return the points of a line of a chart: numbers from left to right, and pixels from the top."""
+    points = line.get_attribute("points").split()
+    # Each line begins with its first point twice, so that a single one is seen.
+    return np.array([[float(one) for one in point.split(",")] for point in points[1:]])
+
+
+def test_results_have_the_curves_of_all_episodes_and_gaps_where_one_failed(recorded, pages):
+    runs, server = recorded
+    page = pages.open(server.url)
+    page.evaluate("location.hash = 'results=gaps'")
+    figure = page.locator("#results-detail figure.returns")
+    expect(figure.locator(".legend li")).to_have_text(["up", "down"])
+    expect(figure.locator("polyline")).to_have_count(3)
+    found = [drawn(line) for line in figure.locator("polyline").all()]
+    records = {name: lines(runs / "gaps", f"gaps_{name}_episodes.jsonl") for name in ("up", "down")}
+    assert [one["status"] for one in records["up"]] == ["ended", "ended", "failed", "ended"]
+    values = [
+        [(one["episode"], one["total_reward"]) for one in part]
+        for part in (records["up"][:2], records["up"][3:], records["down"])
+    ]
+    for shown, expected in zip(found, values, strict=True):
+        assert shown[:, 0] == pytest.approx([number / 3 for number, _ in expected])
+    tops = np.concatenate([shown[:, 1] for shown in found])
+    returns = np.array([total for part in values for _, total in part])
+    # Higher on the page is less, by one scale for all lines.
+    scale, level = np.polyfit(returns, tops, 1)
+    assert scale < 0
+    assert tops == pytest.approx(scale * returns + level)
+    # Of a single episode there is no curve.
+    page.evaluate("location.hash = 'results=together'")
+    expect(page.locator("#results-detail[data-run=together] table.episodes")).to_be_visible()
+    expect(figure).to_have_count(0)
+
+
 def test_play_goes_to_the_end_and_begins_again(recorded, replay):
     page = replay("played", "noop", 0)
     expect(page.locator("#replay-at")).to_have_text("Step 1 of 12")
@@ -161,8 +204,7 @@ def test_the_curve_is_the_return_so_far_and_moves_the_scrubber(recorded, replay)
     steps = lines(runs / "played", "played_random_steps.jsonl")
     sums = [one["episode_reward"] for one in steps if one["episode"] == 0]
     expect(page.locator("#replay-curve .legend li")).to_have_text(["random", "noop"])
-    drawn = page.locator("#replay-curve polyline").first.get_attribute("points").split()[1:]
-    xs, ys = zip(*(map(float, one.split(",")) for one in drawn), strict=True)
+    xs, ys = drawn(page.locator("#replay-curve polyline").first).T
     assert xs == pytest.approx([i / (len(sums) - 1) for i in range(len(sums))])
     # Higher on the page is less, by one scale.
     scale = (ys[0] - ys[-1]) / (sums[-1] - sums[0])

@@ -1,6 +1,7 @@
-// The recorded episodes of an experiment: a table of returns, each a link to its replay.
+// The recorded episodes of an experiment: curves of their returns, and a table, each a link to its replay.
 
 import { element } from "./dom.js";
+import { LineChart } from "./line_chart.js";
 import { get } from "./server.js";
 import { numberText } from "./words.js";
 
@@ -16,6 +17,18 @@ export async function recordedEpisodes(run) {
     from = next;
   }
   return found;
+}
+
+/** Return the curves of the returns over the episodes, or null if there are fewer than two. */
+export function returnCurves(operators, episodes) {
+  const lines = operators.map((name) => {
+    const own = episodes.filter((one) => one.operator_id === name);
+    return { name, points: own.map((one) => [one.episode, one.status === "ended" ? one.total_reward : null]) };
+  });
+  if (lines.every(({ points }) => points.length < 2)) return null;
+  const caption = "Return by episode";
+  const chart = new LineChart(caption, lines, "Episode");
+  return element("figure", { class: "returns" }, element("figcaption", {}, caption), chart.node);
 }
 
 /** Return a table with a row for each episode and a column for each operator. */

@@ -2,7 +2,7 @@
 
 import { intervalChart } from "./chart.js";
 import { element, setData } from "./dom.js";
-import { episodesTable, recordedEpisodes } from "./episodes.js";
+import { episodesTable, recordedEpisodes, returnCurves } from "./episodes.js";
 import { RefusedError, get } from "./server.js";
 import { numberText, secondsText } from "./words.js";
 
@@ -92,8 +92,9 @@ function groupSection(run, group, episodes) {
   if (differences.length) section.append(scrolled(differencesTable(differences)));
   const own = episodes.filter((one) => one.group === group.group);
   if (own.length) {
-    const [list, ...more] = episodesTable(run, operators.map((one) => one.operator_id), own);
-    section.append(scrolled(list), ...more);
+    const names = operators.map((one) => one.operator_id);
+    const [list, ...more] = episodesTable(run, names, own);
+    section.append(...[returnCurves(names, own)].filter(Boolean), scrolled(list), ...more);
   }
   return section;
 }
