@@ -15,6 +15,7 @@ from parllel.distributed.operators.experiments.recorded_episodes import (
     MAX_STEPS,
     episode_overview,
     episode_steps,
+    episode_video,
     list_episodes,
 )
 
@@ -59,6 +60,7 @@ def test_an_overview_has_the_records_the_curve_and_the_others(tmp_path):
         "n_steps": 3,
         "curves": [{"name": "a", "points": [[0, 1.0], [1, 3.0], [2, 2.5]]}],
         "beside": [{"operator": "b", "episode": 0}],
+        "video": False,
     }
     # The seed counts, not the number.
     assert episode_overview(tmp_path, "told", "a", 1)["beside"] == []
@@ -217,6 +219,25 @@ def test_telemetry_elsewhere_is_not_read(tmp_path):
     for read in (episode_overview, episode_steps):
         with pytest.raises(ValueError, match="within the folder of the experiment"):
             read(tmp_path, "told", "a", 0)
+
+
+def test_a_video_is_that_of_the_environment_and_the_episode(tmp_path, monkeypatch):
+    folder = write_experiment(tmp_path, {"a": episodes("a", PAIR)})
+    videos = folder / "videos"
+    videos.mkdir()
+    (videos / "told-v0-episode-1.mp4").write_bytes(b"film")
+    (tmp_path / "other.mp4").write_bytes(b"secret")
+    (videos / "told-v0-episode-2.mp4").symlink_to(tmp_path / "other.mp4")
+    assert episode_video(tmp_path, "told", "a", 1) == b"film"
+    assert [episode_overview(tmp_path, "told", "a", i)["video"] for i in range(3)] == [0, 1, 0]
+    for number in (0, 2):
+        with pytest.raises(KeyError, match=f"operator 'a' has no video of episode {number}"):
+            episode_video(tmp_path, "told", "a", number)
+    with pytest.raises(KeyError, match="one of a; got 'b'"):
+        episode_video(tmp_path, "told", "b", 1)
+    monkeypatch.setattr(recorded_episodes, "MAX_VIDEO_BYTES", 3)
+    with pytest.raises(ValueError, match="open the file instead"):
+        episode_video(tmp_path, "told", "a", 1)
 
 
 def test_a_damaged_file_is_named(tmp_path):

@@ -23,6 +23,7 @@ from parllel.distributed.operators.experiments.experiment_list import (
 from parllel.distributed.operators.experiments.recorded_episodes import (
     episode_overview,
     episode_steps,
+    episode_video,
     list_episodes,
 )
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
@@ -140,6 +141,7 @@ class BoardRoutes:
             "steps": lambda request: self._recorded(
                 request, episode_steps, "run", "operator", "episode", "from?"
             ),
+            "video": self._video,
         }
         board = self._board
         commands: dict[str, Command] = {
@@ -198,6 +200,13 @@ class BoardRoutes:
         run = _asked(request, "run")
         with refused():
             return Response(state_bytes(experiment_results(self._base, run)))
+
+    def _video(self, request: Request) -> Response:
+        query = _query(request, "run", "operator", "episode")
+        episode = _number("episode", query["episode"])
+        with refused():
+            video = episode_video(self._base, query["run"], query["operator"], episode)
+        return Response(video, content_type="video/mp4")
 
     def _recorded(
         self, request: Request, read: Callable[..., dict[str, Any]], *names: str

@@ -158,7 +158,7 @@ _TYPES = {
 }
 # Only this server's scripts and styles, none inline; the page cannot be framed by another site.
 _POLICY = (
-    "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+    "default-src 'self'; img-src 'self' blob:; media-src 'self' blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = (

@@ -85,14 +85,21 @@ class Film:
         from parllel.pictures.video_file import write_video
 
         for (env_id, episode), by_operator in sorted(self._frames.items()):
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", label_of(env_id)).strip("-")
-            path = folder / f"{name}-episode-{episode}.mp4"
             try:
-                write_video(path, _side_by_side(by_operator))
+                write_video(video_path(folder, env_id, episode), _side_by_side(by_operator))
             except Exception as error:
                 # Frames come from workers and may be anything; the results are valid without them.
                 self._notes[f"no video of {env_id}: {type(error).__name__}: {error}"] = None
         return list(self._notes)
+
+
+def video_path(folder: Path, env_id: str, episode: int) -> Path:
+    """Return the path of the video of an episode in a folder of videos.
+
+    Its first picture is that of the reset, the next one that of step 1, and so on.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", label_of(env_id)).strip("-")
+    return folder / f"{name}-episode-{episode}.mp4"
 
 
 def _side_by_side(by_operator: dict[str, list[Any]]) -> Iterator[Picture]:

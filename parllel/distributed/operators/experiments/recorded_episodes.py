@@ -3,6 +3,7 @@
 results page    list_episodes      the episodes that were played, and their returns
 replay page     episode_overview   one episode: its records, the curve of its return, others of the same seed
                 episode_steps      a page of its steps, as they were recorded
+                episode_video      its video, if it was filmed
 
 Names and numbers come from clients. They are looked up in the experiment's record and telemetry, and never
 joined to a path. Only the requested steps are kept in memory, so a long episode costs little.
@@ -23,6 +24,7 @@ import msgspec
 
 from parllel.distributed.operators.experiments.experiment_folder import open_experiment, sources_of
 from parllel.distributed.operators.experiments.experiment_list import find_experiment
+from parllel.distributed.operators.experiments.film import video_path
 from parllel.distributed.operators.experiments.results import RecordedEpisode, Source, label_of
 from parllel.distributed.operators.experiments.telemetry import (
     EPISODES,
@@ -33,6 +35,7 @@ from parllel.distributed.operators.experiments.telemetry import (
 
 MAX_EPISODES = 1000  # records of episodes in a page
 MAX_STEPS, MAX_BYTES = 200, 1 << 20  # steps in a page, and the bytes of their records
+MAX_VIDEO_BYTES = 32 << 20
 _MAX_POINTS = 500  # of a curve
 _LISTED = ("seed", "agent_seed", "status", "total_reward", "episode_length", "success", "failure")
 
@@ -86,6 +89,7 @@ def episode_overview(
     curves: for each player, `name` and `points`, which are pairs of a step's index, from 0, and the
         cumulative reward after it. At most 500 evenly spaced steps, and the last one.
     beside: `operator` and `episode` of the other operators' episodes with the same seeds.
+    video: whether `episode_video` has a video.
 
     Raises:
         KeyError: if there is no such experiment, operator or episode.
@@ -108,6 +112,7 @@ def episode_overview(
         "n_steps": 0 if stretch is None else len(stretch.offsets),
         "curves": [] if stretch is None else _curves(path, stretch, operator),
         "beside": list(played.beside(operator, episode, records)),
+        "video": played.video(operator, episode) is not None,
     }
 
 
@@ -138,6 +143,25 @@ def episode_steps(
     return {"start": start, "n_steps": n_steps, "steps": steps}
 
 
+def episode_video(base: str | os.PathLike[str], run: str, operator: str, episode: int) -> bytes:
+    """Return the video of an episode as MP4, with all operators of its environment side by side.
+
+    It has 30 pictures per second: the first one after the reset, then one after each step.
+
+    Raises:
+        KeyError: if there is no such experiment or operator, or the episode was not filmed.
+        ValueError: if the record is damaged, or the video has more than 32 MiB.
+    """
+    played = _Played(base, run)
+    played.source(operator)
+    path = played.video(operator, episode)
+    if path is None:
+        raise KeyError(f"{run}: operator {operator!r} has no video of episode {episode}")
+    if path.stat().st_size > MAX_VIDEO_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_VIDEO_BYTES >> 20} MiB; open the file instead")
+    return path.read_bytes()
+
+
 class _Played:
     """The telemetry of an experiment below a folder.
 
@@ -148,12 +172,16 @@ class _Played:
 
     def __init__(self, base: str | os.PathLike[str], run: str) -> None:
         self._run, folder = run, find_experiment(base, run)
-        self._folder = folder / "telemetry"
+        self._folder, self._videos = folder / "telemetry", folder / "videos"
         values = open_experiment(folder).config
         self.name = str(values.get("name"))
         sources = sources_of(folder, values)
         names = [str(operator["operator_id"]) for operator in values["operators"]]
         self.sources = dict(zip(names, sources, strict=True))
+        self._env_ids = {
+            name: str(operator["env_id"])
+            for name, operator in zip(names, values["operators"], strict=True)
+        }
 
     def source(self, operator: str) -> Source:
         if operator not in self.sources:
@@ -183,6 +211,10 @@ class _Played:
                 raise ValueError(f"{path}: not the record of an episode: {error}") from None
             newest[record["episode"], record["operator_id"]] = record
         return list(newest.values())
+
+    def video(self, operator: str, episode: int) -> Path | None:
+        path = video_path(self._videos, self._env_ids[operator], episode)
+        return path if path.is_file() and path.resolve().parent == self._videos.resolve() else None
 
     def steps(self, source: Source) -> dict[int, _Stretch]:
         path = self.path(source, STEPS)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+import video_reader
 from chromium import expect
 from dashboard_server import RPS, SCENES, DashboardServer
 from recorded import episodes, lines, play, write_experiment
@@ -25,6 +26,18 @@ THOUGHT = "<b>left</b> or right?"
 THINKS = Rule(None, message={"reasoning_content": THOUGHT}, finish_reason="length")
 
 
+SHOWS = """begin => {
+    const video = document.querySelector("#replay-film video");
+    return !video.seeking && video.readyState >= 2 && Math.abs(video.currentTime - begin - 1 / 60) < 0.01;
+}"""
+PIXELS = """video => {
+    const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
+    const context = canvas.getContext("2d");
+    context.drawImage(video, 0, 0);
+    return [...context.getImageData(0, 0, canvas.width, canvas.height).data];
+}"""
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """The folder of runs of a server, and the server."""
@@ -41,6 +54,8 @@ def recorded(tmp_path_factory):
     game = MultiAgentConfig("rps", RPS, players)
     Experiment("together", [game], seeds=[3]).run(runs)
 
+    short = OperatorConfig("baseline", "short", ENV, policy="noop", max_steps=3)
+    Experiment("filmed", [operators[0], short], seeds=[41, 42], video=1).run(runs)
     rules = [Rule("hm", times=1), Rule("Action: right", times=1, usage=(9, 2)), THINKS]
     with ScriptedServer(rules) as model:
         settings = {"model": "any", "base_url": model.base_url, "attempts": 1}
@@ -216,6 +231,25 @@ def test_the_curve_is_the_return_so_far_and_moves_the_scrubber(recorded, replay)
     mark = page.locator("#replay-curve .mark line").get_attribute("x1")
     step = int(page.locator("#replay-step").input_value())
     assert float(mark.rstrip("%")) == pytest.approx(100 * (step - 1) / (len(sums) - 1))
+
+
+def test_the_film_of_an_episode_follows_the_slider(recorded, replay):
+    runs, _ = recorded
+    (path,) = (runs / "filmed" / "videos").iterdir()
+    frames = video_reader.read(path).astype(float)
+    page = replay("filmed", "short", 0)
+    video = page.locator("#replay-film video")
+    expect(video).to_be_visible()
+    for step in (1, 7, 12, 2):
+        page.locator("#replay-step").fill(str(step))
+        page.wait_for_function(SHOWS, arg=step / 30)
+        pixels = np.array(video.evaluate(PIXELS), float).reshape(*frames.shape[1:3], 4)[..., :3]
+        # Colours differ a little between decoders.
+        assert np.abs(frames - pixels).mean((1, 2, 3)).argmin() == step
+    # The second episode was not filmed.
+    page = replay("filmed", "short", 1)
+    expect(track(page, "short")).to_have_attribute("data-step", "1")
+    expect(video).to_be_hidden()
 
 
 def test_a_long_episode_is_fetched_where_it_is_looked_at(recorded, replay):

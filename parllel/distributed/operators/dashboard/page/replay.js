@@ -4,6 +4,7 @@
 //   scrubber, keys, chart, Play       --> #seek --> each track shows its step, once that is fetched
 
 import { setData, setText, show } from "./dom.js";
+import { Film } from "./film.js";
 import { LineChart, SERIES } from "./line_chart.js";
 import { Recording } from "./recording.js";
 import { RefusedError } from "./server.js";
@@ -19,6 +20,7 @@ export class ReplayView {
   #address = null; // run, operator, episode
   #tracks = [];
   #chart = null;
+  #film = new Film();
   #index = 0;
   #length = 0;
   #timer = null;
@@ -49,6 +51,7 @@ export class ReplayView {
       this.#show([first, ...others], first.overview);
       this.#say(null);
       this.#seek(Number(step) - 1);
+      await this.#film.open(first.overview);
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
       if (this.#address === address) this.#say(error.message);
@@ -61,6 +64,7 @@ export class ReplayView {
     clearTimeout(this.#settling);
     this.#address = null;
     this.#tracks = [];
+    this.#film.close();
   }
 
   #show(recordings, { run, name, label }) {
@@ -91,6 +95,7 @@ export class ReplayView {
     at("replay-step").setAttribute("aria-valuetext", `Step ${step} of ${this.#length}`);
     setText(at("replay-at"), `Step ${step} of ${this.#length}`);
     this.#chart.mark(step);
+    this.#film.seek(step);
     this.#draw();
     clearTimeout(this.#settling);
     this.#settling = setTimeout(() => {

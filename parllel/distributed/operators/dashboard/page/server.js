@@ -19,15 +19,17 @@ export const get = (path) => ask(path, { method: "GET" });
 export const post = (path, body = {}) =>
   ask(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
 
-async function ask(path, request) {
+export const getBlob = (path) => ask(path, { method: "GET" }, (reply) => reply.blob());
+
+async function ask(path, request, read = (reply) => reply.json().catch(() => ({}))) {
   let reply;
   try {
     reply = await fetch(path, { ...request, signal: AbortSignal.timeout(ANSWER_S * 1000) });
   } catch {
     throw new RefusedError("The server does not answer. Is `parllel operators dashboard` still running?");
   }
+  if (reply.ok) return read(reply);
   const answer = await reply.json().catch(() => ({}));
-  if (reply.ok) return answer;
   throw new RefusedError(
     reply.status === 401
       ? "This browser is not signed in: open the address with its token that the command printed."
