@@ -61,7 +61,11 @@ def test_an_overview_has_the_records_the_curve_and_the_others(tmp_path):
         "curves": [{"name": "a", "points": [[0, 1.0], [1, 3.0], [2, 2.5]]}],
         "beside": [{"operator": "b", "episode": 0}],
         "video": False,
+        "previous": None,
+        "next": 1,
     }
+    last = episode_overview(tmp_path, "told", "a", 2)
+    assert (last["previous"], last["next"]) == (1, None)
     # The seed counts, not the number.
     assert episode_overview(tmp_path, "told", "a", 1)["beside"] == []
     assert episode_overview(tmp_path, "told", "b", 2)["beside"] == [{"operator": "a", "episode": 2}]

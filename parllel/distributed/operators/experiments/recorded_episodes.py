@@ -90,6 +90,7 @@ def episode_overview(
         cumulative reward after it. At most 500 evenly spaced steps, and the last one.
     beside: `operator` and `episode` of the other operators' episodes with the same seeds.
     video: whether `episode_video` has a video.
+    previous, next: numbers of the operator's recorded episodes before and after this one, or None.
 
     Raises:
         KeyError: if there is no such experiment, operator or episode.
@@ -97,7 +98,9 @@ def episode_overview(
     """
     played = _Played(base, run)
     source = played.source(operator)
-    records = [record for record in played.records(source) if record["episode"] == episode]
+    of_operator = played.records(source)
+    records = [record for record in of_operator if record["episode"] == episode]
+    numbers = {record["episode"] for record in of_operator}
     stretch = played.steps(source).get(episode)
     if stretch is None and not records:
         raise KeyError(f"{run}: operator {operator!r} has no recorded episode {episode}")
@@ -113,6 +116,8 @@ def episode_overview(
         "curves": [] if stretch is None else _curves(path, stretch, operator),
         "beside": list(played.beside(operator, episode, records)),
         "video": played.video(operator, episode) is not None,
+        "previous": max((number for number in numbers if number < episode), default=None),
+        "next": min((number for number in numbers if number > episode), default=None),
     }
 
 

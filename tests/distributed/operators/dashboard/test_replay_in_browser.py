@@ -196,6 +196,20 @@ def test_results_have_the_curves_of_all_episodes_and_gaps_where_one_failed(recor
     expect(figure).to_have_count(0)
 
 
+def test_links_lead_to_the_episodes_before_and_after(replay):
+    page = replay("played", "noop", 0)
+    expect(field(page, "noop", "episode")).to_have_text("Episode 0, seed 41")
+    expect(page.locator("#replay-previous")).to_be_hidden()
+    page.click("#replay-next")
+    expect(field(page, "noop", "episode")).to_have_text("Episode 1, seed 42")
+    expect(page.locator("#replay-next")).to_be_hidden()
+    page.click("#replay-previous")
+    expect(field(page, "noop", "episode")).to_have_text("Episode 0, seed 41")
+    # The browser's own way back.
+    page.go_back()
+    expect(field(page, "noop", "episode")).to_have_text("Episode 1, seed 42")
+
+
 def test_play_goes_to_the_end_and_begins_again(recorded, replay):
     page = replay("played", "noop", 0)
     expect(page.locator("#replay-at")).to_have_text("Step 1 of 12")
@@ -355,3 +369,9 @@ def test_what_is_not_recorded_is_said(replay, parts, said):
     page = replay(*parts)
     expect(page.locator("#error-text")).to_contain_text(said)
     expect(page.locator("#replay-play")).to_be_disabled()
+
+
+def test_an_address_that_nobody_could_have_encoded_is_refused(replay, recorded):
+    page = replay("told", "long", 0)
+    page.evaluate("location.hash = 'replay=%E0%A4%A/long/0'")
+    expect(page.locator("#error-text")).to_contain_text("got '%E0%A4%A'")

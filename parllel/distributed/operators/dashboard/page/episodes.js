@@ -61,10 +61,14 @@ export function episodesTable(run, operators, episodes) {
   return [table, all];
 }
 
+/** Return the address of a replay; parts: run, operator, episode, and a step or none. */
+export function replayAddress(...parts) {
+  return `#replay=${parts.map(encodeURIComponent).join("/")}`;
+}
+
 function cell(run, episode) {
   if (episode === undefined) return "–";
-  const parts = [run, episode.operator, episode.episode].map(encodeURIComponent);
   const isFailed = episode.status !== "ended";
-  const attributes = { href: `#replay=${parts.join("/")}`, class: isFailed ? "failed" : null, title: episode.failure ?? null };
+  const attributes = { href: replayAddress(run, episode.operator, episode.episode), class: isFailed ? "failed" : null, title: episode.failure ?? null };
   return element("a", attributes, isFailed ? "failed" : numberText(episode.total_reward));
 }

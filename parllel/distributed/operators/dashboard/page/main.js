@@ -103,9 +103,18 @@ function showView() {
     if (isCurrent) at(id).setAttribute("aria-current", "page");
     else at(id).removeAttribute("aria-current");
   }
-  if (isReplay) return replay.open(rest.split("/").map(decodeURIComponent));
+  if (isReplay) return replay.open(rest.split("/").map(decoded));
   replay.close();
-  if (!isBoard) results.open(rest === null ? null : decodeURIComponent(rest));
+  if (!isBoard) results.open(rest === null ? null : decoded(rest));
+}
+
+/** Return a part of the address, or as it is if nobody could have encoded it. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 function closeMenus(except) {

@@ -4,6 +4,7 @@
 //   scrubber, keys, chart, Play       --> #seek --> each track shows its step, once that is fetched
 
 import { setData, setText, show } from "./dom.js";
+import { replayAddress } from "./episodes.js";
 import { Film } from "./film.js";
 import { LineChart, SERIES } from "./line_chart.js";
 import { Recording } from "./recording.js";
@@ -67,7 +68,11 @@ export class ReplayView {
     this.#film.close();
   }
 
-  #show(recordings, { run, name, label }) {
+  #show(recordings, { run, name, label, operator, previous = null, next = null }) {
+    for (const [id, episode] of [["replay-previous", previous], ["replay-next", next]]) {
+      show(at(id), episode !== null);
+      at(id).setAttribute("href", replayAddress(run, operator, episode));
+    }
     at("replay-back").setAttribute("href", `#results=${encodeURIComponent(run)}`);
     setText(at("replay-name"), name ?? "");
     setText(at("replay-env"), label ?? "");
@@ -99,8 +104,7 @@ export class ReplayView {
     this.#draw();
     clearTimeout(this.#settling);
     this.#settling = setTimeout(() => {
-      const parts = [...this.#address, step].map(encodeURIComponent);
-      history.replaceState(null, "", `#replay=${parts.join("/")}`);
+      history.replaceState(null, "", replayAddress(...this.#address, step));
     }, SETTLED_MS);
   }
 
