@@ -9,7 +9,6 @@ import sys
 import time
 from functools import partial
 
-import psutil
 import pytest
 from waiting import until
 from weighted_agent import WeightedAgent
@@ -28,6 +27,7 @@ from parllel.distributed.rollouts import (
 )
 from parllel.distributed.rollouts.on_this_machine.worker_process import WorkerProcess
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WrongStateError
+from parllel.system.processes.process_table import process_runs
 
 pytestmark = pytest.mark.timeout(180)
 WEIGHTS = WeightedAgent.weights
@@ -215,7 +215,7 @@ def test_a_turn_that_hangs_is_killed_when_the_run_is_closed(monkeypatch):
             WorkerTimeoutError, match=r"worker 1: its turn did not end within 0\.5 s"
         ):
             workers.close()
-        assert not psutil.pid_exists(pid)
+        assert not process_runs(pid)
         workers.close()
         assert workers.statuses()[0].phase == "ended"
 
@@ -260,4 +260,4 @@ if __name__ == "__main__":
         pids = [int(word) for word in program.stdout.readline().split()]
         assert len(pids) == 2
         program.kill()
-        until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+        until(lambda: not any(map(process_runs, pids)))
