@@ -1,7 +1,7 @@
 """A rollout worker in a process of its own, and the thread of the trainer's process that answers it.
 
     worker's process                                          trainer's process, a thread for each worker
-        sender thread    add: fragments            ---->      ReplayBuffer.add
+        sender thread    add: fragments, episodes  ---->      ReplayBuffer.add, EpisodeStatistics.report
         follower         report: status, episodes  ---->      EpisodeStatistics.report
         both             newest weights, stop      <----      what `load_weights` and `stop` have left
 
@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from parllel.cages.traj_info import TrajInfo
 from parllel.distributed.rollouts.arguments import check_kind
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
@@ -65,7 +64,8 @@ class Answer(NamedTuple):
 def run_worker(connection: Connection, build: BuildWorker, name: str) -> None:
     """Build a worker and run it until it is told to stop. The target of a Child."""
     with ExitStack() as stack:
-        line, statistics = _Line(connection), EpisodeStatistics()
+        statistics = EpisodeStatistics()
+        line = _Line(connection, statistics)
         worker = build(WorkerContext(name, _Storage(line), statistics, stack))
         check_kind("ProcessRollouts: build: its result", worker, RolloutWorker)
         stack.enter_context(worker)
@@ -79,7 +79,7 @@ def run_worker(connection: Connection, build: BuildWorker, name: str) -> None:
             worker.handler.agent.models()  # raises
         line.worker = worker
         line.ask("built", worker.published_layout)
-        follower = _Follower(line, worker, statistics)
+        follower = _Follower(line, worker)
         follower.start()
         try:
             line.weights_came.wait()
@@ -95,10 +95,11 @@ def run_worker(connection: Connection, build: BuildWorker, name: str) -> None:
 
 
 class _Line:
-    """Requests of this process, one at a time."""
+    """Requests of this process, one at a time. Each brings the episodes that have ended since the last."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, statistics: EpisodeStatistics) -> None:
         self._pipe, self._lock = PipeEnd(connection), threading.Lock()
+        self._statistics = statistics
         self.worker: RolloutWorker | None = None
         self._known = 0
         self.stopping = False
@@ -109,9 +110,10 @@ class _Line:
 
         Returns the number of fragments that were handled.
         """
-        # Only episodes and layouts may be of a script's own classes; cloudpickle takes longer.
-        pack = pickle.dumps if kind == "add" else cloudpickle.dumps
-        message = pack((kind, content, self._known), protocol=5)
+        # Only these may be of a script's own classes; cloudpickle takes longer.
+        episodes = self._statistics.drain_tasks()
+        packed = cloudpickle.dumps(episodes) if episodes else b""
+        message = pickle.dumps((kind, content, packed, self._known), protocol=5)
         with self._lock:
             # Without limits: if the trainer's process ends, so does this one.
             self._pipe.write(message, math.inf)
@@ -119,10 +121,10 @@ class _Line:
         if answer.stop:
             self.stop()
         if answer.weights is not None and self.worker is not None:
-            packed, version = answer.weights
+            weights, version = answer.weights
             # A failed worker refuses weights while it closes its environments.
             with suppress(ClosedError):
-                self.worker.load_weights(pickle.loads(packed), version)
+                self.worker.load_weights(pickle.loads(weights), version)
             self._known = max(self._known, version)
             self.weights_came.set()
         if answer.error is not None:
@@ -138,13 +140,13 @@ class _Line:
 
 
 class _Follower(threading.Thread):
-    """Reports status and episodes, and notices new weights and the end while no fragments are added."""
+    """Reports the status, and notices new weights and the end while no fragments are added."""
 
-    def __init__(self, line: _Line, worker: RolloutWorker, statistics: EpisodeStatistics) -> None:
+    def __init__(self, line: _Line, worker: RolloutWorker) -> None:
         super().__init__(name="follower", daemon=True)
         self.ran = threading.Event()  # the last turn is over
         self.error: BaseException | None = None
-        self._line, self._worker, self._statistics = line, worker, statistics
+        self._line, self._worker = line, worker
 
     def run(self) -> None:
         """Report until the last turn is over, and once more."""
@@ -158,10 +160,7 @@ class _Follower(threading.Thread):
             self._line.stop()
 
     def _report(self) -> None:
-        by_task: dict[str, list[TrajInfo]] = {}
-        for task, traj in self._statistics.drain_tasks():
-            by_task.setdefault(task, []).append(traj)
-        self._line.ask("report", self._worker.status(), by_task)
+        self._line.ask("report", self._worker.status())
 
 
 class _Storage(ReplayBufferInterface):
@@ -314,7 +313,9 @@ class WorkerProcess(Closeable):
     def _answer(self) -> bool:
         """Answer one request. Returns False after the last."""
         doing = "while it was built" if self._layout is None else "in a run"
-        kind, content, known = pickle.loads(self._child.receive(self._timeout_s, doing))
+        kind, content, episodes, known = pickle.loads(self._child.receive(self._timeout_s, doing))
+        for task, traj in pickle.loads(episodes) if episodes else ():
+            self._statistics.report([traj], task)
         done, failure = 0, None
         if kind == "add":
             try:
@@ -326,8 +327,6 @@ class WorkerProcess(Closeable):
             self._built.set()
         else:
             self._set_status(content[0])
-            for task, trajs in (content[1] if kind == "report" else {}).items():
-                self._statistics.report(trajs, task)
         weights = self._weights
         newer = weights if weights is not None and weights[1] > known else None
         answer = Answer(done, newer, self._stop, failure)
