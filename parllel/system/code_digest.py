@@ -26,8 +26,10 @@ class _UnknownValueError(Exception):
     """A function refers to something that a digest cannot cover."""
 
 
-def code_digest(function: Callable[..., Any]) -> str | None:
+def code_digest(function: Callable[..., Any], **options: Any) -> str | None:
     """Return a digest of a function and of all that it refers to, the same in every process.
+
+    options: those that it is compiled with.
 
     Functions compiled by numba count as what they were compiled from. None if the function refers to a value
     whose changes would go unnoticed, such as an object, a class, or a module of your own; and if it closes
@@ -36,15 +38,15 @@ def code_digest(function: Callable[..., Any]) -> str | None:
     import numba
 
     plain = getattr(function, "py_func", function)
-    if any(hasattr(cell.cell_contents, "py_func") for cell in plain.__closure__ or ()):
-        return None
     sha = hashlib.sha256()
-    versions = platform.python_version(), np.__version__, numba.__version__
+    versions = platform.python_version(), np.__version__, numba.__version__, sorted(options.items())
     try:
+        if any(hasattr(cell.cell_contents, "py_func") for cell in plain.__closure__ or ()):
+            return None
         for part in (repr(versions), *_function_parts(plain, {})):
             sha.update(part.encode(errors="surrogatepass"))
             sha.update(b"\0")
-    except _UnknownValueError:
+    except (_UnknownValueError, ValueError):  # the latter for a name that is not bound yet
         return None
     return sha.hexdigest()
 

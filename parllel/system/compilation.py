@@ -65,7 +65,7 @@ def compiled(
         # Importing numba takes a third of a second; processes that compile nothing should not pay for it.
         import numba
 
-        digest = code_digest(function) if cache and whole and compiles() else None
+        digest = code_digest(function, **options) if cache and whole and compiles() else None
         named = function if digest is None else _named(function, digest)
         fast: Any = numba.njit(**options)(named)
         if fast is named:

@@ -130,3 +130,15 @@ def test_a_function_of_the_same_name_is_another():
         exec(compile("def shifted(x):\n    return x + n\n", __file__, "exec"), names)
         made.append(compiled("i8(i8)", whole=True)(names["shifted"])(10))
     assert made == [11, 12]
+
+
+def test_options_count_and_a_name_that_is_not_bound_yet_has_no_digest():
+    def function(x):
+        return later(x)
+
+    assert code_digest(function) is None
+    plain = code_digest(lambda x: x)
+    assert code_digest(lambda x: x, fastmath=True) not in (plain, None)
+
+    def later(x):
+        return x
