@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -12,11 +13,12 @@ from functools import partial
 import pytest
 from waiting import until
 from weighted_agent import WeightedAgent
-from worker_setup import SEED, B, T, digests, make_sampler
+from worker_setup import SEED, B, T, digests, make_sampler, ready
 
 from parllel.agents import NumpyHandler
 from parllel.cages import TrajInfo
 from parllel.distributed.rollouts import (
+    EnvWorker,
     EpisodeStatistics,
     FragmentSender,
     LocalRollouts,
@@ -25,9 +27,11 @@ from parllel.distributed.rollouts import (
     RolloutWorker,
     SynchronousSchedule,
 )
-from parllel.distributed.rollouts.on_this_machine.worker_process import WorkerProcess
-from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WrongStateError
+from parllel.distributed.rollouts.on_this_machine import process_rollouts
+from parllel.errors import ClosedError, RestartsUsedUpError, WorkerTimeoutError, WrongStateError
+from parllel.system.processes.pipe_end import PipeEnd
 from parllel.system.processes.process_table import process_runs
+from parllel.testing.dummy_envs import CountingEnv
 
 pytestmark = pytest.mark.timeout(180)
 WEIGHTS = WeightedAgent.weights
@@ -48,6 +52,8 @@ def build(context, *, wrong=None, which="worker 1", handler=None):
         return "no worker"
     if wrong == "fetch":
         context.storage.fetch(1, 0.0)
+    if wrong == "message":
+        die_within_a_message()
     sender = FragmentSender(context.storage)
     context.stack.callback(sender.close, 0.0)
     return RolloutWorker(
@@ -63,6 +69,22 @@ def build(context, *, wrong=None, which="worker 1", handler=None):
 
 def refuse(step):
     raise KeyError("refused")
+
+
+def die_within_a_message():
+    """Kill this process in the middle of its third message of fragments."""
+    write, messages = PipeEnd.write, []
+
+    def half(pipe, message, timeout_s):
+        if len(message) > 2000:
+            messages.append(message)
+        if len(messages) == 3:
+            # With its length before it, as a whole message has.
+            os.write(pipe._fd, struct.pack("!i", len(message)) + message[: len(message) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(pipe, message, timeout_s)
+
+    PipeEnd.write = half
 
 
 def hang(step):
@@ -138,7 +160,6 @@ def test_all_workers_act_with_the_weights_that_were_given_last():
     ("wrong", "error", "message"),
     [
         ("build", KeyError, "unbuilt"),
-        ("exit", WorkerDiedError, "worker 1: process .* exited with code 3"),
         ("kind", TypeError, "expected a RolloutWorker, got 'no worker'"),
         ("name", ValueError, "producer=context.name, 'worker 1', got 'another'"),
         ("fetch", WrongStateError, "fetch: only the trainer's process can call this"),
@@ -175,36 +196,144 @@ def test_weights_that_do_not_fit_change_nothing():
         assert {fragment.newest_version for fragment in buffer.fetch(B, 20)} == {1}
 
 
-def test_a_killed_worker_ends_the_run():
+def status_of(workers, name):
+    return {status.name: status for status in workers.statuses()}.get(name)
+
+
+def runs(workers, name):
+    status = status_of(workers, name)
+    return status is not None and status.phase == "running" and status.steps > 0
+
+
+def check_ledgers(workers, buffer):
+    """Check that each fragment is accounted for once the workers have ended."""
+    accepted = 0
+    for status in workers.statuses():
+        counts = status.counts
+        assert counts.get("queued", 0) == 0
+        ends = ("accepted", "stale", "rejected", "lost")
+        assert counts.get("produced", 0) == sum(counts.get(name, 0) for name in ends)
+        accepted += counts.get("accepted", 0)
+    assert accepted == buffer.counts()["added"]
+
+
+@pytest.mark.parametrize("how", ["killed", "in a message", "stopped", "while it waits for room"])
+def test_a_worker_that_dies_is_replaced_and_loses_no_fragment_that_was_handled(how):
+    capacity = 6 if how == "while it waits for room" else 100_000
+    make = partial(build, wrong="message" if how == "in a message" else None, which="worker 1")
+    with (
+        ReplayBuffer(capacity) as buffer,
+        ProcessRollouts(make, 2, buffer, EpisodeStatistics(), timeout_s=30.0) as workers,
+    ):
+        workers.load_weights(WEIGHTS(3), 3)
+        if how == "while it waits for room":
+            until(lambda: buffer.prepared() == capacity)
+        if how == "stopped":
+            for worker in workers._workers:
+                worker._process.timeout_s = 1.0
+            # The wait that goes on has the old limit; the next begins with the next request.
+            time.sleep(0.6)
+        if how != "in a message":
+            stop = signal.SIGSTOP if how == "stopped" else signal.SIGKILL
+            os.kill(pid_of(workers, 1), stop)
+        fragments = []
+
+        def replaced():
+            workers.check()
+            # Until the second start has had room for some.
+            fragments.extend(buffer.fetch(1, 0.1))
+            return runs(workers, "worker 1, start 2") and fragments[-1].producer.endswith("start 2")
+
+        until(replaced)
+        died = status_of(workers, "worker 1")
+        assert died.phase == "died"
+        assert (
+            "did not answer within" in died.reason if how == "stopped" else "SIGKILL" in died.reason
+        )
+        assert not process_runs(int(died.where.removeprefix("pid ")))
+        assert status_of(workers, "worker 0").phase == "running"
+        workers.close()
+        check_ledgers(workers, buffer)
+        if how == "in a message":
+            # Those in the message, which was half written.
+            assert status_of(workers, "worker 1").counts["lost"] >= 1
+        left = buffer.prepared()
+        fragments += buffer.fetch(left, 1) if left else []
+        by_worker = {status.name: status.counts["accepted"] for status in workers.statuses()}
+        assert by_worker == {
+            name: sum(fragment.producer == name for fragment in fragments) for name in by_worker
+        }
+        # With the weights that were published before it began.
+        again = [one for one in fragments if one.producer.endswith("start 2")]
+        assert {fragment.newest_version for fragment in again} == {3}
+        assert workers.stats["workers/restarts"] == 1
+
+
+def test_a_worker_that_dies_too_often_is_parked_and_the_others_continue():
+    with ReplayBuffer(64) as buffer:
+        make = partial(build, wrong="exit")
+        with pytest.warns(RuntimeWarning, match=r"worker 1 is parked(.|\n)*exited with code 3"):
+            workers = ProcessRollouts(make, 2, buffer, EpisodeStatistics(), restarts=0)
+        with workers:
+            workers.load_weights(WEIGHTS(1), 1)
+            assert {one.producer for one in buffer.fetch(2 * B, 20)} == {"worker 0"}
+            os.kill(pid_of(workers, 0), signal.SIGKILL)
+            with (
+                pytest.warns(RuntimeWarning, match="worker 0 is parked"),
+                pytest.raises(RestartsUsedUpError, match="all workers are parked: worker 0"),
+            ):
+                look_until_it_raises(workers, buffer)
+            check_ledgers(workers, buffer)
+
+
+def test_what_a_later_start_raises_counts_against_its_budget():
+    make = partial(build, wrong="turn", which="worker 1, start 2")
     with (
         ReplayBuffer(64) as buffer,
-        ProcessRollouts(build, 2, buffer, EpisodeStatistics()) as workers,
+        ProcessRollouts(make, 2, buffer, EpisodeStatistics()) as workers,
     ):
         workers.load_weights(WEIGHTS(1), 1)
         buffer.fetch(B, 20)
         os.kill(pid_of(workers, 1), signal.SIGKILL)
-        with pytest.raises(WorkerDiedError, match=r"worker 1: process .* killed by SIGKILL"):
-            look_until_it_raises(workers, buffer)
+        with pytest.warns(
+            RuntimeWarning, match="worker 1, start 2 raised, and is started again: 'refused'"
+        ):
+            until(
+                lambda: (
+                    workers.check() or (buffer.fetch(1, 0.1) and runs(workers, "worker 1, start 3"))
+                )
+            )
+        assert [status.phase for status in workers.statuses()].count("died") == 2
 
 
-def test_a_stopped_worker_counts_as_dead():
-    with ReplayBuffer(64) as buffer:
-        workers = ProcessRollouts(build, 2, buffer, EpisodeStatistics(), timeout_s=30.0)
-        with workers:
-            workers.load_weights(WEIGHTS(1), 1)
-            pid = pid_of(workers, 0)
-            for process in workers._processes:
-                process._timeout_s = 1.0
-            # The wait that goes on has the old limit; the next begins with the next request.
-            time.sleep(0.6)
-            os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(WorkerTimeoutError, match=r"worker 0: process .* did not answer"):
-                look_until_it_raises(workers, buffer)
+def test_environments_that_leak_are_replaced_in_a_process_too():
+    with (
+        ReplayBuffer(64) as buffer,
+        ProcessRollouts(build_leaking, 1, buffer, EpisodeStatistics(), restarts=0) as workers,
+    ):
+        workers.load_weights(WEIGHTS(1), 1)
+        until(
+            lambda: (
+                workers.check() or (buffer.fetch(1, 0.1) and workers.stats["workers/env_restarts"])
+            )
+        )
+
+
+def build_leaking(context):
+    env = EnvWorker(partial(CountingEnv, 3), seed=SEED, most_steps=10)
+    sender = FragmentSender(context.storage)
+    context.stack.callback(sender.close, 0.0)
+    return RolloutWorker(
+        ready([env], NumpyHandler(WeightedAgent(4))),
+        fragment_length=T,
+        seed=SEED,
+        producer=context.name,
+        sender=sender,
+    )
 
 
 def test_a_turn_that_hangs_is_killed_when_the_run_is_closed(monkeypatch):
-    close = WorkerProcess.close
-    monkeypatch.setattr(WorkerProcess, "close", lambda process: close(process, 0.5))
+    monkeypatch.setattr(process_rollouts, "_MAX_END_S", 0.5)
     make = partial(build, wrong="hang")
     with ReplayBuffer(64) as buffer:
         workers = ProcessRollouts(make, 2, buffer, EpisodeStatistics())
@@ -240,6 +369,10 @@ def test_wrong_arguments():
             ProcessRollouts(build, 1, buffer, EpisodeStatistics(), start_method="thread")
         with pytest.raises(ValueError, match="ProcessRollouts: timeout_s"):
             ProcessRollouts(build, 1, buffer, EpisodeStatistics(), timeout_s=-1)
+        with pytest.raises(
+            ValueError, match="ProcessRollouts: restarts: expected 0 or more, got -1"
+        ):
+            ProcessRollouts(build, 1, buffer, EpisodeStatistics(), restarts=-1)
 
 
 def test_workers_end_with_the_trainers_process(tmp_path):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -25,10 +24,11 @@ from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffe
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.distributed.rollouts.on_ray.rollout_worker_wrapper import RolloutWorkerWrapper
 from parllel.distributed.rollouts.on_ray.start_actor import start_actor
-from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions, described
 from parllel.distributed.rollouts.published_parts import PublishedLayout
 from parllel.distributed.rollouts.rollout_worker import worker_name
+from parllel.distributed.rollouts.worker_end import WorkerEnd
+from parllel.distributed.rollouts.worker_records import WorkerRecords
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 from parllel.errors import RestartsUsedUpError
 from parllel.system.processes.exceptions import pack_exception
@@ -40,8 +40,6 @@ _REPORTS_PER_S = 100.0
 _MAX_REPORT_S = 10.0
 # Time-out for the status of an actor.
 _ANSWER_S = 2.0
-# Number of ended starts kept separately; older ones are summed up, as a run of weeks may have thousands.
-_MAX_ENDS = 300
 
 
 class Failure(NamedTuple):
@@ -75,10 +73,8 @@ class RolloutManager:
         self._buffer, self._statistics = buffer, statistics
         self._actors: dict[int, Any] = {}
         self._placed: set[int] = set()  # workers whose current actor has been placed on a node
-        # By name, in the order of their starts.
-        self._statuses: dict[str, WorkerStatus] = {}
+        self._records = WorkerRecords()
         self._added: dict[str, int] = {}  # fragments in the buffer, by name
-        self._earlier: WorkerStatus | None = None  # the sum of the oldest ends
         # Failures, and texts of warnings, read by the trainer by number: an answer that is lost can be
         # requested again.
         self._notices: list[Failure | str] = []
@@ -128,16 +124,7 @@ class RolloutManager:
         # None if the buffer is dead, which the trainer learns from the workers' errors.
         added: dict[str, int] | None = await _answered(self._buffer.actor.added.remote())
         self._added = self._added if added is None else added
-        # No `await` from here to the end, so two calls cannot sum up the same start twice.
-        settled = [
-            _settled(status, self._added.get(name, 0)) for name, status in self._statuses.items()
-        ]
-        earlier = [] if self._earlier is None else [self._earlier]
-        # Their last fragments have arrived or are lost by now, so the sum is final.
-        for old in [status for status in settled if status.phase == "died"][:-_MAX_ENDS]:
-            del self._statuses[old.name]
-            self._earlier = old if self._earlier is None else self._earlier.plus(old)
-        return [*earlier, *settled]
+        return self._records.statuses(self._added)
 
     async def stop(self, timeout_s: float) -> list[WorkerStatus]:
         """Stop all workers, kill those that do not end in time, and return their statuses."""
@@ -157,10 +144,7 @@ class RolloutManager:
         # Both lists: a worker may have been replaced while `stop` waited.
         for actor in [*actors, *self._actors.values()]:
             ray.kill(actor)
-        # Only values of existing keys change, which the loop allows.
-        for name, status in self._statuses.items():
-            if status.phase in ("starting", "running"):
-                self._end(name, "died", f"killed, as it did not end within {timeout_s:g} s of stop")
+        self._records.end_all(f"killed, as it did not end within {timeout_s:g} s of stop")
         return await self.statuses(fresh=False)
 
     # ------------------------------------------------------------------ what workers call
@@ -187,15 +171,8 @@ class RolloutManager:
         return self._publication is not None and self._publication.version > known
 
     def _note(self, status: WorkerStatus, *, final: bool = False) -> None:
-        # A report that was in transit when its worker died must not overwrite the record of its end. The
-        # final status may: a failed worker has reported "ended" while it was still closing.
-        before = self._statuses.get(status.name)
-        if not final and before is not None and before.phase not in ("starting", "running"):
-            return
-        self._statuses[status.name] = status
-        for number, reason in status.parked.items():
-            if before is None or number not in before.parked:
-                self._tell(f"{status.name}: {reason}")
+        for reason in self._records.note(status, final=final):
+            self._tell(f"{status.name}: {reason}")
 
     # ------------------------------------------------------------------ supervision
 
@@ -212,7 +189,7 @@ class RolloutManager:
         while not self._stopping:
             start += 1
             name = worker_name(number, start)
-            self._statuses[name] = WorkerStatus(name)
+            self._records.begin(name)
             try:
                 end = await self._run(number, name)
                 if start > 1 and end is not None and end.kind == "raised":
@@ -223,7 +200,7 @@ class RolloutManager:
             except _EndedError as ended:
                 if self._stopping:
                     return
-                self._end(name, "died", str(ended))
+                self._records.end(name, "died", str(ended))
                 try:
                     pause_s = budget.restart(f"{name}: {ended}")
                 except RestartsUsedUpError as used_up:
@@ -234,7 +211,7 @@ class RolloutManager:
                 if end is not None and end.kind == "parked":
                     self._park(name, end.text)
                     return
-                self._end(name, "ended", "")
+                self._records.end(name, "ended", "")
                 if end is not None:
                     self._tell(Failure(name, end.error))
                 return
@@ -289,15 +266,10 @@ class RolloutManager:
             # must not go on next to its replacement.
             ray.kill(wrapper)
 
-    def _end(self, name: str, phase: str, reason: str) -> None:
-        # Always there: only starts that died are summed up, and `_park` comes without an `await`.
-        self._statuses[name] = replace(self._statuses[name], phase=phase, reason=reason)
-
     def _park(self, name: str, reason: str) -> None:
-        self._end(name, "parked", reason)
+        self._records.end(name, "parked", reason)
         self._tell(f"{name} is parked: {reason}")
-        parked = [status for status in self._statuses.values() if status.phase == "parked"]
-        if len(parked) == self._n_workers:
+        if self._records.count("parked") == self._n_workers:
             error = RestartsUsedUpError(f"all workers are parked: {reason}")
             self._tell(Failure(name, pack_exception(error)))
 
@@ -336,21 +308,3 @@ async def _answered(reference: Any, timeout_s: float = _ANSWER_S) -> Any:
     with suppress(RayError, asyncio.TimeoutError):
         return await asyncio.wait_for(_awaited(reference), timeout_s)
     return None
-
-
-def _settled(status: WorkerStatus, added: int) -> WorkerStatus:
-    """Balance the ledger in the status of an ended worker.
-
-    Its last report may be older than its last fragments. The buffer knows how many arrived; others that were
-    reported as produced are lost.
-    """
-    if status.phase in ("starting", "running") or not (status.counts or added):
-        return status
-    counts = {**dict.fromkeys(("produced", "stale", "rejected", "lost"), 0), **status.counts}
-    elsewhere = counts["stale"] + counts["rejected"] + counts["lost"]
-    produced = max(counts["produced"], added + elsewhere)
-    lost = counts["lost"] + produced - added - elsewhere
-    return replace(
-        status,
-        counts={**counts, "produced": produced, "accepted": added, "lost": lost, "queued": 0},
-    )

@@ -30,8 +30,8 @@ from parllel.distributed.rollouts.on_ray.publication import Publication
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import EpisodeReporter
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
-from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.distributed.rollouts.rollout_worker import BuildWorker, RolloutWorker, WorkerContext
+from parllel.distributed.rollouts.worker_end import WorkerEnd
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 from parllel.errors import ClosedError
 

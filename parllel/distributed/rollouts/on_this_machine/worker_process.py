@@ -1,13 +1,17 @@
-"""A rollout worker in a process of its own, and the thread of the trainer's process that answers it.
+"""A rollout worker in a process of its own, and what answers it in the trainer's process.
 
     worker's process                                          trainer's process, a thread for each worker
         sender thread    add: fragments, episodes  ---->      ReplayBuffer.add, EpisodeStatistics.report
         follower         report: status, episodes  ---->      EpisodeStatistics.report
-        both             newest weights, stop      <----      what `load_weights` and `stop` have left
+        both             newest weights, stop      <----      what `load_weights` and `close` have left
+        main thread      ended: its error, if any  ---->      the supervisor, which may start another process
 
 Each request has one answer, and the process makes one request at a time. Every answer brings the newest
 weights if the process does not have them: a worker that adds fragments has new weights as soon as it has
 added the next one. The follower's reports are also the sign that the process lives.
+
+A request is two messages, a `Head` and its content. The head has the counters of the worker's sender: if the
+process dies while it writes the content, the fragments in it are known, and counted as lost.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ from __future__ import annotations
 import math
 import pickle
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
-from time import monotonic
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -29,17 +33,33 @@ from parllel.distributed.rollouts.fragments.replay_buffer_interface import Repla
 from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
 from parllel.distributed.rollouts.published_parts import PublishedLayout
 from parllel.distributed.rollouts.rollout_worker import BuildWorker, RolloutWorker, WorkerContext
-from parllel.distributed.rollouts.worker_status import WorkerStatus
-from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
+from parllel.distributed.rollouts.worker_end import WorkerEnd
+from parllel.distributed.rollouts.worker_records import WorkerRecords
+from parllel.errors import ClosedError, WrongStateError
 from parllel.system.processes.child import Child
 from parllel.system.processes.exceptions import pack_exception, raise_packed
 from parllel.system.processes.pipe_end import PipeEnd
-from parllel.types import Closeable, State
 
 # Pause between reports: before the first weights, for which the run waits, and afterwards.
 _FIRST_REPORT_S, _REPORT_S = 0.02, 0.25
 # The pipe takes an answer at once; a process that is stopped does not.
 _ANSWER_S = 30.0
+
+
+class Head(NamedTuple):
+    """The beginning of a request.
+
+    Attributes:
+        kind: "built", "report", "add" or "ended".
+        known: version of the weights that the process has.
+        counts: counters of the sender's ledger.
+        episodes: packed episodes that have ended since the last request.
+    """
+
+    kind: str
+    known: int
+    counts: dict[str, int]
+    episodes: bytes
 
 
 class Answer(NamedTuple):
@@ -63,10 +83,21 @@ class Answer(NamedTuple):
 
 def run_worker(connection: Connection, build: BuildWorker, name: str) -> None:
     """Build a worker and run it until it is told to stop. The target of a Child."""
+    # The trainer warns, from the status: here the terminal would show it in the middle of a progress bar.
+    warnings.filterwarnings("ignore", r"environment \d+ is parked", RuntimeWarning)
+    line = _Line(connection, EpisodeStatistics())
+    end = None
+    try:
+        _run_worker(line, build, name)
+    except BaseException as error:
+        end = WorkerEnd.of(error, built=line.worker is not None)
+    # The worker and what its builder pushed are closed: the last fragments and counts are known.
+    line.ask("ended", None if line.worker is None else line.worker.status(), end)
+
+
+def _run_worker(line: _Line, build: BuildWorker, name: str) -> None:
     with ExitStack() as stack:
-        statistics = EpisodeStatistics()
-        line = _Line(connection, statistics)
-        worker = build(WorkerContext(name, _Storage(line), statistics, stack))
+        worker = build(WorkerContext(name, _Storage(line), line.statistics, stack))
         check_kind("ProcessRollouts: build: its result", worker, RolloutWorker)
         stack.enter_context(worker)
         # Statuses and fragments are matched by this name.
@@ -90,8 +121,6 @@ def run_worker(connection: Connection, build: BuildWorker, name: str) -> None:
             follower.join()
         if follower.error is not None:
             raise follower.error
-    # The worker and what its builder pushed are closed: the last fragments and counts are known.
-    line.ask("ended", worker.status())
 
 
 class _Line:
@@ -99,7 +128,7 @@ class _Line:
 
     def __init__(self, connection: Connection, statistics: EpisodeStatistics) -> None:
         self._pipe, self._lock = PipeEnd(connection), threading.Lock()
-        self._statistics = statistics
+        self.statistics = statistics
         self.worker: RolloutWorker | None = None
         self._known = 0
         self.stopping = False
@@ -111,11 +140,14 @@ class _Line:
         Returns the number of fragments that were handled.
         """
         # Only these may be of a script's own classes; cloudpickle takes longer.
-        episodes = self._statistics.drain_tasks()
+        episodes = self.statistics.drain_tasks()
         packed = cloudpickle.dumps(episodes) if episodes else b""
-        message = pickle.dumps((kind, content, packed, self._known), protocol=5)
+        message = pickle.dumps(content, protocol=5)
+        sender = None if self.worker is None else self.worker.sender
         with self._lock:
+            counts = {} if sender is None else sender.ledger.counts()
             # Without limits: if the trainer's process ends, so does this one.
+            self._pipe.write(pickle.dumps(Head(kind, self._known, counts, packed)), math.inf)
             self._pipe.write(message, math.inf)
             answer: Answer = pickle.loads(self._pipe.read(None))
         if answer.stop:
@@ -196,13 +228,38 @@ def _not_here(method: str) -> WrongStateError:
 # ---------------------------------------------------------------------- in the trainer's process
 
 
-class WorkerProcess(Closeable):
-    """A worker in a process, and the thread that answers its requests.
+class Desk:
+    """What the trainer and the threads that answer its workers share.
+
+    Attributes:
+        buffer, statistics: receive fragments and episodes.
+        records: statuses of all starts of all workers.
+        handled: number of fragments that the buffer has handled, by the name of the start. Each is written
+            by the thread of its worker, before the record of its end.
+        notices: warnings, and errors that end the run, in order. Only added to.
+        layout: layout of the weights; None until a worker is built. Workers share one script, so the first
+            holds for all.
+        weights: newest weights, packed, and their version.
+        stopping: set once the workers should end.
+    """
+
+    def __init__(self, buffer: ReplayBufferInterface, statistics: EpisodeStatistics) -> None:
+        self.buffer, self.statistics = buffer, statistics
+        self.records = WorkerRecords()
+        self.handled: dict[str, int] = {}
+        self.notices: list[str | Exception] = []
+        self.layout: PublishedLayout | None = None
+        self.weights: tuple[bytes, int] | None = None
+        self.stopping = threading.Event()
+
+
+class WorkerProcess:
+    """One start of a worker: a process, and the answers to its requests.
 
     Args:
         build: builds the worker, in the process.
-        name: name of the worker.
-        buffer, statistics: receive its fragments and episodes.
+        name: name of this start.
+        desk: where requests are handled.
         start_method: of the process, see `Child`.
         timeout_s: longest time without a sign of life, before which a worker must also be built.
 
@@ -214,125 +271,53 @@ class WorkerProcess(Closeable):
         self,
         build: BuildWorker,
         name: str,
-        buffer: ReplayBufferInterface,
-        statistics: EpisodeStatistics,
+        desk: Desk,
         *,
         start_method: str | None,
         timeout_s: float,
     ) -> None:
-        self.name, self._buffer, self._statistics = name, buffer, statistics
-        self._timeout_s = timeout_s
-        self._status = WorkerStatus(name)
-        self._layout: PublishedLayout | None = None
-        self._weights: tuple[bytes, int] | None = None
-        self._error: BaseException | None = None
-        self._stop = self._closed = False
-        self._built, self._ended = threading.Event(), threading.Event()
-        self._child = Child(run_worker, (build, name), name=name, start_method=start_method)
-        self._thread = threading.Thread(target=self._serve, name=f"{name}'s answers", daemon=True)
-        self._thread.start()
+        self.name, self._desk = name, desk
+        self.timeout_s = timeout_s
+        self.built = False
+        self.child = Child(run_worker, (build, name), name=name, start_method=start_method)
+        desk.handled[name] = 0
 
-    # ------------------------------------------------------------------ the trainer's thread
-
-    def await_built(self) -> None:
-        """Wait until the worker is built. Raises the error of its builder."""
-        self._built.wait()
-        self.check()
-
-    def check(self) -> None:
-        """Raise the error that ended the worker, if there is one."""
-        if self._error is not None:
-            raise self._error
-
-    def check_weights(self, weights: State) -> None:
-        """Raise ValueError unless the worker can load weights."""
-        assert self._layout is not None
-        self._layout.check(weights)
-
-    def publish(self, packed: bytes, version: int) -> None:
-        """Have the worker load weights with its next answer."""
-        self._weights = packed, version
-
-    def status(self) -> WorkerStatus:
-        """Return the last known status."""
-        return self._status
-
-    def stop(self) -> None:
-        """Have the worker end after its current turn."""
-        self._stop = True
-
-    def close(self, timeout_s: float = 60.0) -> None:
-        """End the worker after its current turn, and its process. Idempotent.
+    def answer(self) -> tuple[WorkerEnd | None] | None:
+        """Answer one request. Returns None, or after the last request how the worker ended.
 
         Raises:
-            WorkerTimeoutError: if the turn does not end in time. The process is killed.
+            WorkerDiedError, WorkerTimeoutError: if the process has died, or gives no sign of life.
+            Exception: if its episodes cannot be unpacked here.
         """
-        if self._closed:
-            return
-        self.stop()
-        in_time = False
-        try:
-            in_time = self._await_end(timeout_s)
-        finally:
-            self._closed = True
-            if not in_time:
-                # The thread, which waits for a request, then finds the process dead.
-                self._child.kill()
-            self._thread.join()
-            self._child.end()
-        if not in_time:
-            raise WorkerTimeoutError(
-                f"{self.name}: its turn did not end within {timeout_s:g} s of close(), so its process was "
-                "killed; give its environments a shorter timeout_s"
-            )
-
-    def _await_end(self, timeout_s: float) -> bool:
-        deadline = monotonic() + timeout_s
-        # In slices: a Ctrl-C that arrives just before a wait begins is handled only after it.
-        while not self._ended.wait(min(max(deadline - monotonic(), 0.0), 1.0)):
-            if monotonic() >= deadline:
-                return False
-        return True
-
-    # ------------------------------------------------------------------ the thread that answers
-
-    def _serve(self) -> None:
-        try:
-            while self._answer():
-                pass
-        except BaseException as error:
-            # Ended by `close`, which knows.
-            if not self._closed:
-                self._status.phase, self._status.reason = "died", str(error)
-                self._error = error
-        finally:
-            # After the error: whoever sees these also sees it.
-            self._built.set()
-            self._ended.set()
-
-    def _answer(self) -> bool:
-        """Answer one request. Returns False after the last."""
-        doing = "while it was built" if self._layout is None else "in a run"
-        kind, content, episodes, known = pickle.loads(self._child.receive(self._timeout_s, doing))
-        for task, traj in pickle.loads(episodes) if episodes else ():
-            self._statistics.report([traj], task)
-        done, failure = 0, None
-        if kind == "add":
+        doing = "in a run" if self.built else "while it was built"
+        desk = self._desk
+        head: Head = pickle.loads(self.child.receive(self.timeout_s, doing))
+        if head.counts:
+            desk.records.note_counts(self.name, head.counts)
+        content = pickle.loads(self.child.receive(self.timeout_s, doing))
+        for task, traj in pickle.loads(head.episodes) if head.episodes else ():
+            desk.statistics.report([traj], task)
+        done, failure, end = 0, None, None
+        if head.kind == "add":
             try:
-                done = self._buffer.add(*content)
+                done = desk.buffer.add(*content)
+                # Before the answer: the process may have died meanwhile, but these are in the buffer.
+                desk.handled[self.name] += done
             except Exception as error:  # the worker's sender raises it, as if the buffer were there
                 failure = pack_exception(error)
-        elif kind == "built":
-            (self._layout,) = content
-            self._built.set()
+        elif head.kind == "built":
+            desk.layout = desk.layout or content[0]
+            self.built = True
         else:
-            self._set_status(content[0])
-        weights = self._weights
-        newer = weights if weights is not None and weights[1] > known else None
-        answer = Answer(done, newer, self._stop, failure)
-        self._child.send_bytes(pickle.dumps(answer), _ANSWER_S)
-        return bool(kind != "ended")
-
-    def _set_status(self, status: WorkerStatus) -> None:
-        status.where = f"pid {self._child.pid}"
-        self._status = status
+            status, *rest = content
+            if status is not None:
+                status.where = f"pid {self.child.pid}"
+                for reason in desk.records.note(status):
+                    desk.notices.append(f"{self.name}: {reason}")
+            if head.kind == "ended":
+                end = (rest[0],)
+        newest = desk.weights
+        newer = newest if newest is not None and newest[1] > head.known else None
+        answer = Answer(done, newer, desk.stopping.is_set(), failure)
+        self.child.send_bytes(pickle.dumps(answer), _ANSWER_S)
+        return end

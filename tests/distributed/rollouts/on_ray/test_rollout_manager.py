@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from ray.exceptions import ActorUnavailableError
 
-from parllel.distributed.rollouts import WorkerStatus
+from parllel.distributed.rollouts import WorkerStatus, worker_records
 from parllel.distributed.rollouts.on_ray import WorkerOptions, rollout_manager
-from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
+from parllel.distributed.rollouts.worker_end import WorkerEnd
 
 
 class Buffer:
@@ -28,7 +28,7 @@ class Buffer:
 @pytest.fixture
 def manager(monkeypatch):
     monkeypatch.setattr(rollout_manager, "end_with_raylet", lambda: None)
-    monkeypatch.setattr(rollout_manager, "_MAX_ENDS", 2)
+    monkeypatch.setattr(worker_records, "MAX_ENDS", 2)
     options = WorkerOptions(restarts=3)
     return rollout_manager.RolloutManager(b"", 1, options, Buffer(), None)
 

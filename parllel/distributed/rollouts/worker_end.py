@@ -1,6 +1,6 @@
-"""The end of a worker on Ray that raised an error."""
+"""The end of a worker that raised an error, in an actor or a process."""
 
-# Made by the wrapper in the worker's actor; `RolloutManager._supervise` acts on it.
+# Made where the worker ran; `RolloutManager._supervise` and `SupervisedWorker` act on it.
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class WorkerEnd(NamedTuple):
     """The error that ended a worker.
 
     Attributes:
-        kind: "unbuilt" if an environment's process died or timed out while the worker was built, so
-            another start may help. "parked" if all environments have used up their restarts, so
-            another start does not help. "raised" for any other error. At the first start of a
-            worker, "raised" ends the run, because the script is probably wrong. At a later start,
-            the worker counts as died.
+        kind: "died" if its process ended, or did not answer in time. "unbuilt" if an environment's
+            process died or timed out while the worker was built, so another start may help. "parked" if
+            all environments have used up their restarts, so another start does not help. "raised" for
+            any other error. At the first start of a worker, "raised" ends the run, because the script
+            is probably wrong. At a later start, the worker counts as died.
         error: the error, packed by `pack_exception`.
         text: message of the error.
     """
 
-    kind: Literal["unbuilt", "parked", "raised"]
+    kind: Literal["died", "unbuilt", "parked", "raised"]
     error: bytes
     text: str
 
