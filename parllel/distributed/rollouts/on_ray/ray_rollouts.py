@@ -25,6 +25,7 @@ from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffe
 from parllel.distributed.rollouts.on_ray.rollout_manager import Failure, RolloutManager
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
 from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions, described
+from parllel.distributed.rollouts.on_ray.worker_places import WorkerPlaces, free_resources
 from parllel.distributed.rollouts.published_parts import PublishedLayout
 from parllel.distributed.rollouts.rollout_worker import BuildWorker
 from parllel.distributed.rollouts.rollouts import Rollouts
@@ -48,10 +49,11 @@ class RayRollouts(Rollouts):
         build: function that builds a worker in its actor.
         n_workers: number of workers.
         buffer, statistics: receive fragments and episodes. `close` leaves them open.
-        options: resources and restarts of each worker.
+        options: resources, places and restarts of each worker.
 
     Raises:
         ValueError: if the cluster lacks the resources.
+        WorkerTimeoutError: if they must be reserved together, and are not free within `start_timeout_s`.
         TypeError: if `buffer` or `statistics` is not the Ray version, which other processes can reach.
     """
 
@@ -65,7 +67,6 @@ class RayRollouts(Rollouts):
     ) -> None:
         options = options or WorkerOptions()
         _check(n_workers, buffer, statistics)
-        _check_room(n_workers, options)
         self._options = options
         self._layout: PublishedLayout | None = None
         self._version: int | None = None
@@ -76,14 +77,16 @@ class RayRollouts(Rollouts):
         self._n_news, self._closed = 0, False
         # Before the actor, because it remembers the connection to which the actor belongs.
         self._tie = RayConnection()
+        # Absolute, because "" means the current folder, which differs in the workers.
+        path = [os.path.abspath(folder) for folder in sys.path]
+        packed = cloudpickle.dumps((path, cloudpickle.dumps(build)))
+        self._places = WorkerPlaces(n_workers, options)
         self._manager: Any = start_actor(
             RolloutManager,
-            # Absolute, because "" means the current folder, which differs in the workers.
-            cloudpickle.dumps(
-                ([os.path.abspath(path) for path in sys.path], cloudpickle.dumps(build))
-            ),
+            packed,
             n_workers,
             options,
+            self._places.strategy,
             buffer,
             statistics.actor,
             num_cpus=0,
@@ -131,7 +134,7 @@ class RayRollouts(Rollouts):
         hint = f"; {ended[-1].name} ended: {ended[-1].reason}" if ended else ""
         raise WorkerTimeoutError(
             f"RayRollouts: expected a worker to be built within {timeout_s:g} s, got "
-            f"none; {_free_resources(self._options)}, and each worker needs "
+            f"none; {free_resources(self._options)}, and each worker needs "
             f"{described(self._options.reserved)}{hint}"
         )
 
@@ -199,6 +202,7 @@ class RayRollouts(Rollouts):
         # Otherwise the actor ended with its Ray, and this process may be in another one.
         if self._tie.holds:
             ray.kill(self._manager)
+            self._places.remove()
 
     def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
         self._tie.check(f"RayRollouts: {method}")
@@ -222,37 +226,3 @@ def _check(n_workers: int, buffer: object, statistics: object) -> None:
                 f"RayRollouts: {name}: expected a {kind.__name__}, because other processes must be "
                 f"able to reach it, got a {type(value).__name__}"
             )
-
-
-def _check_room(n_workers: int, options: WorkerOptions) -> None:
-    """Raise ValueError if the cluster can never run so many workers. Ray would let them wait silently."""
-    nodes: list[Any] = ray.nodes()  # type: ignore[no-untyped-call]
-    resources = [node["Resources"] for node in nodes if node["Alive"]]
-    # Of all resources, not only free ones: others may release theirs while workers wait.
-    room = sum(_room(node, options) for node in resources)
-    if room < n_workers:
-        have = "; ".join(_described_part(node, options) for node in resources)
-        raise ValueError(
-            f"RayRollouts: n_workers: expected at most {room}, for {described(options.reserved)} each on "
-            f"nodes that have {have}, got {n_workers}; lower the amounts of WorkerOptions, which may be "
-            "fractions"
-        )
-
-
-def _free_resources(options: WorkerOptions) -> str:
-    """Describe what is free of the resources of a worker, for messages."""
-    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-    return f"the cluster has {_described_part(free, options)} free"
-
-
-def _described_part(resources: dict[str, float], options: WorkerOptions) -> str:
-    return described({name: resources.get(name, 0.0) for name in options.reserved})
-
-
-def _room(node: dict[str, float], options: WorkerOptions) -> int:
-    """Return the number of workers that fit on a node."""
-    # With a tolerance, because fractions of a CPU need not add up exactly.
-    rooms = [
-        int(node.get(name, 0) / part + 1e-6) for name, part in options.reserved.items() if part
-    ]
-    return min(rooms, default=1_000_000)

@@ -56,6 +56,7 @@ class RolloutManager:
         build: argument of `RolloutWorkerWrapper`.
         n_workers: number of workers.
         options: resources and restarts of each worker.
+        strategy: Ray's scheduling strategy for the workers.
         buffer: storage for the fragments.
         statistics: the actor that receives the episodes.
     """
@@ -65,12 +66,13 @@ class RolloutManager:
         build: bytes,
         n_workers: int,
         options: WorkerOptions,
+        strategy: Any,
         buffer: RayReplayBuffer,
         statistics: Any,
     ) -> None:
         end_with_raylet()
         self._build, self._n_workers, self._options = build, n_workers, options
-        self._buffer, self._statistics = buffer, statistics
+        self._strategy, self._buffer, self._statistics = strategy, buffer, statistics
         self._actors: dict[int, Any] = {}
         self._placed: set[int] = set()  # workers whose current actor has been placed on a node
         self._records = WorkerRecords()
@@ -235,7 +237,7 @@ class RolloutManager:
             resources=dict(options.resources),
             # One thread for `run`, two for calls that must be answered meanwhile, and one for the buffer.
             max_concurrency=4,
-            scheduling_strategy="SPREAD",
+            scheduling_strategy=self._strategy,
         )
         # Before the first `await`, so that `stop` finds every actor that was started.
         self._actors[number] = wrapper

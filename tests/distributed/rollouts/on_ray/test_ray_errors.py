@@ -112,6 +112,18 @@ def test_arguments_are_refused_at_once(shared):
         WorkerOptions(resources={"simulator": -1})
     with pytest.raises(ValueError, match="WorkerOptions: resources: 'GPU' is set by gpus"):
         WorkerOptions(resources={"GPU": 1})
+    for arguments, text in (
+        (
+            {"placement": "close"},
+            "expected one of .*'strict_pack'.* or a placement group, got 'close'",
+        ),
+        ({"placement": "pack", "cpus": 0}, "expected 'spread' for workers that reserve nothing"),
+    ):
+        with pytest.raises(ValueError, match=f"WorkerOptions: placement: {text}"):
+            WorkerOptions(**arguments)
+    options = WorkerOptions(placement="strict_spread", cpus=0.5)
+    with pytest.raises(ValueError, match=r"at most 1, .* puts each on a separate one.*, got 2"):
+        RayRollouts(build_ready, 2, buffer, statistics, options)
     # An error of an actor's method comes as itself, too.
     with pytest.raises(ValueError, match="expected 1 to 64") as caught:
         buffer.fetch(65, 0)

@@ -30,7 +30,7 @@ def manager(monkeypatch):
     monkeypatch.setattr(rollout_manager, "end_with_raylet", lambda: None)
     monkeypatch.setattr(worker_records, "MAX_ENDS", 2)
     options = WorkerOptions(restarts=3)
-    return rollout_manager.RolloutManager(b"", 1, options, Buffer(), None)
+    return rollout_manager.RolloutManager(b"", 1, options, "SPREAD", Buffer(), None)
 
 
 async def report(manager, *statuses):
