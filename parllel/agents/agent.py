@@ -28,6 +28,10 @@ class Agent(ABC):
     # Whether `step` keeps state of an environment between calls.
     recurrent: bool = False
 
+    # Entries of `state()` that are learned, but not needed to act, such as critics, and so not in `models()`.
+    # Several learners keep them equal.
+    also_learned: tuple[str, ...] = ()
+
     # The space of the actions, which is checked against that of the environments; None if unknown.
     # For a Box of real numbers only the shape is checked, because cages clip.
     action_space: Space[Any] | None = None

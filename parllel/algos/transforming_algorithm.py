@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parllel.algos.algorithm import Algorithm, fields_read
+from parllel.algos.learner_group import LearnerGroup
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
 from parllel.transforms.field_allocation import add_transform_fields
@@ -110,6 +111,16 @@ class TransformingAlgorithm(Algorithm):
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Check the batch size with the algorithm."""
         self.algorithm.check_batch_spec(batch_spec)
+
+    def join(self, learners: LearnerGroup, batch_spec: BatchSpec) -> None:
+        """Learn together with other processes, with statistics of the batches of all.
+
+        Raises:
+            TypeError: if the algorithm or a transform does not support it.
+        """
+        self.algorithm.join(learners, batch_spec)
+        for transform in self.transforms:
+            transform.share_statistics(learners.gather)
 
     def prepare(self) -> None:
         """Prepare the algorithm."""

@@ -80,7 +80,7 @@ class AsynchronousCycle(LearningCycle):
         """Log `asynchronous/staleness` and `asynchronous/waited_s` of the batches since the last row."""
         self._ages.log(logger)
 
-    def state(self) -> State:
+    def state(self, *, replay: bool = True) -> State:
         """Return the statistics collected for the next row."""
         return self._ages.state()
 

@@ -70,8 +70,11 @@ class LearningCycle:
     def log(self, logger: Logger) -> None:
         """Add values of the iterations since the last row to the next one."""
 
-    def state(self) -> State:
-        """Return the cycle's part of the runner's state, without sampler and algorithm."""
+    def state(self, *, replay: bool = True) -> State:
+        """Return the cycle's part of the runner's state, without sampler and algorithm.
+
+        replay: whether the state includes the replay of an off-policy run.
+        """
         return {}
 
     def load_state(self, state: State) -> None:

@@ -12,6 +12,7 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays
 from parllel.cages.owners import Owners
 from parllel.replays.replay import Replay
+from parllel.replays.uniform_replay import UniformReplay
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 
@@ -91,8 +92,22 @@ def check_no_replay_needed(algorithm: Algorithm) -> None:
         )
 
 
-def check_learning_starts(learning_starts: int, n_steps: int, replay: Replay) -> None:
-    """Raise ValueError for a number of steps that is never reached, or more than the replay holds."""
+def check_shared_replay(replay: Replay) -> None:
+    """Raise TypeError if several learners cannot each draw their share of a batch from such a replay."""
+    if not isinstance(replay, UniformReplay):
+        raise TypeError(
+            f"learners: expected a UniformReplay, from which each learner draws its share of a batch, got a "
+            f"{type(replay).__name__}"
+        )
+
+
+def check_learning_starts(
+    learning_starts: int, n_steps: int, replay: Replay, n_learners: int = 1
+) -> None:
+    """Raise ValueError for a number of steps that is never reached, or more than the replays hold.
+
+    n_learners: each of them has such a replay.
+    """
     if learning_starts < 0:
         raise ValueError(f"learning_starts: expected 0 or more, got {learning_starts}")
     if learning_starts >= n_steps:
@@ -100,7 +115,7 @@ def check_learning_starts(learning_starts: int, n_steps: int, replay: Replay) ->
             f"learning_starts: expected fewer than n_steps={n_steps:,}, got {learning_starts:,}: nothing "
             "would be learned"
         )
-    capacity = capacity_of(replay)
+    capacity = capacity_of(replay) * n_learners
     if learning_starts > capacity:
         raise ValueError(
             f"learning_starts: expected at most {capacity:,}, the environment steps that the replay holds, "

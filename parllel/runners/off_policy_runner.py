@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
+from parllel.algos.learner_group import LearnerGroup
 from parllel.algos.off_policy_algorithm import OffPolicyAlgorithm
 from parllel.buffers.samples import Samples
 from parllel.cages.traj_info import TrajInfo
@@ -19,6 +22,7 @@ from parllel.runners.matching_parts import check_published_agent
 from parllel.runners.matching_replay import (
     check_learning_starts,
     check_replay,
+    check_shared_replay,
     claim_replay,
     release_replay,
 )
@@ -72,7 +76,10 @@ class OffPolicyCycle(LearningCycle):
         self._owed = Fraction(0)  # updates
         self.n_updates = 0
         self.refilling_since = 0
-        self._steps = 0  # of the last batch
+        self._elapsed_steps = 0  # when `learn` was called last
+        # With several learners: together with them, whether all can draw.
+        self.learners: LearnerGroup | None = None
+        self._may_draw = False
         self._writes_into_replay = getattr(sampler, "samples", None) is replay.samples
         self._row = UpdateMeans()
         self._ages = BatchAges()
@@ -94,7 +101,9 @@ class OffPolicyCycle(LearningCycle):
         self.replay.add(self.replay.samples if self._writes_into_replay else samples)
         self._seconds["inserting"] += time.perf_counter() - began
         means = UpdateMeans()
-        for _ in range(self._updates_due(elapsed_steps, self.sampler.count_steps(samples))):
+        # Those of all learners, if there are several.
+        steps, self._elapsed_steps = elapsed_steps - self._elapsed_steps, elapsed_steps
+        for _ in range(self._updates_due(elapsed_steps, steps)):
             batch = self._draw()
             diagnostics = self.algorithm.optimize_agent(elapsed_steps, batch)
             means.add(diagnostics)
@@ -105,7 +114,7 @@ class OffPolicyCycle(LearningCycle):
     def _updates_due(self, elapsed_steps: int, steps: int) -> int:
         """Return the number of gradient steps to take now, given the steps of the last batch."""
         beyond = elapsed_steps - (self.refilling_since + self.learning_starts)
-        if beyond <= 0 or not self.replay.n_stored:
+        if beyond <= 0 or not self._can_draw():
             return 0
         # Steps before the start of learning owe nothing, so the number of updates does not depend on the size
         # of batches.
@@ -113,6 +122,14 @@ class OffPolicyCycle(LearningCycle):
         due = math.floor(self._owed)
         self._owed -= due
         return due
+
+    def _can_draw(self) -> bool:
+        """Return whether something can be drawn, by all learners, which must take as many steps."""
+        if not self._may_draw:
+            stored = np.array([self.replay.n_stored])
+            counts = [stored] if self.learners is None else self.learners.gather(stored)
+            self._may_draw = bool(min(counts) > 0)
+        return self._may_draw
 
     def _draw(self) -> Any:
         began, compiled = time.perf_counter(), seconds_compiling()
@@ -144,7 +161,7 @@ class OffPolicyCycle(LearningCycle):
         if self._publisher is not None:
             self._ages.log(logger)
 
-    def state(self) -> State:
+    def state(self, *, replay: bool = True) -> State:
         """Return the counters and the diagnostics for the next row."""
         learning = {
             "owed": [self._owed.numerator, self._owed.denominator],
@@ -162,6 +179,8 @@ class OffPolicyCycle(LearningCycle):
         filled = REPLAY in state["parts"]
         since = learning["refilling_since"] if filled else state["elapsed_steps"]
         self.refilling_since = int(since)
+        self._elapsed_steps = int(state["elapsed_steps"])
+        self._may_draw = False
         self._row.load_state(learning["row"])
         if self._publisher is not None and "asynchronous" in state:
             self._ages.load_state(state)
@@ -177,6 +196,9 @@ class OffPolicyRunner(Runner):
     A sampler in this process writes into the replay, without a copy. With an `AsynchronousSampler`, the next
     batch is sampled during the gradient steps, and batches are copied into the replay. The weights and the
     exploration of the algorithm's agent are published before each batch.
+
+    With several `learners`, each has a replay, which holds the steps of its own environments, and draws its
+    share of each batch. `replay_ratio` and `learning_starts` count the steps of all.
 
     Args:
         batch_spec, sampler: as for `Runner`. Unless the sampler works in another process, it must
@@ -198,12 +220,11 @@ class OffPolicyRunner(Runner):
 
     Raises:
         TypeError: if the algorithm is not off-policy, or learns from another kind of batches than the replay
-            draws.
+            draws; with several learners, if the replay is not a UniformReplay.
         ValueError: if `replay_ratio` is not positive, `learning_starts` exceeds the run or the replay, the
             sampler fills another buffer, or another runner uses the replay; and as for `Runner`.
     """
 
-    cycle: OffPolicyCycle
     replay: Replay
 
     @suggest_names(Runner.__init__)
@@ -230,15 +251,19 @@ class OffPolicyRunner(Runner):
         self.learning_starts = learning_starts
         self.save_replay = save_replay
         super().__init__(batch_spec, sampler, algorithm, **arguments)
-        check_learning_starts(learning_starts, self.n_steps, replay)
+        if self.learners is not None:
+            check_shared_replay(replay)
+            self._cycle.learners = self.learners
+        check_learning_starts(learning_starts, self.n_steps, replay, self.cycle.n_learners)
         # Last: a runner that was refused must not keep it.
         claim_replay(replay, self)
 
     def make_cycle(self, sampler: Sampler, algorithm: Any) -> OffPolicyCycle:
         """Return the cycle, which holds the replay too."""
-        return OffPolicyCycle(
+        self._cycle = OffPolicyCycle(
             sampler, algorithm, self.replay, self.replay_ratio, self.learning_starts
         )
+        return self._cycle
 
     def run(self) -> RunResult:
         """Train, write a final checkpoint, and return the result. See `Runner.run`."""
@@ -250,7 +275,7 @@ class OffPolicyRunner(Runner):
 
     def _start(self) -> None:
         super()._start()
-        step, again = self.result.elapsed_steps, self.cycle.refilling_since
+        step, again = self.result.elapsed_steps, self._cycle.refilling_since
         if 0 < step == again:
             self.logger.warn(
                 f"the checkpoint of step {step:,} has no replay: {self.learning_starts:,} environment steps "

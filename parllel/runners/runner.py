@@ -78,12 +78,16 @@ class Runner:
         console: console that shows the progress bar; None shows none.
         also_reads: fields of the samples that callbacks read. It is an error if nothing reads the
             fields of a transform.
+        learners: the processes that learn together, as `parllel.torch.Learners`. Batch size, sampler and
+            algorithm are those of this process, with its share of the environments. Only the first of them
+            evaluates, logs, writes checkpoints and runs callbacks. None is one process.
 
     Raises:
         ValueError: if a number of steps is less than one, a target is given without an eval
             sampler, a name in `state_parts` is reserved, the algorithm cannot learn from batches of
             this size, or the parts do not fit each other (see `check_parts`).
-        TypeError: if one of `callbacks` is not a Callback.
+        TypeError: if one of `callbacks` is not a Callback; if the algorithm, the sampler or one of its
+            transforms does not support several learners.
 
     Warns:
         UserWarning: if the learning rate falls to 0 before the run ends, or environments have equal seeds.
@@ -113,6 +117,7 @@ class Runner:
         keep_checkpoints: int = 3,
         console: Console | None = None,
         also_reads: Sequence[str] = (),
+        learners: LearnerGroup | None = None,
     ) -> None:
         _check_bounds(n_steps, log_interval_steps, target_return, eval_sampler)
         _check_callbacks(callbacks)
@@ -158,6 +163,16 @@ class Runner:
         self._checkpoints = Checkpointing(
             folder, logger, checkpoint_interval_s, keep=keep_checkpoints
         )
+        self.learners = None if learners is None or learners.n == 1 else learners
+        if self.learners is not None:
+            join_learners(sampler, algorithm, self.learners, batch_spec)
+            self.cycle = SharedCycle(
+                self.cycle,
+                self.learners,
+                batch_spec,
+                self.replay,
+                None if folder is None else folder.path,
+            )
 
     def make_cycle(self, sampler: Sampler, algorithm: Algorithm) -> LearningCycle:
         """Return the LearningCycle of this run. Called once, at construction."""
@@ -365,7 +380,7 @@ class Runner:
             "time": self.account.state(),
             "random": random_state(),
             **self._parts.state(replay=replay),
-            **self.cycle.state(),
+            **self.cycle.state(replay=replay),
         }
 
     def state_to_show(self) -> State:
@@ -416,37 +431,8 @@ class Runner:
 class OnPolicyRunner(Runner):
     """Learns from each batch once, as PPO does, and samples the next batch with the new weights.
 
-    See `Runner` for the behaviour.
-
-    Args:
-        batch_spec, sampler, algorithm: as for `Runner`. With several learners, those of this process, with
-            its share of the environments.
-        learners: the processes that learn together, as `parllel.torch.Learners`. Only the first of them
-            evaluates, logs, writes checkpoints and runs callbacks. None is one process.
-        arguments: further arguments of `Runner`.
-
-    Raises:
-        TypeError: if the algorithm, the sampler or one of its transforms does not support several learners;
-            and as for `Runner`.
-        ValueError: as for `Runner`.
+    See `Runner` for arguments and behaviour.
     """
-
-    @suggest_names(Runner.__init__)
-    def __init__(
-        self,
-        batch_spec: BatchSpec,
-        sampler: Sampler,
-        algorithm: Algorithm,
-        *,
-        learners: LearnerGroup | None = None,
-        **arguments: Any,
-    ) -> None:
-        super().__init__(batch_spec, sampler, algorithm, **arguments)
-        self.learners = None if learners is None or learners.n == 1 else learners
-        if self.learners is not None:
-            join_learners(sampler, algorithm, self.learners, batch_spec)
-            folder = None if self.folder is None else self.folder.path
-            self.cycle = SharedCycle(sampler, algorithm, self.learners, folder)
 
 
 def _check_bounds(

@@ -199,6 +199,19 @@ class AsynchronousSampler(PublishingSampler):
         """Process id of the sampling process."""
         return self._conversation.child.pid
 
+    def columns(self) -> tuple[list[Any], list[str]]:
+        """Return a key for the seed of each environment, and the transforms that are not column-wise.
+
+        For several learners, each with some of the columns. Call it before the first batch.
+
+        Raises:
+            TypeError: if the inner sampler does not step environments itself.
+        """
+        self._await_ready()
+        self._ask("columns", doing="before the first batch")
+        found: tuple[list[Any], list[str]] = self._answer("before the first batch")
+        return found
+
     def _begin(self, elapsed_steps: int) -> None:
         # Cleared before the request is sent: the weights must stay unchanged until its BEGUN arrives.
         self._begun = False

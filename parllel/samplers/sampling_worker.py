@@ -4,6 +4,7 @@
                         build(published or None)      the first request
                         batch(elapsed steps)
                         load_state(state)
+                        columns()                       of several learners, once
                         close()
     child -> parent   REGISTER ...                    introduces a buffer, before the first batch
                       BEGUN, number                   of a batch: the weights have been read
@@ -33,7 +34,9 @@ from parllel.agents.weights import state_without_weights
 from parllel.buffers.child_conversation import ChildConversation
 from parllel.buffers.conversation import HEAD
 from parllel.cages.traj_info import TrajInfo
+from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.batch_sides import BatchSide, sides_of
+from parllel.samplers.cage_columns import seed_keys
 from parllel.samplers.published_weights import PublishedWeights, WeightsReader
 from parllel.samplers.sampler import Sampler
 from parllel.system.processes.fork_server import preload_in_forkserver
@@ -95,6 +98,8 @@ class SamplingWorker:
             reply = conversation.reply_to(number, (), self._make_sampler, *args)
         elif op == "batch":
             reply = conversation.reply_to(number, (), self._make_batch, number, *args)
+        elif op == "columns":
+            reply = conversation.reply_to(number, (), self._columns)
         elif op == "load_state":
             reply = conversation.reply_to(number, (Exception,), self._load_state, *args)
         else:
@@ -139,6 +144,17 @@ class SamplingWorker:
             # Completed with the agent's current weights, which the state does not include.
             agent.load_state({**agent.state(), **state["agent"]})
         return sampler.stats, _state_of(sampler, agent)
+
+    def _columns(self) -> tuple[list[Any], list[str]]:
+        """Return a key for the seed of each environment, and the transforms that are not column-wise."""
+        sampler = self._sampler
+        if not isinstance(sampler, BatchSampler):
+            raise TypeError(
+                "learners: expected an AsynchronousSampler of a sampler that steps environments, such as "
+                f"BasicSampler, got one of a {type(sampler).__name__}"
+            )
+        mixing = [type(one).__name__ for one in sampler.transforms if not one.column_wise]
+        return seed_keys(sampler.cages.cages), mixing
 
     def _close(self) -> None:
         # Cleared first, as `run` calls this again after "close".

@@ -77,22 +77,23 @@ class LearnerProcess:
 
     def _make(self) -> Any:
         # Not above: `parllel.torch` is imported without runners.
-        from parllel.runners.shared_learning import OtherLearner, part_of
+        from parllel.runners.shared_learning import OtherLearner, SharedCycle
         from parllel.runs.run_folder import RunFolder
 
         global _place
         _place = self._place
         folder = RunFolder(self._place.folder, f"learner-{self._place.rank}")
         runner = self._build(self._config, self._stack, folder, None)
-        self._learners = getattr(runner, "learners", None)
-        if self._learners is None:
+        cycle = getattr(runner, "cycle", None)
+        if not isinstance(cycle, SharedCycle):
             raise TypeError(
-                f"Learners: expected the build function to pass learners=... to an OnPolicyRunner, got a "
+                f"Learners: expected the build function to pass learners=... to its runner, got a "
                 f"{type(runner).__name__} without"
             )
+        self._learners = runner.learners
         self._learners.join(self._exchange, self._place.threads)
-        self._learner = OtherLearner(runner.sampler, runner.algorithm)
-        return part_of(runner.sampler)
+        self._learner = OtherLearner(cycle)
+        return cycle.part()
 
 
 def serve(

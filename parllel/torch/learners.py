@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from numpy.typing import NDArray
@@ -105,12 +105,27 @@ class Learners(LearnerGroup, Closeable):
         if n > 1:
             self.rank = own_rank()
 
-    def share_of(self, batch_spec: BatchSpec) -> BatchSpec:
-        """Return the part of a batch that one learner collects: an equal number of columns.
+    @overload
+    def share_of(self, batch: BatchSpec) -> BatchSpec: ...
+
+    @overload
+    def share_of(self, batch: int) -> int: ...
+
+    def share_of(self, batch: BatchSpec | int) -> BatchSpec | int:
+        """Return the share of one learner of a batch: of a BatchSpec, an equal number of columns.
+
+        batch: what all learners collect, or the number of transitions that all draw from their replays.
 
         Raises:
-            ValueError: if the columns cannot be divided equally.
+            ValueError: if it cannot be divided equally.
         """
+        if isinstance(batch, int):
+            if batch % self.n:
+                raise ValueError(
+                    f"Learners: expected a batch size that {self.n} learners can share equally, got {batch}"
+                )
+            return batch // self.n
+        batch_spec = batch
         if batch_spec.B % self.n:
             raise ValueError(
                 f"Learners: expected a number of environments that {self.n} learners can share equally, got "

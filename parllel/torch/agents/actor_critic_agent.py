@@ -137,6 +137,8 @@ class ActorCriticAgent(Agent):
         self._evaluating = True
         self._train(False)
 
+    also_learned = ("critics",)
+
     def models(self) -> dict[str, Any]:
         """Return the policy, and whether actions are random."""
         return {"policy": self.policy, "random_actions": self._random}

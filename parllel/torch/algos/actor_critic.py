@@ -14,12 +14,14 @@ from torch import Tensor
 
 from parllel.algos.arguments import check_positive, check_share
 from parllel.algos.flat_adam import FlatAdam
+from parllel.algos.learner_group import LearnerGroup
 from parllel.replays import ReplayBatch
 from parllel.torch.agents.actor_critic_agent import ActorCriticAgent
 from parllel.torch.algos.flat_actor_critic import FlatActorCritic
 from parllel.torch.algos.off_policy_learner import OffPolicyLearner
+from parllel.torch.algos.shared_steps import SharedSteps, check_trained
 from parllel.torch.known_models import known_actor_critic
-from parllel.types import State
+from parllel.types import BatchSpec, State
 
 _INSTEAD = "give update='auto'"
 
@@ -93,6 +95,23 @@ class ActorCritic(OffPolicyLearner):
             )
         self.add_target("critics", agent.critics)
 
+    def join(self, learners: LearnerGroup, batch_spec: BatchSpec) -> None:
+        """Learn together with other processes: each draws a share of every batch, gradients are averaged.
+
+        Raises:
+            TypeError: for a subclass that overrides how updates are computed, a model with batch
+                normalisation, or parameters that are not float32 or float64 on the CPU.
+        """
+        who = type(self).__name__
+        for name in (*self._replaced, "noise", "optimize_agent"):
+            if self._overrides(name):
+                raise TypeError(
+                    f"{who} does not support several learners, because it overrides {name}"
+                )
+        for module in (self.agent.policy, self.agent.critics):
+            check_trained(module, who)
+        self._shared = SharedSteps(learners)
+
     def before_sampling(self, elapsed_steps: int) -> None:
         """Take random actions in batches that begin before `random_steps`."""
         # Hooks may have been added to a model; looking for them in each update takes too long.
@@ -108,10 +127,11 @@ class ActorCritic(OffPolicyLearner):
         """
         flat = self._flat_update(samples)
         if flat is None:
-            return super().optimize_agent(elapsed_steps, samples)
-        diagnostics = self._update_by(flat, self._tensors.of(samples))
-        self.n_updates += 1
-        return diagnostics
+            diagnostics = super().optimize_agent(elapsed_steps, samples)
+        else:
+            diagnostics = self._update_by(flat, self._tensors.of(samples))
+            self.n_updates += 1
+        return diagnostics if self._shared is None else self._shared.diagnostics(diagnostics)
 
     def target(self, batch: Any) -> Tensor:
         """Return the target of the critics' estimates, [n] without gradients."""
@@ -161,6 +181,8 @@ class ActorCritic(OffPolicyLearner):
     def _step_flat(self, name: str) -> float:
         """Take a step of an optimiser whose flat gradients have been written, and return their norm."""
         adam, flat = self.optimizers[name], self._adams[name]
+        if self._shared is not None:
+            self._shared.average(flat.gradients)
         norm = self.check_finite(name, "norm of the gradient", float(flat.norms()[0]))
         flat.step(math.inf)
         adam.scatter()
@@ -233,5 +255,8 @@ class ActorCritic(OffPolicyLearner):
 
     def noise(self, n: int) -> Tensor:
         """Draw standard normal noise [n, size] for an update, on the agent's device."""
-        noise = torch.empty((n, self.agent.scale.size)).normal_(generator=self.generator)
+        size = self.agent.scale.size
+        if self._shared is not None:
+            return self._shared.noise(n, size, self.generator)
+        noise = torch.empty((n, size)).normal_(generator=self.generator)
         return noise.to(self.device)

@@ -16,6 +16,7 @@ from parllel.buffers.samples import Samples
 from parllel.replays import Replay, ReplayBatch
 from parllel.torch.algos.adam import Adam
 from parllel.torch.algos.batch_tensors import BatchTensors
+from parllel.torch.algos.shared_steps import SharedSteps
 from parllel.torch.algos.target_network import TargetNetwork
 from parllel.types import State, overrides
 
@@ -58,6 +59,7 @@ class OffPolicyLearner(OffPolicyAlgorithm):
         self.n_updates = 0
         self.generator = torch.Generator().manual_seed(seed)
         self._tensors = BatchTensors(self.device)
+        self._shared: SharedSteps | None = None  # with several learners
 
     def add_optimizer(
         self,
@@ -121,7 +123,10 @@ class OffPolicyLearner(OffPolicyAlgorithm):
         """
         self.check_finite(name, "loss", loss.item())
         adam = self.optimizers[name]
+        gradients: Sequence[Tensor | None]
         gradients = torch.autograd.grad(loss, adam.parameters, allow_unused=True)
+        if self._shared is not None:
+            gradients = self._shared.gradients(adam.parameters, gradients)
         for parameter, gradient in zip(adam.parameters, gradients, strict=True):
             parameter.grad = gradient
         (norm,) = adam.step(max_norm)

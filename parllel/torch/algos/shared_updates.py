@@ -23,6 +23,7 @@ from parllel.algos.learner_group import LearnerGroup
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.ppo_inputs import PpoInputs
 from parllel.torch.algos.ppo_loss import TERMS, means_of
+from parllel.torch.algos.shared_steps import check_trained
 from parllel.transforms.running_statistics import RunningMeanStd
 
 
@@ -41,7 +42,7 @@ class SharedUpdates:
     def __init__(self, ppo: Any, learners: LearnerGroup, B: int) -> None:
         self._ppo, self._learners, self._B = ppo, learners, B
         self._parameters: list[nn.Parameter] = ppo.trained_parameters
-        _check_model(ppo.agent.model, self._parameters, type(ppo).__name__)
+        check_trained(ppo.agent.model, type(ppo).__name__)
         # Gradients, the loss and its terms, so that there is one exchange for each minibatch.
         size = sum(p.numel() for p in self._parameters)
         double = any(p.dtype == torch.float64 for p in self._parameters)
@@ -149,23 +150,3 @@ class SharedUpdates:
         sizes = [p.numel() for p in self._parameters]
         parts = torch.split(torch.from_numpy(self._gradients), sizes)
         return [part.view_as(p) for part, p in zip(parts, self._parameters, strict=True)]
-
-
-def _check_model(model: nn.Module, parameters: list[nn.Parameter], who: str) -> None:
-    """Raise TypeError if several learners cannot train a model together.
-
-    who: the algorithm, for the message.
-    """
-    for name, module in model.named_modules():
-        # Its outputs depend on the whole minibatch, and its statistics are not gradients.
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            raise TypeError(
-                f"{who}: several learners cannot train a {type(module).__name__} ({name}), whose statistics "
-                "would differ between them; use LayerNorm or GroupNorm"
-            )
-    for parameter in parameters:
-        if parameter.device.type != "cpu" or parameter.dtype not in (torch.float32, torch.float64):
-            raise TypeError(
-                f"{who}: several learners train float32 or float64 parameters on the CPU, and the model has "
-                f"{parameter.dtype} on {parameter.device}"
-            )
