@@ -20,9 +20,7 @@ FOLDER = Path(__file__).parent
 # Of Ray itself: they end a minute after the others.
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 # Where scripts find what all tests of rollouts share, and the parllel that is tested.
-SETUP_PATH = {
-    "PYTHONPATH": os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
-}
+SETUP_PATH = {"PYTHONPATH": os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])}
 
 
 @contextmanager
