@@ -1,4 +1,4 @@
-"""Declaration of `parllel messaging ...`, the commands that inspect messages between agents.
+"""Declaration of `parllel messaging ...`, the commands for agents that exchange messages.
 
 Imports only argparse, because `parllel --help` imports every module that declares commands.
 """
@@ -12,10 +12,13 @@ from parllel.cli.run_commands import add_repeated
 
 
 def add_commands(commands: Any) -> None:
-    """Add `messaging tap`."""
-    group = commands.add_parser("messaging", help="inspect messages between agents")
+    """Add `messaging tap` and `messaging host`."""
+    group = commands.add_parser(
+        "messaging", help="inspect messages between agents, run agents elsewhere"
+    )
     nested = group.add_subparsers(required=True, metavar="COMMAND")
     _add_tap(nested)
+    _add_host(nested)
 
 
 def _add_tap(commands: Any) -> None:
@@ -45,7 +48,77 @@ def _add_tap(commands: Any) -> None:
     )
     tap.add_argument("--count", type=int, metavar="N", help="stop after N messages")
     tap.add_argument("--timeout", type=float, metavar="SECONDS", help="stop after this time")
-    tap.add_argument(
+    _add_config(tap)
+
+
+def _add_host(commands: Any) -> None:
+    host: argparse.ArgumentParser = commands.add_parser(
+        "host",
+        help="run some agents of a hierarchy, for environments of another process or machine",
+        description="Run agents of a hierarchy for all environments of a run, until its environments are "
+        "closed or Ctrl-C. The environments name the same agents in `hosted`. The exit status is 2 if the "
+        "agents cannot be served.",
+    )
+    host.set_defaults(call="parllel.distributed.messaging.hosts.host_command:host", extra="kafka")
+    host.add_argument(
+        "factory",
+        metavar="MODULE:FUNCTION",
+        help="the function that makes the agents of an environment, as on the environment side; or "
+        "file.py:function",
+    )
+    host.add_argument("--kafka", required=True, metavar="HOST:PORT", help="address of the broker")
+    host.add_argument(
+        "--run",
+        required=True,
+        metavar="NAME",
+        help="the `run` argument of the environments' KafkaBroker",
+    )
+    host.add_argument(
+        "--agents",
+        required=True,
+        action="append",
+        metavar="PATTERN",
+        help='ids of the agents to run, such as "device_*"; may be given several times',
+    )
+    add_repeated(host, "--env-id", "PATTERN", "run the agents of these environments only")
+    host.add_argument(
+        "--name", help="name in errors; default: the machine's name and the process id"
+    )
+    host.add_argument(
+        "--timeout",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="limit for answers of the broker",
+    )
+    host.add_argument(
+        "--wait",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="end, with status 2, after this time without a sign of the environments; default: 60; `inf`: "
+        "never",
+    )
+    host.add_argument(
+        "--stay", action="store_true", help="wait for the next environments when these are closed"
+    )
+    host.add_argument(
+        "--states",
+        metavar="FILE",
+        help="start with the agents' states in this file, if it exists, and save them at the end",
+    )
+    host.add_argument(
+        "--partitions",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the `partitions` argument of the environments' KafkaBroker; default: 1",
+    )
+    _add_config(host)
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
         "--config",
         metavar="FILE",
         help="settings of librdkafka, such as SASL and TLS, one NAME=VALUE per line; must not be readable "

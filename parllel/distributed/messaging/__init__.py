@@ -20,12 +20,14 @@ from parllel.distributed.messaging.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
     DuplicateActionError,
+    HostError,
     MessageTooLargeError,
     MessagingError,
     MissingMessageError,
     QueueOverflowError,
     SequenceGapError,
 )
+from parllel.distributed.messaging.hosts.agent_host import AgentHost
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv
@@ -36,10 +38,12 @@ from parllel.distributed.messaging.vectorized_kafka_env import VectorizedKafkaEn
 
 __all__ = [
     "Agent",
+    "AgentHost",
     "BrokerRefusedError",
     "BrokerUnavailableError",
     "DuplicateActionError",
     "ExecutionMode",
+    "HostError",
     "KafkaBroker",
     "KafkaMessage",
     "KafkaMultiAgentEnv",

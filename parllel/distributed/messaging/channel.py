@@ -319,6 +319,18 @@ class Channel:
         )
 
 
+class SentChannel(Channel):
+    """The channel to an agent in another process. A message that comes back has only been stored."""
+
+    __slots__ = ()
+
+    def arrive(self, item: tuple[int | None, int, float, Any]) -> None:
+        """Count a message of this process that the broker has stored, and notify watchers."""
+        super().arrive(item)
+        self.taken += len(self.queue)
+        self.queue.clear()
+
+
 def _number(timestamp: Any) -> float:
     """Convert a time to a float, or keep an int that fits 64 bits."""
     if type(timestamp) is int and abs(timestamp) < 1 << 63:

@@ -14,25 +14,36 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
     MessagingError,
+    MissingMessageError,
     SequenceGapError,
 )
 from parllel.distributed.messaging.exchange import Exchange
 from parllel.distributed.messaging.namespace import Namespace
 from parllel.distributed.messaging.record_content import RecordHead, open_record
-from parllel.distributed.messaging.transport import Record, Transport
+from parllel.distributed.messaging.transport import HOSTS, Record, Transport
 from parllel.errors import ClosedError
 
 # Longest slice for which a waiting thread keeps others from receiving.
 _SLICE_S = 0.05
 # A turn that takes longer, even on a busy machine, means the process was stopped: by SIGSTOP or a debugger.
 _MAX_TURN_S = 1.0
+
+
+class Link(Protocol):
+    """What a delivery needs of the other processes that run agents of the environments."""
+
+    def take(self) -> None:
+        """Deliver the records of other sessions that have arrived."""
+
+    def explain(self, channel: Channel, error: MissingMessageError) -> MissingMessageError:
+        """Return the error for an overdue message, with the host of its sender."""
 
 
 class Delivery:
@@ -45,6 +56,7 @@ class Delivery:
         namespaces: the broker's namespaces, keyed by environment id.
 
     Attributes:
+        link: the other processes that run agents; None if there are none.
         stale: number of messages of earlier epochs or leases.
         foreign: number of records that are malformed or from other senders.
         sent_records, sent_bytes, received_records: traffic through the transport.
@@ -67,6 +79,7 @@ class Delivery:
         # Records of a hop that could not be sent, in order. Guarded by `_sending`.
         self._unsent: list[Record] = []
         self._closed = False
+        self.link: Link | None = None
         self.stale = self.foreign = 0
         self.sent_records = self.sent_bytes = self.received_records = 0
 
@@ -99,7 +112,13 @@ class Delivery:
                 self.sent_records += len(records)
                 self.sent_bytes += sum(len(record.content) for record in records)
         if self._exchange.encoded:
-            self._receive(0.0)
+            self.receive(0.0)
+
+    def send(self, record: Record) -> None:
+        """Send a record that belongs to no environment."""
+        with self._sending:
+            self.check_open()
+            self._transport.send_hop([record], self.deadline(None))
 
     def await_messages(self, channels: Sequence[Channel], deadline: float | None) -> None:
         """Flush, and receive until each channel has its message of the step.
@@ -151,7 +170,7 @@ class Delivery:
                 if left <= 0 and not self._was_stopped(turn):
                     return False
                 # In slices, so that other waiting threads get their turn to receive and to check.
-                self._receive(max(0.0, min(left, _SLICE_S)), ready)
+                self.receive(max(0.0, min(left, _SLICE_S)), ready)
                 if self._was_stopped(turn):
                     # The time left when the process was stopped is still left.
                     deadline += time.monotonic() - turn[0]
@@ -170,7 +189,11 @@ class Delivery:
         passed_s = time.monotonic() - started - (self._transport.blocked_s - blocked_s)
         return passed_s > _MAX_TURN_S
 
-    def _receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
+    def receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
+        """Deliver the records that have arrived, after waiting up to `timeout_s` for the first.
+
+        ready: returns True if there is nothing to wait for.
+        """
         # If another thread is receiving, it delivers this thread's messages, too.
         if not self._receiving.acquire(timeout=timeout_s):
             return
@@ -194,6 +217,8 @@ class Delivery:
                 self.received_records += len(records)
         finally:
             self._receiving.release()
+        if self.link is not None:
+            self.link.take()
 
     def _deliver(self, record: Record) -> None:
         exchange = self._exchange
@@ -201,7 +226,8 @@ class Delivery:
         try:
             head, values, payloads = open_record(record.content, exchange.max_bytes)
         except ValueError:  # includes WireError
-            self.foreign += 1
+            # Of its own records, those to hosts come back as well.
+            self.foreign += record.kind != HOSTS
             return
         if head.session != exchange.session or head.run != exchange.run:
             self.foreign += 1
@@ -234,7 +260,7 @@ class Delivery:
                 self._exchange.duplicates += 1
             elif namespace.lease.fault is None:
                 # Kept for the threads that wait for this environment: this thread may wait for another one.
-                namespace.lease.fault = _gap(channel, number)
+                namespace.lease.fault = gap(channel, number)
 
     def forget(self, key: bytes) -> None:
         """Drop an environment's unsent records from before its reset."""
@@ -263,6 +289,8 @@ class Delivery:
     def overdue(self, channel: Channel, why: str) -> MessagingError:
         """Build the error for a message that timed out, or for a fault of the transport."""
         missing = channel.missing(why)
+        if self.link is not None:
+            missing = self.link.explain(channel, missing)
         trouble = self._transport.trouble()
         if not trouble:
             return missing
@@ -278,7 +306,8 @@ class Delivery:
         self._transport.close()
 
 
-def _gap(channel: Channel, number: int) -> SequenceGapError:
+def gap(channel: Channel, number: int) -> SequenceGapError:
+    """Build the error for a message that arrived before others of its channel."""
     return SequenceGapError(
         f"{channel}: expected message {channel.received}, got message {number}; messages in between were "
         "lost. Reset the environment (clear_environment).",

@@ -43,7 +43,12 @@ def multi_agent_state(env: Any) -> State:
         NoStateError: if its physics, or an agent that overrides `reset`, lacks `state` methods.
     """
     for agent in env.agents.values():
-        _check_agent(agent)
+        check_agent(agent)
+        if agent.agent_id in env.hosted:
+            raise NoStateError(
+                f"environment {env.env_id!r}: agent {agent.agent_id!r} runs on a host, which keeps its "
+                "state (AgentHost.state)"
+            )
     broker = env.kafka_broker
     return {
         "timestep": env.timestep,
@@ -53,7 +58,7 @@ def multi_agent_state(env: Any) -> State:
         "leaf_actions": freeze(env._leaf_actions, "leaf_actions"),
         "reset_options": freeze(env.reset_options, "reset_options"),
         "physics": env.physics_state() if _says_physics(env) and env._has_physics else None,
-        "agents": {name: _agent_state(agent) for name, agent in env.agents.items()},
+        "agents": {name: agent_state(agent) for name, agent in env.agents.items()},
         "broker": None if broker is None else broker.environment_state(env.env_id),
     }
 
@@ -84,7 +89,7 @@ def load_multi_agent_state(env: Any, state: State) -> None:
             f"environment {env.env_id!r}: not the state of an environment with agents: {error}"
         ) from error
     for name, agent in env.agents.items():
-        _load_agent_state(agent, agents[name])
+        load_agent_state(agent, agents[name])
     if _says_physics(env) and physics is not None:
         env.load_physics_state(physics)
         env._has_physics = True
@@ -115,7 +120,7 @@ def _overridden(cls: type[Any], name: str) -> bool:
     return getattr(cls, name) is not getattr(original, name)
 
 
-def _check_agent(agent: Any) -> None:
+def check_agent(agent: Any) -> None:
     """Raise NoStateError if an agent overrides `reset` but not `state`."""
     cls = type(agent)
     original = next(base for base in cls.__mro__ if base.__name__ == "Agent")
@@ -126,7 +131,7 @@ def _check_agent(agent: Any) -> None:
         )
 
 
-def _agent_state(agent: Any) -> State:
+def agent_state(agent: Any) -> State:
     """Return the state common to all agents, with generator and unread messages, plus its own `state()`.
 
     Raises:
@@ -151,8 +156,8 @@ def _kept(agent: Any) -> State:
     return state
 
 
-def _load_agent_state(agent: Any, state: State) -> None:
-    """Restore a state returned by `_agent_state` for an agent built the same way.
+def load_agent_state(agent: Any, state: State) -> None:
+    """Restore a state returned by `agent_state` for an agent built the same way.
 
     Raises:
         ValueError: if it is not such a state.

@@ -11,18 +11,32 @@ class MessagingError(ParllelError):
     Attributes:
         environment: id of the affected environment. None if all environments are affected.
         step: step number of the environment. None outside a step.
+        agent: id of an agent that an `AgentHost` runs. None if the error concerns no such agent.
+        host: name of that host. None if it has none.
     """
 
     def __init__(
-        self, what: str, *, environment: str | None = None, step: int | None = None
+        self,
+        what: str,
+        *,
+        environment: str | None = None,
+        step: int | None = None,
+        agent: str | None = None,
+        host: str | None = None,
     ) -> None:
         super().__init__(what)
         self.environment = environment
         self.step = step
+        self.agent = agent
+        self.host = host
 
 
 class MissingMessageError(MessagingError, TimeoutError):
     """A message did not arrive by the deadline."""
+
+
+class HostError(MessagingError):
+    """Agents have no host, or two, or one that fails or has left; or a host has no environment side."""
 
 
 class SequenceGapError(MessagingError):

@@ -19,6 +19,7 @@ from typing import Any, cast
 from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.delivery import Delivery
 from parllel.distributed.messaging.exchange import Exchange
+from parllel.distributed.messaging.hosts.host_registry import HostRegistry
 from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.messaging.memory_transport import MemoryTransport
 from parllel.distributed.messaging.message_tap import MessageTap
@@ -52,7 +53,11 @@ class KafkaBroker(Closeable):
         capacity: maximum number of unconsumed messages from one agent to another.
         timeout_s: time in seconds that a call waits for messages or for the transport.
         bootstrap: "host:port" of a Kafka broker.
-        kafka: further arguments of `parllel.distributed.messaging.kafka.KafkaTransport`.
+        kafka: further arguments of `parllel.distributed.messaging.kafka.KafkaTransport`, such as
+            `hosts=True`, which environments with hosted agents require.
+
+    Attributes:
+        hosts: the hosts of the run; None without `hosts=True`.
 
     Raises:
         ValueError: for an unknown mode or an invalid argument, or one that does not apply to the mode.
@@ -106,6 +111,18 @@ class KafkaBroker(Closeable):
         # changed under the same lock and never replaced.
         self._namespaces = Namespaces(self._exchange)
         self._delivery = Delivery(self._exchange, transport, self._namespaces.by_id, timeout_s)
+        self._transport = transport
+        self.hosts = self._meet_hosts() if kafka.get("hosts") else None
+
+    def _meet_hosts(self) -> HostRegistry | None:
+        parts = self._exchange, self._delivery, self._transport, self._namespaces.by_id
+        registry = HostRegistry(*parts, self.timeout_s)
+        try:
+            registry.start()
+        except BaseException:
+            self._transport.close()
+            raise
+        return registry
 
     @property
     def _open(self) -> threading.RLock:
@@ -461,6 +478,8 @@ class KafkaBroker(Closeable):
 
     def close(self) -> None:
         """Close the broker and its transport. Waiting threads raise ClosedError. Idempotent."""
+        if self.hosts is not None:
+            self.hosts.close()
         # Without the exchange's lock, which is never held while something waits: closing a Kafka
         # client may take seconds.
         self._delivery.close()

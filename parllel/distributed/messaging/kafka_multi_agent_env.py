@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
+import numpy as np
 
 from parllel.distributed.messaging.agent import Agent, ExecutionMode
+from parllel.distributed.messaging.channel import Channel
 from parllel.distributed.messaging.env_state import (
     load_multi_agent_state,
     multi_agent_state,
@@ -16,8 +19,10 @@ from parllel.distributed.messaging.env_state import (
 )
 from parllel.distributed.messaging.errors import MissingMessageError
 from parllel.distributed.messaging.hierarchy import ENVIRONMENT, make_hierarchy
+from parllel.distributed.messaging.hosts.host_registry import HostRegistry
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.distributed.messaging.step_algorithm import plan_step, step_environments
+from parllel.distributed.messaging.topic import TopicManager
 from parllel.envs.rewards import reward_of
 from parllel.envs.states.env_state import load_env_state
 from parllel.errors import ClosedError, WrongStateError
@@ -56,12 +61,16 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         kafka_broker: the broker. `close` leaves it open. Agents in SYNC do not need one.
         env_id: any non-empty string that is unique on this broker.
         max_steps: number of steps after which an episode is truncated; None for no limit.
+        hosted: patterns of the ids of agents that an `AgentHost` runs, such as ["device_*"]. Here,
+            only `observe` of these agents is called. Waits for their hosts, for as long as the
+            broker's time-out.
 
     Raises:
         ValueError, TypeError: if the agents do not form trees below the roots, see
             `make_hierarchy`; if their execution modes differ, if they belong to another
             environment, or if they need a broker and none is given.
         WrongStateError: if another environment holds the id.
+        HostError: if a hosted agent has no host, or two; or if the run's name is in use.
     """
 
     metadata = {"render_modes": []}
@@ -74,6 +83,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         env_id: str = "default",
         *,
         max_steps: int | None = None,
+        hosted: Sequence[str] = (),
     ) -> None:
         if max_steps is not None and max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1 or None, got {max_steps}")
@@ -104,10 +114,21 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._roots = frozenset(self.root_agents)
         self._closed = False
         _set_spaces(self)
+        self.hosted = hosted_agents(self.agents, hosted, self.kafka_broker)
+        # Of hosted agents: the channels for resets, those for observations, and those for leaves' actions.
+        self._resets: dict[str, Channel] = {}
+        self._observed: dict[str, Channel] = {}
+        self._decisions: dict[str, Channel | None] = {}
         self.lease = 0 if self.kafka_broker is None else self.kafka_broker.join(env_id)
-        self._connect()
-        for agent in self.agents.values():
-            agent._environment = self
+        try:
+            self._connect()
+            for agent in self.agents.values():
+                agent._environment = self
+            if self.hosted:
+                self._hosts().await_hosts(env_id)
+        except BaseException:
+            self.close()
+            raise
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -124,7 +145,10 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         if seed is not None:
             seeds = Seeds(seed)
             for name, agent in self.agents.items():
-                agent.np_random = seeds.generator(name)
+                if name not in self.hosted:
+                    agent.np_random = seeds.generator(name)
+        if self.hosted:
+            self._hosts().await_hosts(self.env_id)
         if self.kafka_broker is not None:
             # Before the agents reset: what they publish in `reset` belongs to the new episode.
             self.kafka_broker.clear_environment(self.env_id)
@@ -135,12 +159,21 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         for agent in self.agents.values():
             # In case a subclass's `reset` does not call `Agent.reset`.
             agent._forget()
-            agent.reset()
+            if agent.agent_id not in self.hosted:
+                agent.reset()
         self.reset_physics()
         self._has_physics = True
         state = self.get_global_state()
         for agent in self.agents.values():
             agent._last_observation = agent.observe(state)
+        for name, channel in self._resets.items():
+            channel.put(
+                {
+                    "reset": None if seed is None else str(seed),  # of any size
+                    "observation": self.agents[name]._last_observation,
+                    "hosts": self._hosts().holders_near(self.env_id, name),
+                }
+            )
         self._needs_reset = None
         return {root.agent_id: root._last_observation for root in self.hierarchy.roots}, {}
 
@@ -178,6 +211,11 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             old = self.env_id
             if env_id == old:
                 return
+            if self.hosted:
+                raise WrongStateError(
+                    f"environment {old!r}: set_env_id: expected no agents with hosts, got "
+                    f"{sorted(self.hosted)}; create an environment with the other id"
+                )
             # Joined before the old id is released: if it is in use, nothing has changed.
             self.lease = self.kafka_broker.join(env_id)
             self.kafka_broker.leave(old)
@@ -198,6 +236,8 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         if self.kafka_broker is not None:
             # A broker that was closed first has already dropped the environment.
             with contextlib.suppress(ClosedError):
+                if self.hosted:
+                    self._hosts().release(self.env_id)
                 self.kafka_broker.leave(self.env_id)
 
     def get_global_state(self) -> Any:
@@ -298,7 +338,12 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._leaf_actions = actions
         self.apply_actions(actions)
         self.timestep += 1
-        return self.get_global_state()
+        state = self.get_global_state()
+        for name, channel in self._observed.items():
+            agent = self.agents[name]
+            agent._last_observation = agent.observe(state)
+            channel.put({"observation": agent._last_observation}, float(self.timestep))
+        return state
 
     def finish_step(self) -> RootsStep:
         """Collect the roots' infos into the result of the step. Called by the step algorithm."""
@@ -318,10 +363,41 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
     def _connect(self) -> None:
         """Pass broker and id to the agents, create their channels, and plan the step."""
+        broker, env_id = self.kafka_broker, self.env_id
+        if self.hosted and broker is not None:
+            parents = {name: str(agent.parent_id) for name, agent in self.agents.items()}
+            self._hosts().open(env_id, self.lease, parents, self.hosted)
+            action, info = TopicManager.action_topic, TopicManager.info_topic
+            for name in sorted(self.hosted):
+                self.agents[name].np_random = cast(np.random.Generator, _NoRandomNumbers(name))
+                self._resets[name] = broker.channel(action(ENVIRONMENT, name, env_id))
+                self._observed[name] = broker.channel(info(ENVIRONMENT, name, env_id))
+                leaf = not self.agents[name].subordinates
+                self._decisions[name] = (
+                    broker.channel(action(name, ENVIRONMENT, env_id)) if leaf else None
+                )
         for agent in self.agents.values():
-            agent.kafka_broker, agent.env_id = self.kafka_broker, self.env_id
+            agent.kafka_broker, agent.env_id = broker, env_id
             agent._setup_kafka_topics()
-        self.env_step = plan_step(self.env_id, self.kafka_broker, self.hierarchy.roots)
+        self.env_step = plan_step(env_id, broker, self.hierarchy.roots, self._decisions)
+
+    def _hosts(self) -> HostRegistry:
+        assert self.kafka_broker is not None
+        assert self.kafka_broker.hosts is not None
+        return self.kafka_broker.hosts
+
+
+class _NoRandomNumbers:
+    """The `np_random` of a hosted agent here, where a draw would not be that of one process."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+
+    def __getattr__(self, name: str) -> Any:
+        raise WrongStateError(
+            f"agent {self._agent!r}: observe: expected no use of np_random, because a host runs the agent; "
+            "draw in decide or compile_info"
+        )
 
 
 class KafkaParallelEnv:
@@ -422,6 +498,33 @@ def _mode_of(agents: Mapping[str, Agent]) -> ExecutionMode:
             f"all agents of an environment must have the same execution_mode, but {named}"
         )
     return next(iter(modes))
+
+
+def hosted_agents(
+    agents: Mapping[str, Agent], patterns: Sequence[str], broker: KafkaBroker | None
+) -> frozenset[str]:
+    """Return the ids of the agents that hosts run.
+
+    Raises:
+        ValueError: if a pattern matches no agent, or the broker has no hosts.
+        TypeError: if `patterns` is a str.
+    """
+    if isinstance(patterns, str):
+        raise TypeError(f"hosted: expected a list of patterns, got the string {patterns!r}")
+    if patterns and (broker is None or broker.hosts is None):
+        raise ValueError(
+            'hosted: expected a broker for agents with hosts, KafkaBroker(mode="kafka", hosts=True, ...), '
+            f"got {'none' if broker is None else 'one without hosts=True'}"
+        )
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = [name for name in agents if fnmatchcase(name, pattern)]
+        if not matching:
+            raise ValueError(
+                f"hosted: {pattern!r} matches no agent; agents are {sorted(agents)[:8]}"
+            )
+        found.update(matching)
+    return frozenset(found)
 
 
 def _set_spaces(env: KafkaMultiAgentEnv) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parllel.distributed.messaging.channel import Channel, ChannelKey
+from parllel.distributed.messaging.channel import Channel, ChannelKey, SentChannel
 from parllel.distributed.messaging.exchange import Exchange, Outbox
 from parllel.distributed.messaging.kafka_message import KafkaMessage
 from parllel.distributed.messaging.lease import Lease
@@ -25,6 +25,7 @@ class Namespace:
         channels: all channels, keyed by `ChannelKey`.
         listeners: recipients of broadcasts, keyed by sender. The recipient "" is the channel for
             callbacks.
+        remote: ids of the agents that run in other processes. Set before their channels are created.
         ways: for each kind and custom topic, channels by sender and recipient as encoded in records.
     """
 
@@ -36,6 +37,7 @@ class Namespace:
         "channels",
         "lease",
         "listeners",
+        "remote",
         "ways",
     )
 
@@ -44,6 +46,7 @@ class Namespace:
         self.lease = lease
         self.channels: dict[tuple[str | None, str, str, str], Channel] = {}
         self.listeners: dict[str, list[str]] = {}
+        self.remote: frozenset[str] = frozenset()
         self._arrivals: dict[tuple[str, str], list[Channel]] = {}
         self._outboxes: dict[tuple[str, str | None], Outbox] = {}
         self.ways: dict[tuple[str, str | None], dict[tuple[str | bytes, str | bytes], Channel]] = {}
@@ -97,7 +100,8 @@ class Namespace:
                 outbox = self._exchange.outbox(self.lease, key.kind, key.custom_topic)
                 self._outboxes[box] = outbox
                 self.ways[box] = {}
-            channel = self.channels[key] = Channel(self._exchange, outbox, key)
+            kind = SentChannel if key.recipient in self.remote else Channel
+            channel = self.channels[key] = kind(self._exchange, outbox, key)
             self.ways[box][channel.names] = channel
             if key.custom_topic is not None:
                 self._arrivals.setdefault((key.custom_topic, key.recipient), []).append(channel)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from parllel.distributed.messaging.channel import Channel
@@ -35,6 +36,7 @@ class StepAgent(Protocol):
 
     agent_id: str
     handed: Any
+    _last_action: Any
     reported: Any
     action_channel: Channel | None
     info_channel: Channel | None
@@ -54,37 +56,63 @@ class StepAgent(Protocol):
 class Level:
     """The agents of one environment at the same distance from it.
 
-    linked: the agents that have channels from and to a parent, called `actions` and `infos`. Empty
-        in SYNC.
+    agents: the agents that this process runs.
+    receivers: those among them that have a channel from a parent; `actions` are these channels.
+    reporters: the agents of the level whose parents this process runs; `infos` are their channels.
+        Both are empty in SYNC.
     """
 
     agents: tuple[StepAgent, ...]
-    linked: tuple[StepAgent, ...] = ()
+    receivers: tuple[StepAgent, ...] = ()
     actions: tuple[Channel, ...] = ()
+    reporters: tuple[StepAgent, ...] = ()
     infos: tuple[Channel, ...] = ()
 
 
 @dataclass(frozen=True)
 class EnvStep:
-    """The levels that a step of one environment visits. `broker` is None in SYNC."""
+    """The levels that a step of one environment visits. `broker` is None in SYNC.
+
+    deciders: the leaves that hosts run; `decisions` are their channels to the environment.
+    """
 
     env_id: str
     broker: KafkaBroker | None
     levels: tuple[Level, ...]
+    deciders: tuple[StepAgent, ...] = ()
+    decisions: tuple[Channel, ...] = ()
 
 
-def plan_step(env_id: str, broker: KafkaBroker | None, roots: Sequence[StepAgent]) -> EnvStep:
-    """Plan a step of `roots` and all agents below them. `broker` must be None in SYNC."""
+def plan_step(
+    env_id: str,
+    broker: KafkaBroker | None,
+    roots: Sequence[StepAgent],
+    decisions: Mapping[str, Channel | None] = MappingProxyType({}),
+) -> EnvStep:
+    """Plan a step of `roots` and all agents below them. `broker` must be None in SYNC.
+
+    decisions: the agents that hosts run, with a leaf's channel to the environment.
+    """
     if broker is None:
         return EnvStep(env_id, None, (Level(tuple(roots)),))
-    levels, agents = [], tuple(roots)
+    levels, agents, deciders = [], tuple(roots), []
+    parents: dict[str, str] = {}
     while agents:
-        linked = tuple(agent for agent in agents if agent.action_channel and agent.info_channel)
-        actions = tuple(agent.action_channel for agent in linked if agent.action_channel)
-        infos = tuple(agent.info_channel for agent in linked if agent.info_channel)
-        levels.append(Level(agents, linked, actions, infos))
+        local = tuple(agent for agent in agents if agent.agent_id not in decisions)
+        receivers = tuple(agent for agent in local if agent.action_channel)
+        reporters = tuple(
+            agent
+            for agent in agents
+            if agent.info_channel and parents.get(agent.agent_id) not in decisions
+        )
+        actions = tuple(agent.action_channel for agent in receivers if agent.action_channel)
+        infos = tuple(agent.info_channel for agent in reporters if agent.info_channel)
+        levels.append(Level(local, receivers, actions, reporters, infos))
+        deciders += [agent for agent in agents if decisions.get(agent.agent_id)]
+        parents = {below: agent.agent_id for agent in agents for below in agent.subordinates}
         agents = tuple(below for agent in agents for below in agent.subordinates.values())
-    return EnvStep(env_id, broker, tuple(levels))
+    channels = tuple(channel for agent in deciders if (channel := decisions[agent.agent_id]))
+    return EnvStep(env_id, broker, tuple(levels), tuple(deciders), channels)
 
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -182,6 +210,7 @@ def walk_through(env_steps: Sequence[EnvStep], run_physics: Callable[[int], Any]
     for group in groups:
         # In one pass, so that the infos of a group are in transit while the other groups' leaves act.
         _descend([env_steps[i] for i in group], last)
+        _take_decisions([env_steps[i] for i in group])
         states.update((i, run_physics(i)) for i in group)
         _ascend([(env_steps[i], states[i]) for i in group], last)
     for depth in reversed(range(last)):
@@ -191,7 +220,10 @@ def walk_through(env_steps: Sequence[EnvStep], run_physics: Callable[[int], Any]
 
 def _descend(env_steps: Sequence[EnvStep], depth: int) -> None:
     chosen = [env_step for env_step in env_steps if len(env_step.levels) > depth]
-    for agents, payloads in _take(chosen, depth, "actions"):
+    for agents, payloads in _take(
+        (env_step, env_step.levels[depth].receivers, env_step.levels[depth].actions)
+        for env_step in chosen
+    ):
         for agent, payload in zip(agents, payloads, strict=True):
             agent.handed = payload["action"]
     for env_step in chosen:
@@ -226,24 +258,39 @@ def _groups(n: int) -> list[range]:
 def _take_infos(env_steps: Sequence[EnvStep], depth: int) -> None:
     """Await the infos of a level's agents, and keep them for the parents to take."""
     chosen = [env_step for env_step in env_steps if len(env_step.levels) > depth]
-    for agents, payloads in _take(chosen, depth, "infos"):
+    for agents, payloads in _take(
+        (env_step, env_step.levels[depth].reporters, env_step.levels[depth].infos)
+        for env_step in chosen
+    ):
         for agent, payload in zip(agents, payloads, strict=True):
             agent.reported = payload
 
 
+def _take_decisions(env_steps: Sequence[EnvStep]) -> None:
+    """Await the actions on the physics of the leaves that hosts run."""
+    if any(env_step.deciders for env_step in env_steps):
+        for agents, payloads in _take(
+            (env_step, env_step.deciders, env_step.decisions) for env_step in env_steps
+        ):
+            for agent, payload in zip(agents, payloads, strict=True):
+                agent._last_action = payload["action"]
+
+
 def _take(
-    env_steps: Sequence[EnvStep], depth: int, channels: str
+    awaited_by_env: Iterable[tuple[EnvStep, tuple[StepAgent, ...], tuple[Channel, ...]]],
 ) -> Iterator[tuple[list[StepAgent], list[dict[str, Any]]]]:
-    """Await the messages of a level, and yield them by broker, with the agents that receive them."""
+    """Await messages, and yield them by broker, with the agents that they concern.
+
+    awaited_by_env: for each environment, agents and a channel for each.
+    """
     by_broker: dict[int, tuple[KafkaBroker, list[StepAgent], list[Channel]]] = {}
-    for env_step in env_steps:
+    for env_step, concerned, channels in awaited_by_env:
         if env_step.broker is not None:
-            level = env_step.levels[depth]
             _, agents, awaited = by_broker.setdefault(
                 id(env_step.broker), (env_step.broker, [], [])
             )
-            agents += level.linked
-            awaited += getattr(level, channels)
+            agents += concerned
+            awaited += channels
     # One wait for a whole level. Its deadline begins with the wait, not with the step.
     for broker, agents, awaited in by_broker.values():
         yield agents, broker.take_payloads(awaited, time.monotonic() + broker.timeout_s)

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from parllel.types import Closeable
 
+# The kind of the records by which agent hosts and the environment side of a run meet.
+HOSTS = "hosts"
+
 
 class Record(NamedTuple):
     """The encoded messages of one environment and kind in one hop.
@@ -28,6 +31,13 @@ class Record(NamedTuple):
     content: bytes
 
 
+class OtherRecord(NamedTuple):
+    """A record of another session of the run. `sender` is unique to that session's transport."""
+
+    sender: bytes
+    record: Record
+
+
 class Transport(ABC, Closeable):
     """Carries records from a broker back to the same broker, and to others that share the transport's log.
 
@@ -38,12 +48,16 @@ class Transport(ABC, Closeable):
 
     Attributes:
         max_bytes: maximum size of one record's content.
+        partitions: number of partitions over which environments are spread.
+        session: unique to this object, if records of other sessions can arrive.
         blocked_s: seconds that calls spent on a failing connection, beyond their time-outs.
     """
 
     # Defaults of the class, as a user's transport need not call a constructor. `blocked_s` only
     # grows: `Delivery` subtracts two readings, without a lock.
     max_bytes: int = 1 << 26
+    partitions: int = 1
+    session: bytes = b""
     blocked_s: float = 0.0
 
     @abstractmethod
@@ -68,6 +82,10 @@ class Transport(ABC, Closeable):
     def reset(self, environment: bytes, lease: int, epoch: int) -> None:
         """Drop an environment's records from before this epoch. Overriding this is optional."""
         return
+
+    def take_others(self) -> list[OtherRecord]:
+        """Return the records of the run's other sessions that have arrived, in the order of each session."""
+        return []
 
     def trouble(self) -> str:
         """Return why records may be missing, for error messages; "" if nothing is known."""

@@ -50,10 +50,13 @@ class VectorizedKafkaEnv(Closeable):
         broker_kwargs: arguments for the brokers created here, such as `{"encoded": False}`.
         execution_mode: mode for all agents. None keeps the mode of each agent. In SYNC no broker is
             created.
+        hosted: patterns of the ids of agents that an `AgentHost` runs, see KafkaMultiAgentEnv.
+            Requires Kafka, and `"run"` in `broker_kwargs`.
 
     Raises:
         ValueError: for an invalid argument, or for the reasons listed at KafkaMultiAgentEnv.
         WrongStateError: if one of the ids is in use on the broker.
+        HostError: as for KafkaMultiAgentEnv.
     """
 
     def __init__(
@@ -70,11 +73,18 @@ class VectorizedKafkaEnv(Closeable):
         broker_per_env: bool = False,
         broker_kwargs: Mapping[str, Any] | None = None,
         execution_mode: ExecutionMode | None = None,
+        hosted: Sequence[str] = (),
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
             raise ValueError(f"num_envs: expected an int of at least 1, got {num_envs!r}")
         if broker is not None and (broker_per_env or broker_kwargs):
             raise ValueError("broker: cannot be combined with broker_per_env or broker_kwargs")
+        broker_kwargs, env_kwargs = dict(broker_kwargs or {}), dict(env_kwargs or {})
+        if hosted:
+            if broker_per_env:
+                raise ValueError("hosted: cannot be combined with broker_per_env")
+            env_kwargs["hosted"] = hosted
+            broker_kwargs.setdefault("hosts", True)
         self.num_envs = num_envs
         self._ids = [check_id("env_prefix", env_prefix) + str(i) for i in range(num_envs)]
         self.root_agent_ids = list(root_agent_ids)
@@ -89,7 +99,7 @@ class VectorizedKafkaEnv(Closeable):
             brokers = [broker] * num_envs
             if broker is None and _needs_broker(all_agents):
                 made = [
-                    self._own(KafkaBroker(mode=kafka_mode, **dict(broker_kwargs or {})))
+                    self._own(KafkaBroker(mode=kafka_mode, **broker_kwargs))
                     for _ in range(num_envs if broker_per_env else 1)
                 ]
                 brokers = [made[i % len(made)] for i in range(num_envs)]
@@ -99,7 +109,7 @@ class VectorizedKafkaEnv(Closeable):
                     root_agents=self.root_agent_ids,
                     kafka_broker=brokers[i],
                     env_id=self._ids[i],
-                    **dict(env_kwargs or {}),
+                    **env_kwargs,
                 )
                 self.envs.append(env)
             stack.pop_all()

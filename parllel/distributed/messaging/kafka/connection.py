@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from confluent_kafka import (
@@ -28,7 +29,7 @@ from parllel.distributed.messaging.errors import BrokerRefusedError, BrokerUnava
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
 from parllel.distributed.messaging.kafka.frame import OPENING, frame, unframe
 from parllel.distributed.messaging.kafka.topic_admin import LOG, TopicAdmin, metadata, new_client
-from parllel.distributed.messaging.transport import Record
+from parllel.distributed.messaging.transport import OtherRecord, Record
 
 # Maximum number of records fetched from the client at once.
 _MAX_RECORDS = 4096
@@ -52,6 +53,9 @@ class KafkaConnection:
         topics: topic names, keyed by kind of record.
         partitions: partitions of each topic to read.
         session: 16 bytes, unique to the transport.
+        others: receives the records of the run's other sessions; None to count them as foreign.
+        offsets: where to begin reading each lane, if the log still has it. Kept up to date for the next
+            connection, if `others` is given.
 
     Attributes:
         broken: reason why the connection is unusable; "" while it works.
@@ -66,6 +70,8 @@ class KafkaConnection:
         topics: Mapping[str, str],
         partitions: Sequence[int],
         session: bytes,
+        others: deque[OtherRecord] | None = None,
+        offsets: dict[tuple[str, int], int] | None = None,
     ) -> None:
         # Set by callbacks, in the thread that sends or in the one that receives. Each is a single
         # store, which the other thread may read without a lock.
@@ -74,6 +80,8 @@ class KafkaConnection:
         self.too_large: list[int] = []
         self.foreign = 0
         self._settings, self._topics, self._session = settings, topics, session
+        self._others, self._offsets = others, {} if offsets is None else offsets
+        self._kinds = {topic: kind for kind, topic in topics.items()}
         self._lanes = [(topic, partition) for topic in topics.values() for partition in partitions]
         self._last_error = ""  # as reported by either client
         self._producer: Producer = new_client(Producer, settings.for_producer(), self._on_error)
@@ -85,7 +93,8 @@ class KafkaConnection:
         """Connect, and return once every record sent from now on will be received.
 
         A marker record is sent through each lane, and reading begins at this marker. Older records
-        are not needed, and the end of a log as reported by the broker may lag behind.
+        are not needed, except those of other sessions since the connection before. The end of a log as
+        reported by the broker may lag behind.
 
         Raises:
             BrokerRefusedError: if the broker lacks a feature or denies permission.
@@ -109,7 +118,11 @@ class KafkaConnection:
             with self._noting():
                 self._producer.produce(topic, marker, partition=partition, on_delivery=delivered)
         self._until(lambda: len(offsets) == len(self._lanes), deadline, "accepts no records")
-        partitions = [TopicPartition(*lane, offset) for lane, offset in offsets.items()]
+        # An earlier offset beyond the marker's is one of a log that the broker has lost.
+        partitions = [
+            TopicPartition(*lane, min(offset, self._offsets.get(lane, offset)))
+            for lane, offset in offsets.items()
+        ]
         self._reading().assign(partitions)
         pending = set(offsets)
 
@@ -117,6 +130,11 @@ class KafkaConnection:
             for message in self._messages(_SLICE_S):
                 if message.value() == marker:
                     pending.discard((str(message.topic()), int(message.partition() or 0)))
+                elif self._others is not None:
+                    framed = unframe(message.value())
+                    # Records of this session that are missing will be sent again.
+                    if framed is None or framed[0] != self._session:
+                        self._take_other(message, framed)
             return not pending
 
         # The consumer works once it has returned every marker.
@@ -171,10 +189,17 @@ class KafkaConnection:
             framed = unframe(message.value())
             # Other sessions of the run share the topics. Markers are only for `open`.
             if framed is None or framed[0] != self._session:
-                self.foreign += 1
+                self._take_other(message, framed)
             elif framed[1] != OPENING:
                 found.append(framed[1:])
         return found
+
+    def _take_other(self, message: Message, framed: tuple[bytes, int, bytes] | None) -> None:
+        if framed is None or self._others is None:
+            self.foreign += 1
+        elif framed[1] != OPENING:
+            record = Record(self._kinds[str(message.topic())], message.key() or b"", framed[2])
+            self._others.append(OtherRecord(framed[0], record))
 
     def answers(self, timeout_s: float) -> bool:
         """Check whether the broker answers a request within `timeout_s`."""
@@ -228,6 +253,10 @@ class KafkaConnection:
                 good.append(message)
             else:
                 self._on_consumer_error(error)
+        if self._others is not None:
+            for message in good:
+                lane = str(message.topic()), int(message.partition() or 0)
+                self._offsets[lane] = int(message.offset() or 0) + 1
         return good
 
     def _serve(self, timeout_s: float) -> None:

@@ -22,6 +22,7 @@ import struct
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
@@ -34,11 +35,11 @@ from parllel.distributed.messaging.errors import (
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
 from parllel.distributed.messaging.kafka.connection import KafkaConnection
 from parllel.distributed.messaging.kafka.frame import SESSION_BYTES
-from parllel.distributed.messaging.kafka.run_topics import run_topics, sessions_topic
+from parllel.distributed.messaging.kafka.run_topics import hosts_topic, run_topics, sessions_topic
 from parllel.distributed.messaging.kafka.sessions import RunSessions, session_record
 from parllel.distributed.messaging.kafka.topic_admin import LOG, TopicAdmin
 from parllel.distributed.messaging.kafka.window import ReorderWindow
-from parllel.distributed.messaging.transport import Record, Transport
+from parllel.distributed.messaging.transport import HOSTS, OtherRecord, Record, Transport
 from parllel.errors import ClosedError, WrongStateError
 
 # Longest poll, after which a broken connection or a closed transport is noticed.
@@ -73,7 +74,12 @@ class KafkaTransport(Transport):
         max_bytes: maximum size of one record with its key. The broker may have a lower limit.
         keep_topics: keep the topics and their content after the run, for `parllel messaging tap
             --from-start`.
+        hosts: also receive the records of the run's other sessions, because `AgentHost` objects serve some
+            of its agents. Requires all partitions.
         config: settings of librdkafka, such as SASL and TLS.
+
+    Attributes:
+        session: 16 bytes, unique to this object.
 
     Raises:
         BrokerUnavailableError: if the broker does not answer within `timeout_s`.
@@ -91,14 +97,26 @@ class KafkaTransport(Transport):
         timeout_s: float = 10.0,
         max_bytes: int = 1_000_000,
         keep_topics: bool = False,
+        hosts: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self._settings = ClientSettings(bootstrap, timeout_s, max_bytes, config or {})
         self.max_bytes = max_bytes
         self._topics = run_topics(run)
-        self._partitions, self._assigned = partitions, _checked_partitions(partitions, assigned)
+        self.partitions, self._assigned = partitions, _checked_partitions(partitions, assigned)
         self._keep_topics = keep_topics
-        self._session = uuid.uuid4().bytes[:SESSION_BYTES]
+        self._others: deque[OtherRecord] | None = None
+        if hosts:
+            if len(self._assigned) < partitions:
+                raise ValueError(
+                    f"assigned: expected all {partitions} partitions, because agents have hosts, got "
+                    f"{list(self._assigned)}"
+                )
+            self._topics[HOSTS] = hosts_topic(run)
+            self._others = deque()
+        # Where each lane is read up to, which a new connection continues from.
+        self._offsets: dict[tuple[str, int], int] = {}
+        self.session = uuid.uuid4().bytes[:SESSION_BYTES]
         self._sessions_topic = sessions_topic(run)
         names = list(self._topics.values())
         self._admin = TopicAdmin(self._settings, names, partitions, self._sessions_topic)
@@ -177,7 +195,7 @@ class KafkaTransport(Transport):
                     # Any record is a sign of life, also one that still waits for earlier ones.
                     self._waited_s, self._answers = 0.0, 0
                     self._patience_s = self._first_patience()
-                if found:
+                if found or self._others:
                     return found
                 now = time.monotonic()
                 if len(self._window):
@@ -193,6 +211,13 @@ class KafkaTransport(Transport):
         """Stop resending an environment's records up to now."""
         with self._lock:
             self._window.forget(environment)
+
+    def take_others(self) -> list[OtherRecord]:
+        """Return the records of the run's other sessions that have arrived, in the order of each session."""
+        others, found = self._others, []
+        while others:
+            found.append(others.popleft())
+        return found
 
     def trouble(self) -> str:
         """Return why records may be missing, or "" if all have arrived."""
@@ -253,7 +278,7 @@ class KafkaTransport(Transport):
         if not self._admin.has_optional:
             return None
         record = session_record(
-            self._session.hex(), leaves=leaves, made=self._admin.made, keeps=self._keep_topics
+            self.session.hex(), leaves=leaves, made=self._admin.made, keeps=self._keep_topics
         )
         return record if connection.announce(self._sessions_topic, record, deadline) else None
 
@@ -269,7 +294,8 @@ class KafkaTransport(Transport):
         attempt_s = min(_FIRST_ATTEMPT_S, self._settings.timeout_s / 2)
         while True:
             connection = KafkaConnection(
-                self._settings, self._topics, self._assigned, self._session
+                *(self._settings, self._topics, self._assigned, self.session),
+                *(self._others, self._offsets),
             )
             try:
                 end = min(deadline, time.monotonic() + attempt_s)
@@ -376,7 +402,7 @@ class KafkaTransport(Transport):
                 "per step"
             )
         # A fixed function of the key, so that records of an environment always share a partition, and order.
-        found = crc32(record.environment) % self._partitions
+        found = crc32(record.environment) % self.partitions
         if found not in self._assigned:
             raise ValueError(
                 f"environment {record.environment!r} belongs to partition {found}, but this "

@@ -16,6 +16,11 @@ def sessions_topic(run: str) -> str:
     return f"{_PREFIX}{run}.sessions"
 
 
+def hosts_topic(run: str) -> str:
+    """Return the name of the topic in which agent hosts and the environment side of a run meet."""
+    return f"{_PREFIX}{run}.hosts"
+
+
 def run_topics(run: str) -> dict[str, str]:
     """Return the name of the topic for each kind.
 

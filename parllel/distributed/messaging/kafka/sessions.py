@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -24,6 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from parllel.distributed.messaging.errors import BrokerUnavailableError
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
 from parllel.distributed.messaging.kafka.topic_admin import metadata, new_client
+from parllel.distributed.messaging.process_identity import is_gone, this_process
 
 _SLICE_S = 0.05
 _MAX_RECORDS = 1000  # fetched from the client at once
@@ -39,7 +38,7 @@ def session_record(session: str, *, leaves: bool, made: Iterable[str], keeps: bo
         keeps: True to keep the topics when all sessions have left.
     """
     record = {"session": session, "leaves": leaves, "made": sorted(made), "keeps": keeps}
-    return json.dumps({**record, "process": _this_process()}).encode()
+    return json.dumps({**record, "process": this_process()}).encode()
 
 
 class RunSessions:
@@ -90,7 +89,7 @@ class RunSessions:
         return [
             session
             for session, record in self._records.items()
-            if not record["leaves"] and not _is_gone(record["process"])
+            if not record["leaves"] and not is_gone(record["process"])
         ]
 
     def unused(self) -> set[str]:
@@ -99,40 +98,3 @@ class RunSessions:
         if self.present() or any(record["keeps"] for record in records):
             return set()
         return set().union(*(record["made"] for record in records))
-
-
-def _this_process() -> dict[str, Any]:
-    pid = os.getpid()
-    return {
-        "host": socket.gethostname(),
-        "machine": _machine(),
-        "pid": pid,
-        "started": _started(pid),
-    }
-
-
-def _is_gone(process: Any) -> bool:
-    """Check whether a process of this machine has ended. False if that cannot be determined."""
-    if not isinstance(process, dict) or _machine() is None or process.get("machine") != _machine():
-        return False
-    # A pid may be in use again, by a process with another start time.
-    return _started(process.get("pid")) != process.get("started")
-
-
-def _machine() -> str | None:
-    """Return the scope of process ids: boot and pid namespace. None on systems that do not name them."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
-
-
-def _started(pid: Any) -> int | None:
-    """Return a process's start time in clock ticks since boot; None if it does not exist."""
-    try:
-        with open(f"/proc/{int(pid)}/stat", "rb") as file:
-            # The program's name is in parentheses and may contain spaces and parentheses.
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, TypeError, IndexError):
-        return None

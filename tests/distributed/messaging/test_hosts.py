@@ -1,0 +1,334 @@
+"""Agents in other processes: the rollouts of one process, claims, faults, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from foreign_records import topics_of
+from host_child import (
+    LONG_S,
+    TREE,
+    create_agents,
+    create_failing_agents,
+    create_grid,
+    create_other_agents,
+    hosts_of,
+)
+from worlds import PlainWorld, World, draw_actions, leaves, names
+
+from parllel.distributed.messaging import (
+    ExecutionMode,
+    HostError,
+    KafkaBroker,
+    MissingMessageError,
+    VectorizedKafkaEnv,
+)
+from parllel.distributed.wire import digest
+from parllel.envs.states.layer_state import NoStateError
+from parllel.errors import WorkerError
+
+TIMEOUT_S = 20.0
+SHORT_S = 4.0
+EVERYBODY = list(names(TREE))
+LEAVES = leaves(TREE)
+
+
+@pytest.fixture
+def run():
+    return f"hosts-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def start(kafka_address, run):
+    with hosts_of(kafka_address, run) as start:
+        yield start
+
+
+@pytest.fixture
+def make_envs(kafka_address, run):
+    with ExitStack() as stack:
+
+        def make(hosted, n=2, timeout_s=TIMEOUT_S, **settings):
+            broker = {"bootstrap": kafka_address, "run": run, "timeout_s": timeout_s}
+            envs = VectorizedKafkaEnv(
+                create_agents,
+                list(TREE),
+                n,
+                "kafka",
+                env_class=World,
+                env_kwargs={"max_steps": 4},
+                broker_kwargs=broker,
+                hosted=hosted,
+                **settings,
+            )
+            return stack.enter_context(envs)
+
+        yield make
+
+
+class Reference:
+    """The same rollouts by plain functions, with random actions, subsets and resets."""
+
+    def __init__(self, n):
+        self.plain = [PlainWorld(TREE, max_steps=4) for _ in range(n)]
+        self.draws = np.random.default_rng(0)
+
+    def reset(self, envs, seed=None):
+        seeds = [None if seed is None else seed + i for i in range(len(self.plain))]
+        expected = [one.reset(each) for one, each in zip(self.plain, seeds, strict=True)]
+        assert digest(envs.reset(seed=seed)) == digest(expected)
+
+    def step(self, envs, some=False):
+        draws = self.draws
+        actions = [
+            None if some and draws.random() < 0.3 else draw_actions(TREE, draws) for _ in self.plain
+        ]
+        for i, result in enumerate(envs.step_some(actions)):
+            if result is not None:
+                expected = self.plain[i].step(actions[i])
+                assert digest([*result]) == digest([*expected])
+                if expected[3]:
+                    assert digest(envs.reset([i])) == digest([self.plain[i].reset()])
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        [LEAVES[:2], LEAVES[2:]],  # leaves in two processes
+        [["a", "to"], ["env_a__", "action"]],  # parents and subordinates in turns
+        [["*"]],
+        [EVERYBODY[::2], EVERYBODY[1::2]],
+    ],
+    ids=["leaves", "in turns", "all", "every other"],
+)
+def test_rollouts_equal_those_of_one_process(split, start, make_envs):
+    hosts = [start(*agents) for agents in split]
+    envs, reference = make_envs([name for agents in split for name in agents], 3), Reference(3)
+    reference.reset(envs, seed=5)
+    for _ in range(7):
+        reference.step(envs, some=True)
+    envs.kafka_broker.ledger.check()
+    with pytest.raises(NoStateError, match=r"agent '.*' runs on a host"):
+        envs.state()
+    envs.close()
+    for host in hosts:
+        states = pickle.loads(host.receive(LONG_S, "serving"))
+        assert set(states) == {"rollout_0", "rollout_1", "rollout_2"}
+
+
+def roll_out_grid(n, episodes, **settings):
+    create_grid("")
+    import grid
+
+    with VectorizedKafkaEnv(
+        grid.create_agents, ["grid1"], n, env_class=grid.GridEnv, **settings
+    ) as envs:
+        return digest(grid.roll_out(envs, episodes, 3))
+
+
+@pytest.mark.parametrize("n", [16, pytest.param(128, marks=pytest.mark.soak)])
+def test_the_example_with_devices_in_two_processes(n, kafka_address, run, start):
+    expected = roll_out_grid(n, 2, execution_mode=ExecutionMode.SYNC)
+    for device in ("device1", "device2"):
+        start(device, factory=create_grid)
+    broker = {"bootstrap": kafka_address, "run": run, "timeout_s": TIMEOUT_S}
+    kafka = {"kafka_mode": "kafka", "broker_kwargs": broker}
+    assert roll_out_grid(n, 2, hosted=["device*"], **kafka) == expected
+
+
+# ---------------------------------------------------------------- claims
+
+
+def test_an_agent_that_nobody_serves_is_named(start, make_envs):
+    with pytest.raises(
+        HostError, match=r"'rollout_0', agent 'b': no host serves it.*no hosts; start one"
+    ):
+        make_envs(["b"], timeout_s=0.5)
+    start("a_", name="first")
+    said = "'rollout_0', agent 'b': no host serves it after 0.5 s; the hosts of this run are host 'first'"
+    with pytest.raises(HostError, match=said) as caught:
+        make_envs(["a_", "b"], timeout_s=0.5)
+    assert (caught.value.environment, caught.value.agent) == ("rollout_0", "b")
+
+
+def test_an_agent_that_two_hosts_serve_is_refused_to_the_second(start, make_envs):
+    start("a_", "b", name="first")
+    envs, reference = make_envs(["a_", "b"]), Reference(2)
+    second = start("b", name="second")
+    said = r"agent 'b' is served by host 'first' \(process \d+ on .*\); host 'second' .* cannot serve it too"
+    with pytest.raises(HostError, match=said):
+        second.receive(LONG_S, "serving")
+    reference.reset(envs, seed=1)
+    reference.step(envs)
+
+
+@pytest.mark.parametrize(
+    ("agents", "factory", "said"),
+    [
+        (["a", "b"], create_agents, "agent 'a' runs on the environment side, but host 'wrong'"),
+        (["c*"], create_agents, r"agents: 'c\*' matches no agent of environment 'rollout_0'"),
+        (["b"], create_other_agents, r"agents \['more'\] are not those of environment 'rollout_0'"),
+    ],
+)
+def test_a_host_of_other_agents_is_refused_on_both_sides(agents, factory, said, start, make_envs):
+    host = start(*agents, factory=factory, name="wrong")
+    with pytest.raises(HostError, match=said) as caught:
+        make_envs(["b"])
+    assert caught.value.host == "wrong"
+    with pytest.raises((HostError, WorkerError, ValueError), match=said):
+        host.receive(LONG_S, "serving")
+
+
+def test_a_second_environment_side_is_refused(start, make_envs):
+    start("b")
+    envs, reference = make_envs(["b"]), Reference(2)
+    with pytest.raises(
+        HostError, match=r"run 'hosts-\w+' is in use by the environment side \(process"
+    ):
+        make_envs(["b"])
+    reference.reset(envs, seed=1)
+    reference.step(envs)
+
+
+def test_arguments_are_checked(make_envs):
+    with pytest.raises(ValueError, match=r"hosted: 'c\*' matches no agent"):
+        make_envs(["c*"])
+    with pytest.raises(ValueError, match="hosted: expected a broker for agents with hosts"):
+        VectorizedKafkaEnv(create_agents, list(TREE), 1, hosted=["b"], broker=KafkaBroker())
+
+
+# ---------------------------------------------------------------- faults
+
+
+def test_a_killed_host_is_named_and_replaced(start, make_envs):
+    hosts = [start("a_", "b", name="first"), start("a__b")]
+    envs, reference = make_envs(["a_", "b", "a__b"], timeout_s=SHORT_S), Reference(2)
+    reference.reset(envs, seed=1)
+    reference.step(envs)
+    os.kill(hosts[0].pid, signal.SIGKILL)
+    said = r"step 1.*agent '(a_|b)' runs on host 'first' \(process \d+ on .*\), which has ended"
+    with pytest.raises(MissingMessageError, match=said) as caught:
+        reference.step(envs)
+    assert (caught.value.step, caught.value.host) == (1, "first")
+    with pytest.raises(
+        HostError, match=r"agent '(a_|b)': host 'first' .* has ended; start it again"
+    ):
+        envs.reset()
+    start("a_", "b", name="first again")
+    again = Reference(2)
+    again.reset(envs, seed=2)
+    again.step(envs)
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    stat = Path(f"/proc/{pid}/stat")
+    while stat.read_text().rpartition(") ")[2][0] != "T":
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stopped_s", [1.5 * SHORT_S, pytest.param(30.0, marks=pytest.mark.soak)])
+def test_a_stopped_host_is_named_and_goes_on_when_it_comes_back(stopped_s, start, make_envs):
+    host = start("a_", "b", name="first")
+    envs, reference = make_envs(["a_", "b"], timeout_s=SHORT_S), Reference(2)
+    reference.reset(envs, seed=1)
+    reference.step(envs)
+    stop(host.pid)
+    began = time.monotonic()
+    with pytest.raises(MissingMessageError, match=r"runs on host 'first' .*, which was last heard"):
+        reference.step(envs)
+    time.sleep(max(0.0, began + stopped_s - time.monotonic()))
+    os.kill(host.pid, signal.SIGCONT)
+    again = Reference(2)
+    again.reset(envs, seed=2)
+    for _ in range(3):
+        again.step(envs)
+
+
+def test_a_host_that_was_replaced_while_it_was_stopped_is_refused(start, make_envs):
+    first = start("a_", "b", name="first")
+    envs, reference = make_envs(["a_", "b"]), Reference(2)
+    reference.reset(envs, seed=1)
+    stop(first.pid)
+    start("a_", "b", name="second")
+    with pytest.raises(HostError, match=r"'first'.* was replaced by host 'second'"):
+        reference.step(envs)
+    os.kill(first.pid, signal.SIGCONT)
+    again = Reference(2)
+    again.reset(envs, seed=2)
+    for _ in range(3):
+        again.step(envs)
+    with pytest.raises(
+        HostError, match=r"is served by host 'second'.*'first'.* cannot serve it too"
+    ):
+        first.receive(LONG_S, "serving")
+
+
+def test_an_exception_of_an_agent_is_reported_and_a_reset_goes_on(start, make_envs):
+    start("a_", factory=create_failing_agents, name="first")
+    envs, reference = make_envs(["a_"]), Reference(2)
+    for _ in range(2):
+        reference.reset(envs, seed=1)
+        for _ in range(2):
+            reference.step(envs)
+        said = r"agent 'a_', step 2: failed on host 'first' .*ValueError: third decision"
+        with pytest.raises(HostError, match=said) as caught:
+            reference.step(envs)
+        assert (caught.value.agent, caught.value.step) == ("a_", 2)
+        reference = Reference(2)
+
+
+def test_hosts_start_again_with_the_states_of_their_agents(start, make_envs):
+    """What one process would do, although each host is replaced between two episodes."""
+    envs, reference, states = None, Reference(2), None
+    for episode in range(3):
+        host = start("a_", "to", states=states)
+        if envs is None:
+            envs = make_envs(["a_", "to"])
+        reference.reset(envs, seed=1 if episode == 0 else None)
+        for _ in range(3):
+            reference.step(envs)
+        os.kill(host.pid, signal.SIGUSR1)
+        states = pickle.loads(host.receive(LONG_S, "ending"))
+
+
+def test_a_host_without_environments_ends_or_stays(start, make_envs, kafka_address, run):
+    staying, leaving = start("b", stay=True), start("a_")
+    for _ in range(2):
+        envs, reference = make_envs(["b", "a_"]), Reference(2)
+        reference.reset(envs, seed=1)
+        reference.step(envs)
+        envs.close()
+        assert leaving.receive(LONG_S, "serving")
+        leaving = start("a_")
+    assert staying.alive
+    lonely = start("b", wait_s=0.3)
+    with pytest.raises(HostError, match="the environment side was not heard of for 0.3 s"):
+        lonely.receive(LONG_S, "serving")
+
+
+def test_the_topics_are_deleted_by_the_last_that_uses_them(
+    start, make_envs, kafka_address, run, broker_address
+):
+    if kafka_address == broker_address("mock"):
+        pytest.skip("the mock broker deletes no topics")
+    host = start("b", stay=True)
+    envs = make_envs(["b"])
+    assert len(topics_of(kafka_address, run)) == 5
+    envs.close()
+    assert len(topics_of(kafka_address, run)) == 5
+    os.kill(host.pid, signal.SIGUSR1)
+    host.receive(LONG_S, "ending")
+    host.end()
+    assert not topics_of(kafka_address, run)
