@@ -114,6 +114,12 @@ def _add_host(commands: Any) -> None:
         metavar="N",
         help="the `partitions` argument of the environments' KafkaBroker; default: 1",
     )
+    host.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="file with the `key` argument of the environments' KafkaBroker in its first line; must not be "
+        "readable by other users; default: the environment variable PARLLEL_MESSAGING_KEY",
+    )
     _add_config(host)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from contextlib import ExitStack
@@ -15,7 +17,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from foreign_records import topics_of
+from foreign_records import put_foreign_records, topics_of
 from host_child import (
     LONG_S,
     TREE,
@@ -25,6 +27,8 @@ from host_child import (
     create_other_agents,
     hosts_of,
 )
+from kafka_brokers import GIVEN, KINDS, DisturbedBroker
+from waiting import until
 from worlds import PlainWorld, World, draw_actions, leaves, names
 
 from parllel.distributed.messaging import (
@@ -37,11 +41,21 @@ from parllel.distributed.messaging import (
 from parllel.distributed.wire import digest
 from parllel.envs.states.layer_state import NoStateError
 from parllel.errors import WorkerError
+from parllel.system.processes.child import Child
 
 TIMEOUT_S = 20.0
 SHORT_S = 4.0
 EVERYBODY = list(names(TREE))
 LEAVES = leaves(TREE)
+
+
+EVERY_BROKER = pytest.mark.parametrize("kafka_address", KINDS, indirect=True)
+
+
+@pytest.fixture
+def kafka_address(request, broker_address):
+    """The address of one broker, as most tests concern the processes rather than the broker."""
+    return broker_address(getattr(request, "param", "given" if GIVEN else "mock"))
 
 
 @pytest.fixture
@@ -59,8 +73,8 @@ def start(kafka_address, run):
 def make_envs(kafka_address, run):
     with ExitStack() as stack:
 
-        def make(hosted, n=2, timeout_s=TIMEOUT_S, **settings):
-            broker = {"bootstrap": kafka_address, "run": run, "timeout_s": timeout_s}
+        def make(hosted, n=2, timeout_s=TIMEOUT_S, **kafka):
+            broker = {"bootstrap": kafka_address, "run": run, "timeout_s": timeout_s, **kafka}
             envs = VectorizedKafkaEnv(
                 create_agents,
                 list(TREE),
@@ -70,7 +84,6 @@ def make_envs(kafka_address, run):
                 env_kwargs={"max_steps": 4},
                 broker_kwargs=broker,
                 hosted=hosted,
-                **settings,
             )
             return stack.enter_context(envs)
 
@@ -80,8 +93,8 @@ def make_envs(kafka_address, run):
 class Reference:
     """The same rollouts by plain functions, with random actions, subsets and resets."""
 
-    def __init__(self, n):
-        self.plain = [PlainWorld(TREE, max_steps=4) for _ in range(n)]
+    def __init__(self, n, max_steps=4):
+        self.plain = [PlainWorld(TREE, max_steps=max_steps) for _ in range(n)]
         self.draws = np.random.default_rng(0)
 
     def reset(self, envs, seed=None):
@@ -102,15 +115,15 @@ class Reference:
                     assert digest(envs.reset([i])) == digest([self.plain[i].reset()])
 
 
+@EVERY_BROKER
 @pytest.mark.parametrize(
     "split",
     [
-        [LEAVES[:2], LEAVES[2:]],  # leaves in two processes
-        [["a", "to"], ["env_a__", "action"]],  # parents and subordinates in turns
-        [["*"]],
-        [EVERYBODY[::2], EVERYBODY[1::2]],
+        pytest.param([LEAVES[:2], LEAVES[2:]], id="leaves", marks=pytest.mark.soak),
+        pytest.param([["a", "to"], ["env_a__", "action"]], id="in turns", marks=pytest.mark.soak),
+        pytest.param([["*"]], id="all", marks=pytest.mark.soak),
+        pytest.param([EVERYBODY[::2], EVERYBODY[1::2]], id="every other"),
     ],
-    ids=["leaves", "in turns", "all", "every other"],
 )
 def test_rollouts_equal_those_of_one_process(split, start, make_envs):
     hosts = [start(*agents) for agents in split]
@@ -154,11 +167,11 @@ def test_an_agent_that_nobody_serves_is_named(start, make_envs):
     with pytest.raises(
         HostError, match=r"'rollout_0', agent 'b': no host serves it.*no hosts; start one"
     ):
-        make_envs(["b"], timeout_s=0.5)
+        make_envs(["b"], timeout_s=SHORT_S)
     start("a_", name="first")
-    said = "'rollout_0', agent 'b': no host serves it after 0.5 s; the hosts of this run are host 'first'"
+    said = "'rollout_0', agent 'b': no host serves it after 4 s; the hosts of this run are host 'first'"
     with pytest.raises(HostError, match=said) as caught:
-        make_envs(["a_", "b"], timeout_s=0.5)
+        make_envs(["a_", "b"], timeout_s=SHORT_S)
     assert (caught.value.environment, caught.value.agent) == ("rollout_0", "b")
 
 
@@ -211,6 +224,7 @@ def test_arguments_are_checked(make_envs):
 # ---------------------------------------------------------------- faults
 
 
+@EVERY_BROKER
 def test_a_killed_host_is_named_and_replaced(start, make_envs):
     hosts = [start("a_", "b", name="first"), start("a__b")]
     envs, reference = make_envs(["a_", "b", "a__b"], timeout_s=SHORT_S), Reference(2)
@@ -303,32 +317,134 @@ def test_hosts_start_again_with_the_states_of_their_agents(start, make_envs):
         states = pickle.loads(host.receive(LONG_S, "ending"))
 
 
-def test_a_host_without_environments_ends_or_stays(start, make_envs, kafka_address, run):
+def test_a_host_without_environments_ends_or_stays(start, make_envs):
     staying, leaving = start("b", stay=True), start("a_")
-    for _ in range(2):
-        envs, reference = make_envs(["b", "a_"]), Reference(2)
+    for hosted in (["b", "a_"], ["b"]):
+        envs, reference = make_envs(hosted), Reference(2)
         reference.reset(envs, seed=1)
         reference.step(envs)
         envs.close()
-        assert leaving.receive(LONG_S, "serving")
-        leaving = start("a_")
+        if "a_" in hosted:
+            assert pickle.loads(leaving.receive(LONG_S, "serving"))
     assert staying.alive
-    lonely = start("b", wait_s=0.3)
-    with pytest.raises(HostError, match="the environment side was not heard of for 0.3 s"):
+    lonely = start("b", run="another", wait_s=0.3)
+    with pytest.raises(HostError, match=r"the environment side was not heard of for 0\.3 s"):
         lonely.receive(LONG_S, "serving")
 
 
-def test_the_topics_are_deleted_by_the_last_that_uses_them(
-    start, make_envs, kafka_address, run, broker_address
-):
-    if kafka_address == broker_address("mock"):
-        pytest.skip("the mock broker deletes no topics")
-    host = start("b", stay=True)
-    envs = make_envs(["b"])
-    assert len(topics_of(kafka_address, run)) == 5
+def step_until_killed(connection, settings):
+    """Be the environment side of a run."""
+    envs = VectorizedKafkaEnv(create_agents, list(TREE), 2, "kafka", env_class=World, **settings)
+    envs.reset(seed=9)
+    draws = np.random.default_rng(1)
+    while True:
+        envs.step([draw_actions(TREE, draws) for _ in range(2)])
+        connection.send_bytes(b"stepped")
+
+
+def test_a_killed_environment_side_is_replaced(start, make_envs, kafka_address, run):
+    host = start("a_", "b")
+    broker = {"bootstrap": kafka_address, "run": run, "timeout_s": TIMEOUT_S}
+    settings = {"hosted": ["a_", "b"], "broker_kwargs": broker}
+    first = Child(step_until_killed, (settings,), name="environment side")
+    for _ in range(3):
+        assert first.receive(LONG_S, "stepping") == b"stepped"
+    first.end(0.0)
+    envs, reference = make_envs(["a_", "b"]), Reference(2)
+    reference.reset(envs, seed=1)
+    for _ in range(3):
+        reference.step(envs)
     envs.close()
-    assert len(topics_of(kafka_address, run)) == 5
-    os.kill(host.pid, signal.SIGUSR1)
-    host.receive(LONG_S, "ending")
-    host.end()
-    assert not topics_of(kafka_address, run)
+    assert host.receive(LONG_S, "serving")
+
+
+def test_steps_go_on_over_connections_that_are_cut(run):
+    with DisturbedBroker("mock") as disturbed, hosts_of(disturbed.address, run) as start:
+        start("a_", "b")
+        broker = {"bootstrap": disturbed.address, "run": run, "timeout_s": TIMEOUT_S}
+        with VectorizedKafkaEnv(
+            create_agents,
+            list(TREE),
+            2,
+            "kafka",
+            env_class=World,
+            hosted=["a_", "b"],
+            broker_kwargs=broker,
+        ) as envs:
+            reference = Reference(2, max_steps=None)
+            reference.reset(envs, seed=1)
+            for _ in range(4):
+                reference.step(envs)
+                disturbed.proxy.cut()
+
+
+def test_the_topics_are_deleted_by_the_last_that_uses_them(broker_address, run):
+    address = broker_address("tansu")  # the mock broker deletes no topics
+    broker = {"bootstrap": address, "run": run, "timeout_s": TIMEOUT_S}
+    with hosts_of(address, run) as start:
+        host = start("b", stay=True)
+        with VectorizedKafkaEnv(
+            create_agents, list(TREE), 1, "kafka", hosted=["b"], broker_kwargs=broker
+        ):
+            assert len(topics_of(address, run)) == 5
+        assert len(topics_of(address, run)) == 5
+        os.kill(host.pid, signal.SIGUSR1)
+        host.receive(LONG_S, "ending")
+        until(lambda: not host.alive)
+        assert not topics_of(address, run)
+
+
+# ---------------------------------------------------------------- keys
+
+
+def test_records_without_the_key_are_dropped_as_forged(start, make_envs, kafka_address, run):
+    key = "a secret of the run"
+    start("b", key="another secret of one", name="stranger")
+    with pytest.raises(
+        HostError, match=r"no hosts, and \d+ records were not signed with the run's key"
+    ):
+        make_envs(["b"], timeout_s=SHORT_S, key=key)
+    start("b", key=key)
+    envs, reference = make_envs(["b"], key=key), Reference(2)
+    reference.reset(envs, seed=1)
+    put_foreign_records(kafka_address, run, [(b"rollout_0", b"plm\x02" + bytes(60))])
+    for _ in range(3):
+        reference.step(envs)
+    assert envs.kafka_broker.statistics()["transport_forged"] > 0
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_keeps_states_in_a_file(make_envs, kafka_address, run, tmp_path):
+    """What one process would do, with a command for each episode."""
+    command = [sys.executable, "-m", "parllel.cli", "messaging", "host", "--kafka", kafka_address]
+    command += [
+        "--run",
+        run,
+        "--agents",
+        "[ab]*",
+        "--agents",
+        "to",
+        "--name",
+        "command",
+        "--states",
+    ]
+    command += [
+        str(tmp_path / "states"),
+        f"{Path(__file__).with_name('host_child.py')}:create_agents",
+    ]
+    envs, reference = None, Reference(2)
+    for episode in range(2):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as host:
+            try:
+                if envs is None:
+                    envs = make_envs(["a", "a_", "a__b", "b", "to"], timeout_s=LONG_S)
+                reference.reset(envs, seed=1 if episode == 0 else None)
+                for _ in range(3):
+                    reference.step(envs)
+                host.send_signal(signal.SIGTERM)
+                assert host.wait(LONG_S) == 0
+                assert "host 'command' serves [ab]*, to for run" in host.stderr.read()
+            finally:
+                host.kill()

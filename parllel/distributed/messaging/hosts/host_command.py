@@ -14,8 +14,11 @@ from typing import Any
 from parllel.distributed.messaging.agent import Agent
 from parllel.distributed.messaging.hosts.agent_host import AgentHost
 from parllel.distributed.messaging.kafka.tap_command import read_properties
+from parllel.distributed.web.token_file import read_token
 from parllel.runs.reference import import_script
 from parllel.runs.state_file import load_state, save_state
+
+KEY_VARIABLE = "PARLLEL_MESSAGING_KEY"
 
 
 def host(arguments: argparse.Namespace) -> int:
@@ -36,6 +39,7 @@ def host(arguments: argparse.Namespace) -> int:
         stay=arguments.stay,
         states=states,
         partitions=arguments.partitions,
+        key=read_token(arguments.key_file, KEY_VARIABLE),
         config=read_properties(arguments.config) if arguments.config else None,
     ) as running:
         print(

@@ -138,6 +138,8 @@ class HostRegistry(Meeting):
             )
         hosts = [str(member) for member in self.members.values() if member.role == HOST]
         known = f"the hosts of this run are {', '.join(hosts)}" if hosts else "the run has no hosts"
+        if forged := self._transport.statistics().get("forged"):
+            known += f", and {forged} records were not signed with the run's key"
         return HostError(
             f"{where}: no host serves it after {self._timeout_s:g} s; {known}; start one with `parllel "
             f"messaging host --run {self._exchange.run} --agents {agent!r}`",

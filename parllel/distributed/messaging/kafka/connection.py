@@ -27,7 +27,7 @@ from confluent_kafka import (
 
 from parllel.distributed.messaging.errors import BrokerRefusedError, BrokerUnavailableError
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
-from parllel.distributed.messaging.kafka.frame import OPENING, frame, unframe
+from parllel.distributed.messaging.kafka.frame import OPENING, frame, sign, signed_value, unframe
 from parllel.distributed.messaging.kafka.topic_admin import LOG, TopicAdmin, metadata, new_client
 from parllel.distributed.messaging.transport import OtherRecord, Record
 
@@ -56,12 +56,14 @@ class KafkaConnection:
         others: receives the records of the run's other sessions; None to count them as foreign.
         offsets: where to begin reading each lane, if the log still has it. Kept up to date for the next
             connection, if `others` is given.
+        key: signs records. Records without its digest are dropped. None: records are not signed.
 
     Attributes:
         broken: reason why the connection is unusable; "" while it works.
         refused: reason why a new connection would fail too; "" if it might work.
         too_large: numbers of the records that the broker refused because of their size.
         foreign: number of records from other sessions.
+        forged: number of records that are not signed with the key.
     """
 
     def __init__(
@@ -72,17 +74,24 @@ class KafkaConnection:
         session: bytes,
         others: deque[OtherRecord] | None = None,
         offsets: dict[tuple[str, int], int] | None = None,
+        key: bytes | None = None,
     ) -> None:
         # Set by callbacks, in the thread that sends or in the one that receives. Each is a single
         # store, which the other thread may read without a lock.
         self.broken = ""
         self.refused = ""
         self.too_large: list[int] = []
-        self.foreign = 0
+        self.foreign = self.forged = 0
+        self._key = key
+        # Without a key, no call is added to what is done for each record.
+        self._value_of: Callable[[Message], bytes | None] = (
+            Message.value if key is None else self._signed_value
+        )
         self._settings, self._topics, self._session = settings, topics, session
         self._others, self._offsets = others, {} if offsets is None else offsets
         self._kinds = {topic: kind for kind, topic in topics.items()}
         self._lanes = [(topic, partition) for topic in topics.values() for partition in partitions]
+        self._closed = False
         self._last_error = ""  # as reported by either client
         self._producer: Producer = new_client(Producer, settings.for_producer(), self._on_error)
         self._consumer: Consumer | None = new_client(
@@ -116,7 +125,8 @@ class KafkaConnection:
         # First every lane's marker is stored, so that its offset is known; then reading begins there.
         for topic, partition in self._lanes:
             with self._noting():
-                self._producer.produce(topic, marker, partition=partition, on_delivery=delivered)
+                value = self._signed(marker, topic)
+                self._producer.produce(topic, value, partition=partition, on_delivery=delivered)
         self._until(lambda: len(offsets) == len(self._lanes), deadline, "accepts no records")
         # An earlier offset beyond the marker's is one of a log that the broker has lost.
         partitions = [
@@ -128,10 +138,11 @@ class KafkaConnection:
 
         def opened() -> bool:
             for message in self._messages(_SLICE_S):
-                if message.value() == marker:
+                value = self._value_of(message)
+                if value == marker:
                     pending.discard((str(message.topic()), int(message.partition() or 0)))
                 elif self._others is not None:
-                    framed = unframe(message.value())
+                    framed = unframe(value)
                     # Records of this session that are missing will be sent again.
                     if framed is None or framed[0] != self._session:
                         self._take_other(message, framed)
@@ -148,8 +159,10 @@ class KafkaConnection:
         Raises:
             BufferError: if the client's queue is still full at the deadline.
         """
-        value = frame(self._session, number, record.content)
         topic, key = self._topics[record.kind], record.environment
+        value = frame(self._session, number, record.content)
+        if self._key is not None:
+            value = sign(value, topic, self._key)
         waited_s = 0.0
         while not self.broken:
             try:
@@ -169,16 +182,21 @@ class KafkaConnection:
     def announce(self, topic: str, content: bytes, deadline: float) -> bool:
         """Write a record to partition 0 of a topic. Returns False if it failed or timed out."""
         done: list[bool] = []
-        if self._consumer is None:  # closed
+        if self._closed:
             return False
         try:
             with self._noting():
                 self._producer.produce(
-                    topic, content, partition=0, on_delivery=lambda error, _: done.append(not error)
+                    topic,
+                    self._signed(content, topic),
+                    partition=0,
+                    on_delivery=lambda error, _: done.append(not error),
                 )
-            self._until(lambda: bool(done), deadline, "accepts no records")
+            # Not `_until`: a connection that stopped reading can still announce this.
+            while not done and not self.refused and time.monotonic() < deadline:
+                self._serve(_SLICE_S / 10)
         # Not an error: at worst the run's topics are kept longer than needed.
-        except (BrokerUnavailableError, BrokerRefusedError, BufferError):
+        except BufferError:
             return False
         return done == [True]
 
@@ -186,7 +204,7 @@ class KafkaConnection:
         """Return the number and content of each of the session's records that have arrived."""
         found = []
         for message in self._messages(timeout_s):
-            framed = unframe(message.value())
+            framed = unframe(self._value_of(message))
             # Other sessions of the run share the topics. Markers are only for `open`.
             if framed is None or framed[0] != self._session:
                 self._take_other(message, framed)
@@ -194,9 +212,20 @@ class KafkaConnection:
                 found.append(framed[1:])
         return found
 
+    def _signed(self, value: bytes, topic: str) -> bytes:
+        return value if self._key is None else sign(value, topic, self._key)
+
+    def _signed_value(self, message: Message) -> bytes | None:
+        assert self._key is not None
+        content = message.value()
+        value = signed_value(content, str(message.topic()), self._key)
+        self.forged += value is None
+        return value
+
     def _take_other(self, message: Message, framed: tuple[bytes, int, bytes] | None) -> None:
         if framed is None or self._others is None:
-            self.foreign += 1
+            # Without its digest, a record has been counted as forged.
+            self.foreign += framed is not None or self._key is None
         elif framed[1] != OPENING:
             record = Record(self._kinds[str(message.topic())], message.key() or b"", framed[2])
             self._others.append(OtherRecord(framed[0], record))
@@ -214,8 +243,8 @@ class KafkaConnection:
         """Return the last failure that the clients reported, or "" if there was none."""
         return self.refused or self._last_error or self.broken
 
-    def close(self) -> None:
-        """Close the clients, dropping unsent records. Idempotent."""
+    def stop_reading(self) -> None:
+        """Close the consumer, dropping unsent records. Only `announce` works from here on. Idempotent."""
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return
@@ -224,6 +253,13 @@ class KafkaConnection:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._serve(0)
         consumer.close()
+
+    def close(self) -> None:
+        """Close the clients, dropping unsent records. Idempotent."""
+        if self._closed:
+            return
+        self.stop_reading()
+        self._closed = True
         # A producer has no `close`: its threads and sockets end with the last reference to it.
         del self._producer
 
@@ -298,7 +334,7 @@ class KafkaConnection:
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
-        framed = unframe(message.value())
+        framed = unframe(self._value_of(message))
         # Too large is the record's fault, not the connection's.
         if error.code() in _TOO_LARGE and framed is not None:
             self.too_large.append(framed[1])

@@ -24,6 +24,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 from zlib import crc32
 
@@ -40,6 +41,7 @@ from parllel.distributed.messaging.kafka.sessions import RunSessions, session_re
 from parllel.distributed.messaging.kafka.topic_admin import LOG, TopicAdmin
 from parllel.distributed.messaging.kafka.window import ReorderWindow
 from parllel.distributed.messaging.transport import HOSTS, OtherRecord, Record, Transport
+from parllel.distributed.web.token_file import check_token
 from parllel.errors import ClosedError, WrongStateError
 
 # Longest poll, after which a broken connection or a closed transport is noticed.
@@ -76,6 +78,8 @@ class KafkaTransport(Transport):
             --from-start`.
         hosts: also receive the records of the run's other sessions, because `AgentHost` objects serve some
             of its agents. Requires all partitions.
+        key: secret of at least 16 characters. All processes of the run sign their records with it, and drop
+            others. None: records are not signed.
         config: settings of librdkafka, such as SASL and TLS.
 
     Attributes:
@@ -98,6 +102,7 @@ class KafkaTransport(Transport):
         max_bytes: int = 1_000_000,
         keep_topics: bool = False,
         hosts: bool = False,
+        key: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self._settings = ClientSettings(bootstrap, timeout_s, max_bytes, config or {})
@@ -105,6 +110,8 @@ class KafkaTransport(Transport):
         self._topics = run_topics(run)
         self.partitions, self._assigned = partitions, _checked_partitions(partitions, assigned)
         self._keep_topics = keep_topics
+        # blake2b takes keys of up to 64 bytes.
+        self._key = None if key is None else blake2b(check_token(key, "key").encode()).digest()
         self._others: deque[OtherRecord] | None = None
         if hosts:
             if len(self._assigned) < partitions:
@@ -129,7 +136,7 @@ class KafkaTransport(Transport):
         # librdkafka's threads do not survive a fork, so a child process must not use this object.
         self._process = os.getpid()
         # Counters of connections that were replaced; the current one has its own.
-        self._replaced = self._foreign = 0
+        self._replaced = self._foreign = self._forged = 0
         # Only the thread in `receive` changes these, and the counters. `_deadline` is written by
         # the sending thread and read here without a lock: an old value only changes how long one
         # attempt may take.
@@ -232,7 +239,7 @@ class KafkaTransport(Transport):
         return {
             "reconnected": self._replaced,
             "foreign": self._foreign + self._connection.foreign,
-            "forged": self._window.forged,
+            "forged": self._window.forged + self._forged + self._connection.forged,
             "repeated": self._window.repeated,
             "in_flight": len(self._window),
         }
@@ -251,34 +258,56 @@ class KafkaTransport(Transport):
         deadline = time.monotonic() + min(self._settings.timeout_s, _CLOSE_S)
         # Both locks: no thread may be inside the client when it is destroyed.
         with self._receiving, self._lock:
-            last = self._announce(self._connection, deadline, leaves=True)
-            self._connection.close()
+            unused: set[str] = set()
+            try:
+                unused = self._leave(deadline)
+            except BrokerUnavailableError as error:
+                LOG.warning("the topics of the run were not deleted: %s", error)
+            finally:
+                self._connection.close()
+        self._admin.delete(unused, min(self._settings.timeout_s, _CLOSE_S))
+
+    def _leave(self, deadline: float) -> set[str]:
+        """Announce that this session leaves. Returns the topics to delete: those of the run, if it is the last.
+
+        Raises:
+            BrokerUnavailableError: if the broker does not answer by the deadline.
+        """
+        # Before others learn that it leaves: a client crashes when a topic is deleted that it still reads.
+        self._connection.stop_reading()
+        last = self._announce(self._connection, deadline, leaves=True)
         if last is None:
-            LOG.warning(
-                "broker %s: could not announce that this session leaves, so the topics of the run stay",
-                self._settings.bootstrap,
-            )
-            return
-        # Announced first, then read up to that record: of two sessions that leave together, the later in the
-        # log sees both leave, so one of them deletes the topics.
-        try:
-            sessions = RunSessions(self._settings, self._sessions_topic, last, deadline)
-        except BrokerUnavailableError as error:
-            LOG.warning("the topics of the run were not deleted: %s", error)
-            return
-        if others := sessions.present():
-            LOG.info("topics of the run stay: %d other sessions use them", len(others))
-        self._admin.delete(sessions.unused(), min(self._settings.timeout_s, _CLOSE_S))
+            raise BrokerUnavailableError("could not announce that this session leaves")
+        name = self.session.hex()
+        with RunSessions(self._settings, self._sessions_topic, deadline, self._key) as sessions:
+            sessions.read_until(last)
+            if others := sessions.present():
+                LOG.info("topics of the run stay: %d other sessions use them", len(others))
+            unused = sessions.unused(name)
+            if unused and not sessions.await_closed(name):
+                raise BrokerUnavailableError("another session that leaves does not close")
+        if not unused:
+            self._announce(self._connection, deadline, leaves=True, closed=True)
+        return unused
 
     def _announce(
-        self, connection: KafkaConnection, deadline: float, *, leaves: bool = False
+        self,
+        connection: KafkaConnection,
+        deadline: float,
+        *,
+        leaves: bool = False,
+        closed: bool = False,
     ) -> bytes | None:
-        """Announce to other sessions that this one joins or leaves. Returns the record, None on failure."""
+        """Announce that this session joins, leaves or has closed. Returns the record, None on failure."""
         # A broker that denies the sessions topic still works; then the run's topics are never deleted.
         if not self._admin.has_optional:
             return None
         record = session_record(
-            self.session.hex(), leaves=leaves, made=self._admin.made, keeps=self._keep_topics
+            self.session.hex(),
+            leaves=leaves,
+            closed=closed,
+            made=self._admin.made,
+            keeps=self._keep_topics,
         )
         return record if connection.announce(self._sessions_topic, record, deadline) else None
 
@@ -295,7 +324,7 @@ class KafkaTransport(Transport):
         while True:
             connection = KafkaConnection(
                 *(self._settings, self._topics, self._assigned, self.session),
-                *(self._others, self._offsets),
+                *(self._others, self._offsets, self._key),
             )
             try:
                 end = min(deadline, time.monotonic() + attempt_s)
@@ -373,6 +402,7 @@ class KafkaTransport(Transport):
             for number, record in self._window.missing():
                 new.send(number, record, self._partition_of(record), deadline)
             self._foreign += old.foreign
+            self._forged += old.forged
             self._connection = new
         self._replaced += 1
         self._waited_s, self._answers, self._last_error = 0.0, 0, ""

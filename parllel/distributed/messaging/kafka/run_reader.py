@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from parllel.distributed.messaging.errors import BrokerRefusedError, BrokerUnavailableError
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
-from parllel.distributed.messaging.kafka.frame import OPENING, unframe
+from parllel.distributed.messaging.kafka.frame import OPENING, unframe, unsigned
 from parllel.distributed.messaging.kafka.run_topics import run_topics, runs_of
 from parllel.distributed.messaging.kafka.topic_admin import described, metadata, new_client
 from parllel.distributed.messaging.kafka_message import KafkaMessage
@@ -93,7 +93,7 @@ class RunReader:
         if (error := record.error()) is not None:
             self.ended = self.ended or error.code() in _GONE
             return []
-        framed = unframe(record.value())
+        framed = unframe(unsigned(record.value()))
         if framed is not None and framed[1] == OPENING:
             return []
         try:
