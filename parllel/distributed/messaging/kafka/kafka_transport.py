@@ -78,8 +78,8 @@ class KafkaTransport(Transport):
             --from-start`.
         hosts: also receive the records of the run's other sessions, because `AgentHost` objects serve some
             of its agents. Requires all partitions.
-        key: secret of at least 16 characters. All processes of the run sign their records with it, and drop
-            others. None: records are not signed.
+        key: secret of at least 16 visible ASCII characters. All processes of the run sign their records
+            with it, and drop others. None: records are not signed.
         config: settings of librdkafka, such as SASL and TLS.
 
     Attributes:
@@ -268,7 +268,7 @@ class KafkaTransport(Transport):
         self._admin.delete(unused, min(self._settings.timeout_s, _CLOSE_S))
 
     def _leave(self, deadline: float) -> set[str]:
-        """Announce that this session leaves. Returns the topics to delete: those of the run, if it is the last.
+        """Announce that this session leaves. Returns the topics to delete, if it is the last one.
 
         Raises:
             BrokerUnavailableError: if the broker does not answer by the deadline.

@@ -128,7 +128,7 @@ class RunSessions(Closeable):
         ]
 
     def unused(self, session: str) -> set[str]:
-        """Return the topics that a session that leaves has to delete: all that were made, if it is the last."""
+        """Return the topics that a session has to delete: all that were made, if it is the last to leave."""
         records = self._records.values()
         # Of sessions that leave together, each one reads at least up to its own record. Only the last of them
         # in the log finds that all had left before.
