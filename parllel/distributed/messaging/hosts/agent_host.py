@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from parllel.distributed.messaging.agent import Agent
 from parllel.distributed.messaging.channel import Channel
@@ -42,6 +42,14 @@ _LOGGER = logging.getLogger("parllel.distributed.messaging")
 _SLICE_S = 0.2
 _ACTION = "action"
 _NEVER = -1
+
+
+class _Announced(NamedTuple):
+    """An environment that has agents with hosts, and the parent of each of its agents."""
+
+    environment: str
+    lease: int
+    parents: dict[str, str]
 
 
 class AgentHost(Closeable):
@@ -144,13 +152,12 @@ class AgentHost(Closeable):
         received: number of this process's own records that have come back.
         """
         meeting = self._meeting
-        for kind, body in meeting.take_requests():
-            env_id = read_id(body["environment"])
-            if kind == "bind" or (env_id in self._served and kind == "release"):
-                self._forget(env_id)
-            elif kind == "announce":
-                self._claim(env_id, body)
-        resets, touched = meeting.take_arrivals()
+        for announced in meeting.take_requests():
+            if not isinstance(announced, str):
+                self._claim(announced)
+            elif announced in self._served or not announced:
+                self._forget(announced)
+        resets, touched = meeting.take_arrivals(self._served)
         if received != self._received:
             # Perhaps with messages between two agents that this host runs.
             self._received, touched = received, set(self._served)
@@ -177,18 +184,16 @@ class AgentHost(Closeable):
                 self._last[name] = served.state()
             self._broker.leave(name)
 
-    def _claim(self, env_id: str, body: Mapping[str, Any]) -> None:
+    def _claim(self, announced: _Announced) -> None:
+        env_id, lease, parents = announced
         if not any(fnmatchcase(env_id, pattern) for pattern in self._envs):
             return
-        lease = body["lease"]
         served = self._served.get(env_id)
         try:
             if served is None or served.lease.number != lease:
                 if served is not None:
                     self._forget(env_id)
-                served = self._create(
-                    env_id, lease, {read_id(a): read_id(p) for a, p in body["parents"]}
-                )
+                served = self._create(env_id, lease, parents)
         except Exception as error:
             _LOGGER.exception("environment %r: its agents cannot be served", env_id)
             text = f"{type(error).__name__}: {error}"
@@ -265,7 +270,8 @@ class _HostMeeting(Meeting):
         self.left = False
         self.refusal: str | None = None
         self._run, self._broker = run, broker
-        self._requests: list[tuple[str, dict[str, Any]]] = []
+        # Environments that were announced, ids of those that have closed, and "" for all.
+        self._requests: list[_Announced | str] = []
         self._resets: dict[str, dict[str, Any]] = {}
         self._touched: set[str] = set()
         # By environment: the sessions of the other hosts near this host's agents, by agent.
@@ -277,16 +283,23 @@ class _HostMeeting(Meeting):
             "refuse": self._on_refuse,
         }
 
-    def take_requests(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return what the environment side has asked for since the last call."""
+    def take_requests(self) -> list[_Announced | str]:
+        """Return the environments to claim, and the ids of those to forget, since the last call."""
         requests, self._requests = self._requests, []
         return requests
 
-    def take_arrivals(self) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    def take_arrivals(
+        self, served: Mapping[str, ServedEnvironment]
+    ) -> tuple[dict[str, dict[str, Any]], set[str]]:
         """Return the resets, by environment and agent, and the environments with other messages."""
-        arrivals = self._resets, self._touched
-        self._resets, self._touched = {}, set()
-        return arrivals
+        # Those of an environment may come in several records.
+        complete = {
+            env_id: self._resets.pop(env_id)
+            for env_id, one in served.items()
+            if env_id in self._resets and self._resets[env_id].keys() >= one.agents.keys()
+        }
+        touched, self._touched = self._touched, set()
+        return complete, touched
 
     def _on_beat(self, member: Member, body: dict[str, Any]) -> None:
         if member.role == ENVIRONMENT_SIDE:
@@ -309,7 +322,7 @@ class _HostMeeting(Meeting):
         self.environment, self.left = member, False
         member.contested = None
         self._exchange.session = str(body["messages"])
-        self._requests = [("bind", {"environment": ""})]
+        self._requests = [""]
         self._resets.clear()
         self._touched.clear()
         self._near.clear()
@@ -318,11 +331,18 @@ class _HostMeeting(Meeting):
 
     def _on_announce(self, member: Member, body: dict[str, Any]) -> None:
         if self._follows(member, body):
-            self._requests += [("announce", dict(each)) for each in body["environments"]]
+            self._requests += [
+                _Announced(
+                    read_id(each["environment"]),
+                    int(each["lease"]),
+                    {read_id(agent): read_id(parent) for agent, parent in each["parents"]},
+                )
+                for each in body["environments"]
+            ]
 
     def _on_release(self, member: Member, body: dict[str, Any]) -> None:
         if member is self.environment:
-            self._requests.append(("release", body))
+            self._requests.append(read_id(body["environment"]))
 
     def _on_refuse(self, member: Member, body: dict[str, Any]) -> None:
         if member is self.environment and body["to"] == self._transport.session:

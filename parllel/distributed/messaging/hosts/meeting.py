@@ -200,7 +200,7 @@ class Meeting(ABC):
             self._deliver_each(
                 sender, namespace, head, zip(*[iter(values)] * 4, payloads, strict=False)
             )
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError):
             delivery.foreign += 1
 
     def _deliver_each(
