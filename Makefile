@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-jax test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac bench-jax bench-learners bench-local-rollouts bench-fragments bench-gallery pictures docs wheel train clean
+.PHONY: help install format lint type test test-jax test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-vector bench-sweeps bench-distributed bench-replays bench-off-policy bench-sac bench-jax bench-learners bench-local-rollouts bench-fragments bench-scaling bench-gallery pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -144,6 +144,10 @@ bench-sac: install  ## compare learning curves of SAC with Stable-Baselines3's, 
 
 bench-local-rollouts: install  ## compare workers in processes with threads and Ray, write benchmarks/results/local_rollouts.json
 	$(BIN)/python benchmarks/run.py --only local_rollouts --output benchmarks/results/local_rollouts.json $(ARGS)
+
+bench-scaling: install  ## predict the throughput of up to a thousand workers on Ray, write benchmarks/results/scaling.json
+	$(BIN)/python benchmarks/peers/venvs.py rollouts
+	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 bench-fragments: install  ## compare the ways of fragments on Ray, write benchmarks/results/ray_fragments.json
 	$(BIN)/python benchmarks/run.py --only ray-fragments --output benchmarks/results/ray_fragments.json $(ARGS)

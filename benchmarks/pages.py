@@ -82,6 +82,7 @@ def sections() -> list[Section]:
     from benchmarks.peers import figures as peers
     from benchmarks.remote import report as remote
     from benchmarks.rollouts import report as rollouts
+    from benchmarks.scaling import report as scaling
     from benchmarks.vector import report as vector
 
     all_sections = [
@@ -100,6 +101,7 @@ def sections() -> list[Section]:
         Section("local_rollouts", CLUSTER, ("local_rollouts",), figures.markdown),
         Section("ray_fragments", CLUSTER, ("ray_fragments",), figures.markdown),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
+        Section("cluster_sizes", CLUSTER, ("scaling",), scaling.markdown),
         Section("learners", LEARNERS, ("learners",), figures.markdown),
         Section("sweeps", SWEEPS, ("sweeps",), sweeps.markdown),
         Section("replays", REPLAYS, ("replays",), figures.markdown),

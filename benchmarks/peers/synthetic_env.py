@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -21,6 +22,7 @@ class SyntheticEnv(gym.Env[NDArray[np.float32], int]):
         observation_size: float32 numbers in an observation.
         info_keys: numbers in each step's info.
         episode_steps: length of every episode.
+        sleep_s: seconds that a step waits without computing, as for a simulator on another machine.
     """
 
     def __init__(
@@ -30,12 +32,14 @@ class SyntheticEnv(gym.Env[NDArray[np.float32], int]):
         observation_size: int = 8,
         info_keys: int = 0,
         episode_steps: int = 200,
+        sleep_s: float = 0.0,
     ) -> None:
         if not 0 <= spread <= 1:
             raise ValueError(f"spread: expected 0 to 1, got {spread}")
         self.observation_space = spaces.Box(-1, 1, (observation_size,), np.float32)
         self.action_space = spaces.Discrete(2)  # type: ignore[assignment]
         self.episode_steps = episode_steps
+        self._sleep_s = sleep_s
         self._keys = [f"key{i}" for i in range(info_keys)]
         generator = np.random.default_rng(0)
         self._observations = list(
@@ -61,6 +65,8 @@ class SyntheticEnv(gym.Env[NDArray[np.float32], int]):
         self._phase = (self._phase + 1) % len(self._turns)
         for _ in range(self._turns[self._phase]):
             pass
+        if self._sleep_s:
+            time.sleep(self._sleep_s)
         observation = self._observations[self._step % 4]
         ended = self._step >= self.episode_steps
         return observation, float(action), False, ended, dict.fromkeys(self._keys, 1.0)

@@ -11,27 +11,23 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from benchmarks.command import Command, wants
 from benchmarks.harness.answers import Answer, answer_cells
 from benchmarks.harness.results import Report
-from benchmarks.peers.catalogue import Entry
-from benchmarks.peers.client import SideError, SideProcess
-from benchmarks.peers.driver import Effort, opened
+from benchmarks.peers.client import SideError
+from benchmarks.peers.driver import Effort
 from benchmarks.peers.goals import answer_scenes
 from benchmarks.peers.scenes import chosen_scenes
-from benchmarks.peers.workload import Workload
-from benchmarks.rollouts.catalogue import FULL, PROBES, QUICK, SCENES, SIDES, VENV, Probe
+from benchmarks.rollouts.catalogue import FULL, PROBES, QUICK, SCENES, Probe
 from benchmarks.rollouts.goals import goals, probe_answer
+from benchmarks.rollouts.probe_server import probe_server
 from benchmarks.rollouts.report import draw, markdown
 from benchmarks.rollouts.scaling import scaling, scaling_table
 
 SCALING = "scaling"
-PROBE_SIDE = SIDES + "ray_probe_side:RayProbeSide"
 
 
 def measure(effort: Effort, options: argparse.Namespace) -> Report:
@@ -82,21 +78,6 @@ def measure_scaling(report: Report, quick: bool) -> None:
         print(f"{SCALING}: {error}", flush=True)
         return
     print("\n".join(scaling_table(report["scaling"])), flush=True)
-
-
-@contextmanager
-def probe_server(settings: dict[str, Any]) -> Iterator[SideProcess]:
-    """Start our side on Ray in a process of its own, which answers questions.
-
-    Raises:
-        SideError: if it cannot be started.
-    """
-    entry = Entry("probes", PROBE_SIDE, lambda *_: [settings], "ours", VENV, halts=False)
-    if entry.python is None:
-        raise SideError(f"run python benchmarks/peers/venvs.py {VENV} first")
-    with opened(entry, Workload("CartPole-v1"), settings) as (server, _):
-        assert isinstance(server, SideProcess)
-        yield server
 
 
 COMMAND = Command(

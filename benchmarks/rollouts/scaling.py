@@ -8,7 +8,8 @@ prints what the committed results say.
             --reports--> manager's event loop
 
 Each part has a core of its own, and does one thing at a time for as long as it took here. Assumed, not
-measured: a core for each worker, messages that arrive after `NETWORK_S` whatever their size, equal turns of
+measured: a core for each worker, messages that arrive after `NETWORK_S` and the time that the card of the
+trainer's node takes for their bytes, one after the other (without limit in the tables here), equal turns of
 all workers, a version of the weights each second, and a trainer that only fetches. So the rates are upper
 bounds. Learning, another node's network card and garbage of Python come on top, and an object store is not
 part of a fragment's way.
@@ -17,6 +18,7 @@ part of a fragment's way.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -67,12 +69,14 @@ class Cluster:
         n_workers: each with `n_envs` environments.
         T: steps of a fragment.
         B: fragments that the trainer fetches at once; also half of what the buffer holds.
+        network_bytes_per_s: of the network card of the node of buffer and trainer.
     """
 
     n_workers: int
     n_envs: int = 8
     T: int = 64
     B: int = 64
+    network_bytes_per_s: float = math.inf
 
 
 def simulate(costs: Costs, cluster: Cluster, simulated_s: float = SIMULATED_S) -> dict[str, Any]:
@@ -82,6 +86,7 @@ def simulate(costs: Costs, cluster: Cluster, simulated_s: float = SIMULATED_S) -
     simulated_s = max(simulated_s, SIMULATED_TURNS * turn_s)
     add_s = per_turn * costs.buffer_s_per_fragment
     fetch_s = cluster.B * costs.trainer_s_per_fragment
+    transfer_s = per_turn * costs.fragment_bytes / cluster.network_bytes_per_s
     # Events are (time, number, what, worker); the number keeps the order of those of one time.
     events: list[tuple[float, int, str, int]] = []
     number = 0
@@ -99,8 +104,8 @@ def simulate(costs: Costs, cluster: Cluster, simulated_s: float = SIMULATED_S) -
     sending = [False] * cluster.n_workers
     stored = fetched = 0
     adding = fetching = False
-    busy = {"buffer": 0.0, "trainer": 0.0}
-    now = 0.0
+    busy = {"buffer": 0.0, "trainer": 0.0, "network": 0.0}
+    now = transferred = 0.0
     while now < simulated_s:
         now, _, what, worker = heapq.heappop(events)
         if what == "made":
@@ -108,7 +113,9 @@ def simulate(costs: Costs, cluster: Cluster, simulated_s: float = SIMULATED_S) -
                 unsent[worker] = True
             else:
                 sending[worker] = True
-                after(now + NETWORK_S, "arrived", worker)
+                transferred = max(transferred, now) + transfer_s
+                busy["network"] += transfer_s
+                after(transferred + NETWORK_S, "arrived", worker)
                 after(now + turn_s, "made", worker)
         elif what == "arrived":
             messages.append(worker)

@@ -14,7 +14,7 @@ ROWS = (
     ("harness",),
     ("peers", "remote", "operators", "messaging", "vector", "sweeps"),
     ("end_to_end", "rollouts", "distributed"),
-    ("gallery",),
+    ("gallery", "scaling"),
     ("summary", "figures", "samples"),
     ("pages",),
     ("command",),

@@ -87,6 +87,50 @@ def test_the_table_has_a_line_for_each_number_of_workers(costs):
     assert [line.split(" | ")[1] for line in lines[2::4]] == ["50 us", "1,000 us"]
 
 
+def test_large_fragments_fill_the_network_card(costs):
+    from benchmarks.rollouts.scaling import Cluster, simulate
+
+    large = replace(costs, fragment_bytes=2e6)
+    found = simulate(large, Cluster(100, network_bytes_per_s=1.25e9))
+    assert found["first_used_up"] == "network"
+    assert found["megabytes_per_second"] == pytest.approx(1250, rel=0.02)
+    small = simulate(costs, Cluster(100, network_bytes_per_s=1.25e9))
+    assert small["first_used_up"] == "buffer"
+    # 10,000 fragments of 3 kB in a second.
+    assert small["shares"]["network"] == pytest.approx(10_000 * 3000 / 1.25e9, rel=0.02)
+
+
+def test_the_page_compares_predictions_with_runs(costs):
+    from dataclasses import asdict
+
+    from benchmarks.rollouts.scaling import Cluster, simulate
+    from benchmarks.scaling.report import markdown
+
+    sizes = [
+        {
+            "name": "4 numbers",
+            "T": 64,
+            "costs": asdict(costs),
+            "predictions": [simulate(costs, Cluster(n)) for n in (1, 100)],
+        }
+    ]
+    checks = [{"n_workers": 4, "predicted": 4000, "measured": [3800.0, 3600.0, 3700.0]}]
+    lines = markdown(
+        {
+            "machine": {"cores": 2, "cpu": "CPU", "python": "3.11"},
+            "assumed": {"network_bytes_per_s": 1.25e9, "step_s": 1e-3},
+            "sizes": sizes,
+            "checks": checks,
+            "not_measured": {"12 numbers": "no memory"},
+        }
+    ).splitlines()
+    assert "a network card of 10 Gbit/s" in lines[0]
+    (many,) = [line for line in lines if line.startswith("| 4 numbers | 3 kB | 100 |")]
+    assert many.endswith("| buffer |")
+    assert "| 4 | 4,000 | 3,700 (3,600 to 3,800) | 0.93 |" in lines
+    assert "Not measured: 12 numbers: no memory" in lines
+
+
 def made_up_report():
     from benchmarks.peers.driver import Measured, SceneResult
     from benchmarks.rollouts.catalogue import PROBES, SCENES

@@ -29,12 +29,13 @@ LOOK_S = 0.005
 BLOCKED_S, SETTLE_S = 2.0, 1.0
 MEMORY_S, SAMPLES = 12.0, 12
 COST_BATCHES = 60
+RATE_S = 4.0
 
 
 class RayProbeSide(ParllelSide):
     """Our side on Ray; what it is asked for it measures in this process, the trainer's."""
 
-    questions = ("publishing", "blocking", "remembering", "killing", "costs")
+    questions = ("publishing", "blocking", "remembering", "killing", "costs", "rates")
 
     def __init__(self, workload: Workload, settings: dict[str, Any]) -> None:
         super().__init__(workload, settings)
@@ -136,6 +137,18 @@ class RayProbeSide(ParllelSide):
         runs = [self._cost(pid) for _ in range(n)]
         ray.kill(idle)
         return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+    def rates(self, n: int) -> dict[str, list[float]]:
+        """Return the steps that arrive in a second, `n` times."""
+        self._await(self._all_run)
+        self.fetch()
+        found = []
+        for _ in range(n):
+            steps, began = 0, time.monotonic()
+            while (seconds := time.monotonic() - began) < RATE_S:
+                steps += self.run()
+            found.append(steps / seconds)
+        return {"steps_per_s": found}
 
     def _cost(self, idle: int) -> dict[str, float]:
         titles = descendants(os.getpid())
