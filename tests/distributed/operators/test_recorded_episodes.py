@@ -57,6 +57,8 @@ def test_an_overview_has_the_records_the_curve_and_the_others(tmp_path):
         "label": "told-v0",
         "operator": "a",
         "episode": 0,
+        "state": "failed",
+        "seed": 7,
         "n_steps": 3,
         "curves": [{"name": "a", "points": [[0, 1.0], [1, 3.0], [2, 2.5]]}],
         "beside": [{"operator": "b", "episode": 0}],
@@ -108,6 +110,8 @@ def test_a_game_has_the_records_of_all_players_in_a_step(tmp_path):
     assert [(one["operator"], one["operator_id"], one["total_reward"]) for one in listed] == [
         ("game", "op_x", 1),
         ("game", "op_o", -1),
+        ("game", "op_x", None),
+        ("game", "op_o", None),
     ]
 
 
@@ -152,8 +156,13 @@ def test_of_an_episode_played_twice_the_last_counts(tmp_path):
     (record,) = episode_overview(tmp_path, "told", "a", 0)["records"]
     assert (record["status"], record["total_reward"]) == ("ended", 7.0)
     abandoned = episode_overview(tmp_path, "told", "a", 1)
-    assert (abandoned["records"], abandoned["n_steps"]) == ([], 1)
-    assert len(list_episodes(tmp_path, "told")["episodes"]) == 1
+    assert (abandoned["records"], abandoned["n_steps"], abandoned["seed"]) == ([], 1, 6)
+    assert abandoned["previous"] == 0
+    assert episode_overview(tmp_path, "told", "a", 0)["next"] == 1
+    ended, listed = list_episodes(tmp_path, "told")["episodes"]
+    assert (ended["status"], listed["status"]) == ("ended", "unfinished")
+    assert (listed["episode"], listed["operator_id"], listed["seed"]) == (1, "a", 6)
+    assert (listed["episode_length"], listed["total_reward"]) == (1, None)
 
 
 def test_more_steps_are_found_as_they_are_written(tmp_path):

@@ -32,6 +32,7 @@ from parllel.distributed.operators.experiments.telemetry import (
     read_telemetry,
     telemetry_path,
 )
+from parllel.runs.run_folder import RunFolder, run_state
 
 MAX_EPISODES = 1000  # records of episodes in a page
 MAX_STEPS, MAX_BYTES = 200, 1 << 20  # steps in a page, and the bytes of their records
@@ -48,7 +49,8 @@ def list_episodes(base: str | os.PathLike[str], run: str, start: int = 0) -> dic
 
     Returns a dict with `episodes` and `next`, the start of the next page, or None. Each of the episodes
     has `group`, `operator` (id of the operator or game), `episode`, `operator_id`, and the fields
-    of its record except tokens. A game has one for each of its players.
+    of its record except tokens. A game has one for each of its players. An episode with steps but no record,
+    because it was abandoned or is being played, has the status "unfinished".
 
     Raises:
         KeyError: if there is no such experiment.
@@ -64,7 +66,7 @@ def list_episodes(base: str | os.PathLike[str], run: str, start: int = 0) -> dic
             **{one: record.get(one) for one in _LISTED},
         }
         for name, source in played.sources.items()
-        for record in played.records(source)
+        for record in played.records(source) + played.unfinished(name, source)
     ]
     # Stable, so that operators keep the order of the experiment.
     found.sort(key=lambda episode: episode["episode"])
@@ -84,6 +86,8 @@ def episode_overview(
 
     run, name, label: path and name of the experiment, and display name of the environment or game.
     operator, episode: as requested.
+    state: state of the run, as in `parllel runs`.
+    seed: seed of the environment; None if it was not recorded.
     records: the records of the episode, one per player; empty if it was abandoned or is being played.
     n_steps: number of recorded steps.
     curves: for each player, `name` and `points`, which are pairs of a step's index, from 0, and the
@@ -98,9 +102,10 @@ def episode_overview(
     """
     played = _Played(base, run)
     source = played.source(operator)
-    of_operator = played.records(source)
-    records = [record for record in of_operator if record["episode"] == episode]
-    numbers = {record["episode"] for record in of_operator}
+    noted, unfinished = played.records(source), played.unfinished(operator, source)
+    records = [record for record in noted if record["episode"] == episode]
+    known = records or [record for record in unfinished if record["episode"] == episode]
+    numbers = {record["episode"] for record in noted + unfinished}
     stretch = played.steps(source).get(episode)
     if stretch is None and not records:
         raise KeyError(f"{run}: operator {operator!r} has no recorded episode {episode}")
@@ -111,10 +116,12 @@ def episode_overview(
         "label": label_of(source.group),
         "operator": operator,
         "episode": episode,
+        "state": played.state,
+        "seed": next((record.get("seed") for record in known), None),
         "records": records,
         "n_steps": 0 if stretch is None else len(stretch.offsets),
         "curves": [] if stretch is None else _curves(path, stretch, operator),
-        "beside": list(played.beside(operator, episode, records)),
+        "beside": list(played.beside(operator, episode, known)),
         "video": played.video(operator, episode) is not None,
         "previous": max((number for number in numbers if number < episode), default=None),
         "next": min((number for number in numbers if number > episode), default=None),
@@ -172,13 +179,15 @@ class _Played:
 
     Attributes:
         name: name of the experiment.
+        state: state of the run.
         sources: where episodes are recorded, by the id of the operator or game.
     """
 
     def __init__(self, base: str | os.PathLike[str], run: str) -> None:
         self._run, folder = run, find_experiment(base, run)
         self._folder, self._videos = folder / "telemetry", folder / "videos"
-        values = open_experiment(folder).config
+        record = open_experiment(folder)
+        values, self.state = record.config, run_state(RunFolder.open(folder), record)
         self.name = str(values.get("name"))
         sources = sources_of(folder, values)
         names = [str(operator["operator_id"]) for operator in values["operators"]]
@@ -217,6 +226,23 @@ class _Played:
             newest[record["episode"], record["operator_id"]] = record
         return list(newest.values())
 
+    def unfinished(self, name: str, source: Source) -> list[dict[str, Any]]:
+        """Return what the steps tell of the episodes that have no records."""
+        noted = {record["episode"] for record in self.records(source)}
+        return [
+            {
+                "episode": number,
+                "operator_id": player or name,
+                "seed": seed,
+                "agent_seed": agent_seed,
+                "status": "unfinished",
+                "episode_length": len(stretch.offsets),
+            }
+            for number, stretch in self.steps(source).items()
+            if number not in noted
+            for player, (seed, agent_seed) in stretch.seeds.items()
+        ]
+
     def video(self, operator: str, episode: int) -> Path | None:
         path = video_path(self._videos, self._env_ids[operator], episode)
         return path if path.is_file() and path.resolve().parent == self._videos.resolve() else None
@@ -237,7 +263,8 @@ class _Played:
         for name, source in self.sources.items():
             if name == operator or source.group != self.sources[operator].group:
                 continue
-            same = [one["episode"] for one in self.records(source) if _seeds(one) in keys]
+            played = self.records(source) + self.unfinished(name, source)
+            same = [one["episode"] for one in played if _seeds(one) in keys]
             if same:
                 # Of several with the same seeds, those of the same number were played together.
                 yield {"operator": name, "episode": episode if episode in same else same[0]}
@@ -254,6 +281,8 @@ class _Line(msgspec.Struct):
     step: int | None = None
     operator_id: str | None = None
     player_id: str | None = None
+    seed: int | None = None
+    agent_seed: int | None = None
 
 
 @dataclass
@@ -263,10 +292,12 @@ class _Stretch:
     Attributes:
         offsets: offset in bytes of the first record of each step.
         end: offset after the last record.
+        seeds: seeds of the environment and of the agent, by the operator who acts.
     """
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
     end: int = 0
+    seeds: dict[str | None, tuple[int | None, int | None]] = field(default_factory=dict)
 
     def edges(self, start: int) -> list[int]:
         """Return the offsets of a page's steps, and the end of the last one."""
@@ -299,6 +330,7 @@ def _stretches(path: Path, version: tuple[int, int, int]) -> dict[int, _Stretch]
             step, actors = line.step, set()
             stretch.offsets.append(begin)
         actors.add(actor)
+        stretch.seeds.setdefault(line.operator_id, (line.seed, line.agent_seed))
         stretch.end = at
     return found
 

@@ -14,6 +14,8 @@ from recorded import episodes, lines, play, write_experiment
 from shown_board import ShownBoard
 
 from parllel.distributed.operators import Experiment, MultiAgentConfig, OperatorConfig
+from parllel.distributed.operators.experiments.experiment_folder import ExperimentFolder
+from parllel.distributed.operators.experiments.telemetry import Telemetry
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.testing import Service
 
@@ -346,6 +348,33 @@ def test_the_decision_with_which_an_episode_failed_is_shown(recorded, replay):
     texts = [one.locator("pre").first.text_content() for one in items.all()]
     system, question, correction = (one["content"] for one in noted["unplayed"]["prompts"])
     assert texts == [system, question, "hm", correction]
+
+
+def test_a_running_episode_grows_on_the_page(recorded, replay):
+    runs, _ = recorded
+    values = {"name": "live", "operators": [{"operator_id": "a", "env_id": "told-v0"}]}
+    with (
+        ExperimentFolder(runs, {**values, "episodes": None, "mode": "free"}) as folder,
+        Telemetry(folder.telemetry, folder.run_id("a")) as telemetry,
+    ):
+        play(telemetry, "a", 0, 5, [1.0], is_noted=False, raw="<b>hm</b>", answers=[{"text": "hm"}])
+        page = replay("live", "a", 0)
+        expect(page.locator("#replay-at")).to_have_text("Step 1 of 1")
+        expect(field(page, "a", "episode")).to_have_text("Episode 0, seed 5")
+        expect(page.locator("#replay-next")).to_be_hidden()
+        labels = {"operator_id": "a", "env_id": "told-v0", "episode": 0, "seed": 5}
+        telemetry.step({**labels, "step": 2, "action": 1, "reward": 2.0, "episode_reward": 3.0})
+        expect(page.locator("#replay-at")).to_have_text("Step 1 of 2")
+        telemetry.episode({**labels, "status": "ended", "total_reward": 3.0, "episode_length": 2})
+        play(telemetry, "a", 1, 6, [4.0], is_noted=False)
+        expect(field(page, "a", "outcome")).to_have_text("Return 3, 2 steps")
+        page.locator("#replay-step").fill("2")
+        expect_step(page, "a", lines(runs / "live", "live_a_steps.jsonl")[1])
+        page.click("#replay-next")
+        expect(field(page, "a", "outcome")).to_have_text("Abandoned, or still being played")
+        page.click("#replay-back")
+        cells = page.locator("#results-detail table.episodes tbody td a")
+        expect(cells).to_have_text(["3", "unfinished"])
 
 
 def test_old_records_of_a_model_show_its_text(recorded, replay):

@@ -68,7 +68,7 @@ export function replayAddress(...parts) {
 
 function cell(run, episode) {
   if (episode === undefined) return "–";
-  const isFailed = episode.status !== "ended";
+  const isFailed = episode.status === "failed";
   const attributes = { href: replayAddress(run, episode.operator, episode.episode), class: isFailed ? "failed" : null, title: episode.failure ?? null };
-  return element("a", attributes, isFailed ? "failed" : numberText(episode.total_reward));
+  return element("a", attributes, episode.status === "ended" ? numberText(episode.total_reward) : episode.status);
 }

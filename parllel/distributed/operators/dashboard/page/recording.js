@@ -5,6 +5,11 @@ import { get } from "./server.js";
 const ALIGNED = 100; // steps; a page begins at a multiple, so that going backwards does not fetch one page per step
 const MAX_KEPT = 5000; // steps
 
+/** Return the answer of `api/episode`. */
+export function overviewOf(run, operator, episode) {
+  return get(`api/episode?${new URLSearchParams({ run, operator, episode })}`);
+}
+
 export class Recording {
   overview;
   #steps = new Map();
@@ -16,8 +21,15 @@ export class Recording {
     this.overview = overview;
   }
 
-  static async open(run, operator, episode) {
-    return new Recording(await get(`api/episode?${new URLSearchParams({ run, operator, episode })}`));
+  /** Take the newest answer of `api/episode`. */
+  update(overview) {
+    // The episode has begun again, after a failure.
+    if (overview.n_steps < this.length) this.#steps.clear();
+    this.overview = overview;
+  }
+
+  get key() {
+    return JSON.stringify([this.overview.operator, this.overview.episode]);
   }
 
   get length() {

@@ -3,22 +3,24 @@
 //   #replay=RUN/OPERATOR/EPISODE/STEP --> open --> recordings --> tracks, chart
 //   scrubber, keys, chart, Play       --> #seek --> each track shows its step, once that is fetched
 
-import { setData, setText, show } from "./dom.js";
+import { arrange, setData, setText, show } from "./dom.js";
 import { replayAddress } from "./episodes.js";
 import { Film } from "./film.js";
 import { LineChart, SERIES } from "./line_chart.js";
-import { Recording } from "./recording.js";
+import { Recording, overviewOf } from "./recording.js";
 import { RefusedError } from "./server.js";
 import { Track } from "./track.js";
 
 const MAX_BESIDE = 7;
 const AHEAD = 50; // steps that are fetched before Play arrives there
 const SETTLED_MS = 300; // browsers limit how often the address may change
+const AGAIN_MS = 3000; // between looks at a running experiment
 
 const at = (id) => document.getElementById(id);
 
 export class ReplayView {
   #address = null; // run, operator, episode
+  #overviews = [];
   #tracks = [];
   #chart = null;
   #film = new Film();
@@ -35,6 +37,7 @@ export class ReplayView {
     at("replay-play").addEventListener("click", () => this.#play(this.#timer === null));
     at("replay-speed").addEventListener("change", () => this.#timer !== null && this.#play(true));
     document.addEventListener("keydown", (event) => this.#key(event));
+    setTimeout(() => this.#again(), AGAIN_MS);
   }
 
   /** Show a step of an episode; parts: run, operator, episode, and the number of the step. */
@@ -45,17 +48,41 @@ export class ReplayView {
     this.#address = address;
     this.#show([], { run });
     try {
-      const first = await Recording.open(...address);
-      const beside = first.overview.beside.slice(0, MAX_BESIDE);
-      const others = await Promise.all(beside.map((one) => Recording.open(run, one.operator, one.episode)));
+      const overviews = await this.#fetch();
       if (this.#address !== address) return;
-      this.#show([first, ...others], first.overview);
+      this.#show(overviews, overviews[0]);
       this.#say(null);
       this.#seek(Number(step) - 1);
-      await this.#film.open(first.overview);
+      await this.#film.open(overviews[0]);
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
       if (this.#address === address) this.#say(error.message);
+    }
+  }
+
+  /** Return the overviews of the episode and of those beside it. */
+  async #fetch() {
+    const [run] = this.#address;
+    const first = await overviewOf(...this.#address);
+    const beside = first.beside.slice(0, MAX_BESIDE);
+    return [first, ...(await Promise.all(beside.map((one) => overviewOf(run, one.operator, one.episode))))];
+  }
+
+  /** Show what a running experiment has recorded meanwhile. */
+  async #again() {
+    const [address, before] = [this.#address, this.#overviews];
+    try {
+      if (before[0]?.state !== "running" || document.visibilityState !== "visible") return;
+      const overviews = await this.#fetch();
+      if (this.#address !== address || JSON.stringify(overviews) === JSON.stringify(before)) return;
+      this.#show(overviews, overviews[0]);
+      this.#seek(this.#index);
+      if (overviews[0].video && !before[0].video) await this.#film.open(overviews[0]);
+    } catch (error) {
+      // The page shows a lost connection elsewhere.
+      if (!(error instanceof RefusedError)) throw error;
+    } finally {
+      setTimeout(() => this.#again(), AGAIN_MS);
     }
   }
 
@@ -64,11 +91,13 @@ export class ReplayView {
     this.#play(false);
     clearTimeout(this.#settling);
     this.#address = null;
+    this.#overviews = [];
     this.#tracks = [];
+    this.#index = 0;
     this.#film.close();
   }
 
-  #show(recordings, { run, name, label, operator, previous = null, next = null }) {
+  #show(overviews, { run, name, label, operator, previous = null, next = null }) {
     for (const [id, episode] of [["replay-previous", previous], ["replay-next", next]]) {
       show(at(id), episode !== null);
       at(id).setAttribute("href", replayAddress(run, operator, episode));
@@ -76,14 +105,19 @@ export class ReplayView {
     at("replay-back").setAttribute("href", `#results=${encodeURIComponent(run)}`);
     setText(at("replay-name"), name ?? "");
     setText(at("replay-env"), label ?? "");
-    const lines = recordings.flatMap(({ overview }) => overview.curves.map((curve) => [overview, curve]));
-    this.#tracks = recordings.map((recording) => {
-      const own = lines.findIndex(([overview, curve]) => overview === recording.overview && curve.name === overview.operator);
-      return new Track(recording, own < 0 ? null : own % SERIES);
+    this.#overviews = overviews;
+    const lines = overviews.flatMap((overview) => overview.curves.map((curve) => [overview, curve]));
+    const shown = new Map(this.#tracks.map((track) => [track.recording.key, track]));
+    this.#tracks = overviews.map((overview) => {
+      const own = lines.findIndex(([one, curve]) => one === overview && curve.name === overview.operator);
+      const recording = new Recording(overview);
+      const track = shown.get(recording.key) ?? new Track(recording);
+      track.update(overview, own < 0 ? null : own % SERIES);
+      return track;
     });
-    at("replay-tracks").replaceChildren(...this.#tracks.map((track) => track.node));
+    arrange(at("replay-tracks"), this.#tracks.map((track) => track.node));
     setText(at("replay-at"), "");
-    this.#length = Math.max(0, ...recordings.map((recording) => recording.length));
+    this.#length = Math.max(0, ...overviews.map((overview) => overview.n_steps));
     const curves = lines.map(([, { name: who, points }]) => ({ name: who, points: points.map(([i, y]) => [i + 1, y]) }));
     this.#chart = new LineChart("Return so far, by step", curves, "Step", (step) => this.#seek(step - 1));
     at("replay-curve").replaceChildren(this.#chart.node);

@@ -12,18 +12,22 @@ export class Track {
   #fields = new Fields(this.node);
   #moves = new Map();
 
-  /** series: the number of its line in the chart; null for a game, whose players have lines. */
-  constructor(recording, series) {
+  constructor(recording) {
     this.recording = recording;
-    const { operator, episode, records } = recording.overview;
+  }
+
+  /** Show what is known of the episode by now.
+      series: the number of its line in the chart; null for a game, whose players have lines. */
+  update(overview, series) {
+    this.recording.update(overview);
+    const { operator, episode, seed, records } = overview;
     setData(this.node, "operator", operator);
-    const name = this.#fields.node("name");
-    setData(name, "series", series);
-    this.#fields.write({ name: operator, outcome: outcomeText(recording.overview) });
+    setData(this.#fields.node("name"), "series", series);
+    this.#fields.write({ name: operator, outcome: outcomeText(overview) });
     this.#fields.writeOrHide("failure", records.find((one) => one.failure)?.failure ?? null);
     const unplayed = records.find((one) => one.unplayed)?.unplayed;
-    if (unplayed !== undefined) this.node.querySelector(".unplayed .chat").append(...chatItems(unplayed));
-    this.#fields.node("episode").textContent = `Episode ${episode}, seed ${numberText(records[0]?.seed)}`;
+    if (unplayed !== undefined) this.node.querySelector(".unplayed .chat").replaceChildren(...chatItems(unplayed));
+    this.#fields.node("episode").textContent = `Episode ${episode}, seed ${numberText(seed)}`;
   }
 
   /** Show a step, or the last one of an episode that is over by then. */
