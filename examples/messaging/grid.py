@@ -1,4 +1,4 @@
-"""Run 128 rollouts of devices under a grid at once, over one broker.
+r"""Run 128 rollouts of devices under a grid at once, over one broker.
 
     python examples/messaging/grid.py
     python examples/messaging/grid.py --kafka 127.0.0.1:9092
@@ -7,7 +7,11 @@
             <--totals--        <--need and power taken--
 
 Both commands print the same digest of the rollouts, and so does `--sync`, where the grid calls its devices
-directly, without a broker.
+directly, without a broker. So do two terminals, or machines, where the devices run in the first one:
+
+    parllel messaging host --kafka 127.0.0.1:9092 --run grid --agents "device*" \
+        examples/messaging/grid.py:create_agents
+    python examples/messaging/grid.py --kafka 127.0.0.1:9092 --run grid --hosted "device*"
 """
 
 from __future__ import annotations
@@ -192,6 +196,8 @@ if __name__ == "__main__":
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--kafka", metavar="HOST:PORT", help="a broker; without it, one in memory")
     where.add_argument("--sync", action="store_true", help="call the devices, without a broker")
+    parser.add_argument("--run", help="name of the run on the broker")
+    parser.add_argument("--hosted", nargs="*", default=[], help="agents that run elsewhere")
     given = parser.parse_args()
     with VectorizedKafkaEnv(
         agent_factory=create_agents,
@@ -199,7 +205,8 @@ if __name__ == "__main__":
         num_envs=given.num_envs,
         kafka_mode="kafka" if given.kafka else "memory",
         env_class=GridEnv,
-        broker_kwargs={"bootstrap": given.kafka} if given.kafka else None,
+        broker_kwargs={"bootstrap": given.kafka, "run": given.run} if given.kafka else None,
+        hosted=given.hosted,
         execution_mode=ExecutionMode.SYNC if given.sync else None,
     ) as vec_env:
         rollouts = roll_out(vec_env, given.episodes, given.steps)
