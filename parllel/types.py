@@ -40,6 +40,12 @@ class BatchSpec:
         return (self.T, self.B)
 
 
+def class_path(value: object) -> str:
+    """Return the class of a value with its module, for errors: other packages have a PgAgent too."""
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def overrides(part: object, base: type, *methods: str) -> bool:
     """Return whether an object or its class has a method of its own in place of one of `base`."""
     kind, own = type(part), vars(part)

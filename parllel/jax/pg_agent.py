@@ -16,7 +16,7 @@ from parllel.jax.compilation import kept
 from parllel.jax.distributions import Distribution
 from parllel.jax.model import Model, output_of
 from parllel.jax.named_arrays import named_arrays, tree_of
-from parllel.types import State, Tree
+from parllel.types import State, Tree, class_path
 
 
 class PgAgent(Agent):
@@ -211,10 +211,9 @@ def _check_arrays(observation: Tree) -> None:
     """Raise TypeError for observations of another framework."""
     for leaf in jax.tree_util.tree_leaves(observation):
         if not isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
-            kind = type(leaf)
             raise TypeError(
-                "PgAgent: observation: expected arrays of NumPy or JAX, got a "
-                f"{kind.__module__}.{kind.__name__}. Use NumpyHandler for agents of parllel.jax"
+                "PgAgent of parllel.jax: observation: expected arrays of NumPy or JAX, got a "
+                f"{class_path(leaf)}. Use NumpyHandler instead of TorchHandler"
             ) from None
 
 

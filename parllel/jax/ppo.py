@@ -19,7 +19,7 @@ from parllel.jax.named_arrays import named_arrays, tree_of
 from parllel.jax.pg_agent import PgAgent
 from parllel.jax.ppo_update import ADAM, BAD_GRADIENT, BAD_LOSS, DONE, TERMS, update_of
 from parllel.runs.names import suggest_names
-from parllel.types import BatchSpec, State, Tree
+from parllel.types import BatchSpec, State, Tree, class_path
 
 
 class PPO(Algorithm):
@@ -76,9 +76,8 @@ class PPO(Algorithm):
         seed: int,
     ) -> None:
         if not isinstance(agent, PgAgent):
-            kind = type(agent)
             raise TypeError(
-                f"PPO: agent: expected a PgAgent of parllel.jax, got a {kind.__module__}.{kind.__name__}"
+                f"PPO: agent: expected a PgAgent of parllel.jax, got a {class_path(agent)}"
             )
         check_counts("PPO", epochs=epochs, minibatches=minibatches)
         check_positive(

@@ -84,6 +84,9 @@ class RunPolicy(Policy):
         self._block_size = 0
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"RunPolicy({self.handler.agent!r}, {self.elapsed_steps:,} environment steps)"
+
     @property
     def model(self) -> Any:
         """The agent's trained model: for agents of `parllel.torch`, the torch module that chooses actions.
@@ -160,15 +163,23 @@ class RunPolicy(Policy):
         """Return the leaves in the buffer's order, after checking their shapes."""
         leaves: list[NDArray[Any]] = []
         for path, expected in leaf_paths(self.example):
+            wanted = f"[{', '.join(['N', *map(str, expected.shape[1:])])}]"
             try:
                 leaf = np.asarray(part_at(observation, path))
             except KeyError as error:
                 raise ValueError(f"observation: {error.args[0]}") from None
+            except (
+                ValueError
+            ):  # parts of different shapes, such as the pair that `env.reset` returns
+                raise ValueError(
+                    f"{dotted(path, 'observation')}: expected an array {wanted}, got a "
+                    f"{type(observation).__name__} of {len(observation)} parts"
+                ) from None
             n = leaf.shape[:1] if not leaves else leaves[0].shape[:1]
             # Checked before the write, which would broadcast.
             if leaf.ndim == 0 or leaf.shape != (*n, *expected.shape[1:]):
                 raise ValueError(
-                    f"{dotted(path, 'observation')}: expected shape [N, *{list(expected.shape[1:])}], "
+                    f"{dotted(path, 'observation')}: expected shape {wanted}, "
                     f"got {list(leaf.shape)}"
                 )
             leaves.append(leaf)

@@ -29,7 +29,7 @@ from parllel.samplers.sampler import Sampler
 from parllel.seeding import Seeds
 from parllel.transforms.field_checks import check_outputs_are_read, missing_field
 from parllel.transforms.transform import Transform
-from parllel.types import BatchSpec
+from parllel.types import BatchSpec, class_path
 
 
 def check_parts(
@@ -217,22 +217,30 @@ def _check_agent(sampler: Sampler, algorithm: Algorithm) -> None:
         return
     if _stands_for(actor, learner):
         return
-    trains = f"{type(algorithm).__name__} trains a {type(learner).__name__}"
+    named = _different_names(learner, actor.agent if isinstance(actor, Handler) else actor)
+    trains = f"{type(algorithm).__name__} trains a {named[0]}"
     otherwise = (
         "To learn from the actions of another agent, set `trained` of its handler to the trained agent"
         if replays
         else "An algorithm that can learn from the actions of any agent sets on_policy = False"
     )
     raise ValueError(
-        f"algorithm: {trains}, but {_described(sampler, actor)}{_shared(actor, learner)}: learning "
+        f"algorithm: {trains}, but {_described(sampler, actor, named[1])}{_shared(actor, learner)}: learning "
         f"would not change the samples; give both the same agent. {otherwise}"
     )
 
 
-def _described(sampler: Sampler, actor: Any) -> str:
-    agent = actor.agent if isinstance(actor, Handler) else actor
+def _different_names(learner: Any, agent: Any) -> tuple[str, str]:
+    """Return the names of two classes, with their modules if only these differ."""
+    kinds = type(learner), type(agent)
+    if kinds[0] is not kinds[1] and kinds[0].__name__ == kinds[1].__name__:
+        return class_path(learner), class_path(agent)
+    return kinds[0].__name__, kinds[1].__name__
+
+
+def _described(sampler: Sampler, actor: Any, name: str) -> str:
     through = f" through a {type(actor).__name__}" if isinstance(actor, Handler) else ""
-    return f"the {type(sampler).__name__} samples with another {type(agent).__name__}{through}"
+    return f"the {type(sampler).__name__} samples with another {name}{through}"
 
 
 def _shared(actor: Any, learner: Agent) -> str:

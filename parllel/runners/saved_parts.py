@@ -14,7 +14,7 @@ from parllel.algos.algorithm import Algorithm
 from parllel.replays.replay import Replay
 from parllel.runners.callback import Callback
 from parllel.samplers.sampler import Sampler
-from parllel.types import State
+from parllel.types import State, class_path
 
 REPLAY = "replay"
 _OWN_PARTS = ("sampler", "algorithm", "eval_sampler", REPLAY)
@@ -114,8 +114,15 @@ class SavedParts:
 def _load(name: str, part: Any, state: State) -> None:
     try:
         part.load_state(state)
+    except KeyError as error:
+        if error.args[:1] and error.args[0] not in state:
+            raise ValueError(
+                f"{name}: {class_path(part)} needs {error.args[0]!r}, but the state has only "
+                f"{sorted(state)}: it was saved by a part of another class"
+            ) from error
+        raise ValueError(f"{name}: KeyError: {error}") from error
     # What parts raise for a state of another shape; anything else keeps its own type.
-    except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
+    except (ValueError, TypeError, IndexError, RuntimeError) as error:
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
 
 

@@ -7,6 +7,7 @@ import torch
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.agents.q_agent import QAgent
 from parllel.torch.handler import TorchHandler
+from parllel.types import class_path
 
 
 class CpuSamplingHandler(TorchHandler):
@@ -26,8 +27,9 @@ class CpuSamplingHandler(TorchHandler):
     def __init__(self, agent: PgAgent | QAgent) -> None:
         if not isinstance(agent, (PgAgent, QAgent)):
             raise TypeError(
-                f"CpuSamplingHandler: agent: expected a PgAgent or QAgent, got {type(agent).__name__}. "
-                "Use TorchHandler for other agents"
+                f"CpuSamplingHandler: agent: expected a PgAgent or QAgent of parllel.torch, got "
+                f"a {class_path(agent)}. Use TorchHandler for other agents in PyTorch, and NumpyHandler for "
+                "agents in NumPy or JAX"
             )
         self.trained = agent
         twin = agent.copy_to_device("cpu")

@@ -15,7 +15,7 @@ from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.ppo_inputs import action_tensors, flat_tensors, tensors
 from parllel.transforms.transform import BatchTransform, body_of, row_after
-from parllel.types import Tree
+from parllel.types import Tree, class_path
 
 LOG_PROB, VALUE = "agent.learner_log_prob", "agent.learner_value"
 FINAL_VALUE = "agent.learner_final_value"
@@ -46,8 +46,9 @@ class EvaluatePolicy(BatchTransform):
     def __init__(self, agent: PgAgent) -> None:
         if not isinstance(agent, PgAgent) or hasattr(agent, "learning_groups"):
             raise TypeError(
-                f"EvaluatePolicy: agent: expected one PgAgent, got {type(agent).__name__}. Several agents "
-                "learn from older batches uncorrected: limit their age by ReplayBuffer(max_staleness=...)"
+                f"EvaluatePolicy: agent: expected one PgAgent of parllel.torch, got a "
+                f"{class_path(agent)}. Several agents learn from older batches uncorrected: limit "
+                "their age by ReplayBuffer(max_staleness=...)"
             )
         self.agent = agent
         recurrent = ["agent.initial_rnn_state"] if agent.recurrent else []

@@ -31,6 +31,7 @@ from parllel.torch.models.pg_model import PgModel
 from parllel.torch.models.q_model import QModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
+from parllel.types import class_path
 
 _AGENTS: tuple[type[Any], ...] = (PgAgent, CategoricalPgAgent, GaussianPgAgent)
 # Encoders of observations that are not learned.
@@ -268,9 +269,11 @@ class _Check:
     def _class(self, name: str, value: object, classes: tuple[type[Any], ...]) -> None:
         # Not isinstance: overrides in a subclass would be silently ignored.
         if type(value) not in classes:
-            names = " or ".join(kind.__name__ for kind in classes)
+            names = [kind.__name__ for kind in classes]
+            # Another package's class may have the same name.
+            got = type(value).__name__ if type(value).__name__ not in names else class_path(value)
             raise TypeError(
-                f"{self._who}: {name}: expected {names} itself, got {type(value).__name__}; {self._instead}"
+                f"{self._who}: {name}: expected {' or '.join(names)} itself, got {got}; {self._instead}"
             )
 
 

@@ -28,7 +28,7 @@ from parllel.torch.models.heads import GaussianHead
 from parllel.types import CompiledActs, State, Tree, overrides
 
 _NAME = "SmallPolicyHandler"
-_INSTEAD = "TorchHandler takes any agent"
+_INSTEAD = "TorchHandler takes any agent in PyTorch"
 
 
 class SmallPolicyHandler(TorchHandler):

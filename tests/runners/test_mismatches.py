@@ -54,6 +54,7 @@ def test_a_transforming_algorithm_asks_for_what_its_transforms_do_not_write(part
 
 
 def test_the_page_has_a_line_for_each_row_and_no_other():
-    named = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(), re.MULTILINE)
+    # Those of JAX are tested in tests/jax.
+    named = re.findall(r"^\| `(?!jax-)([a-z-]+)` \|", PAGE.read_text(), re.MULTILINE)
     assert sorted(named) == sorted(ROWS)
     assert len(set(named)) == len(named)

@@ -193,7 +193,7 @@ def test_the_state_of_another_run_is_refused(make_runner):
     ):
         make_runner(ListSampler([])).load_state({**state, "parts": {}})
     parts = {**state["parts"], "algorithm": {"epochs": 3}}
-    with pytest.raises(ValueError, match="algorithm: KeyError: 'calls'"):
+    with pytest.raises(ValueError, match=r"algorithm: .* needs 'calls', .* only \['epochs'\]"):
         make_runner(ListSampler([])).load_state({**state, "parts": parts})
 
 

@@ -154,7 +154,9 @@ def test_what_a_checkpoint_remembers_is_where_the_copy_computes():
 
 
 def test_other_agents_are_refused():
-    with pytest.raises(TypeError, match=r"agent: expected a PgAgent or QAgent, got Ind"):
+    with pytest.raises(
+        TypeError, match=r"agent: expected a PgAgent or QAgent of .*IndependentAgents"
+    ):
         CpuSamplingHandler(IndependentAgents({"fox": categorical()}))
 
 

@@ -28,7 +28,7 @@ from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
 from parllel.torch.algos.ppo_loss import means_of
 from parllel.torch.algos.shared_updates import SharedUpdates
 from parllel.torch.algos.update_method import REPLACED, UpdateMethod
-from parllel.types import BatchSpec, State
+from parllel.types import BatchSpec, State, class_path
 
 _Loss: TypeAlias = tuple[float, dict[str, float], Callable[[], float]]
 
@@ -96,10 +96,9 @@ class PPO(Algorithm):
         update: Literal["auto", "autograd", "flat"] = "auto",
     ) -> None:
         if not isinstance(getattr(agent, "model", None), nn.Module):
-            kind = type(agent)
             raise TypeError(
                 f"{type(self).__name__}: agent: expected an agent with a PyTorch model, got a "
-                f"{kind.__module__}.{kind.__qualname__}"
+                f"{class_path(agent)}"
             )
         self._check_kind(agent)
         check_counts("PPO", epochs=epochs, minibatches=minibatches)

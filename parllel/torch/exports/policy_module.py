@@ -22,7 +22,7 @@ from parllel.torch.agents.q_agent import QAgent
 from parllel.torch.agents.sac_agent import SacAgent
 from parllel.torch.distributions.squashed_gaussian import SquashedGaussian
 from parllel.transforms.normalize_observations import NormalizeObservations
-from parllel.types import State, Tree
+from parllel.types import State, Tree, class_path
 
 _ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -87,6 +87,10 @@ class PolicyModule(nn.Module):
 
     def __init__(self, policy: TrainedPolicy, *, params: bool = False) -> None:
         super().__init__()
+        if not isinstance(getattr(policy, "handler", None), Handler):
+            raise TypeError(
+                f"PolicyModule: policy: expected a result of load_policy, got a {class_path(policy)}"
+            )
         agent: Any = policy.handler.agent
         _check_agent(agent, policy.handler)
         # The module that `torch.compile` wraps is in its attribute.
@@ -233,12 +237,9 @@ def _check_agent(agent: Any, handler: Handler) -> None:
     if not isinstance(agent, (PgAgent, QAgent, ActorCriticAgent)) or isinstance(
         agent, EnsembleAgent
     ):
-        kind = type(agent)
-        # Its agent has the same name.
-        place = f"{kind.__module__}." if kind.__module__.startswith("parllel.jax") else ""
         raise TypeError(
             "export: expected one agent of parllel.torch, such as a PgAgent, QAgent, SacAgent, TD3Agent or a "
-            f"recurrent one, got {place}{kind.__name__}"
+            f"recurrent one, got a {class_path(agent)}"
         )
 
 

@@ -143,9 +143,13 @@ def test_agents_and_transforms_that_a_module_cannot_compute_are_named(run_of):
     with load_policy(run_of("categorical")) as policy:
         agent = policy.handler.agent
         policy.handler.agent = object()
-        with pytest.raises(TypeError, match=r"expected one agent of parllel.torch, .*, got object"):
+        with pytest.raises(
+            TypeError, match=r"expected one agent of parllel.torch, .*, got a .*object"
+        ):
             PolicyModule(policy)
         policy.handler.agent = agent
+        with pytest.raises(TypeError, match=r"PolicyModule: .* of load_policy, got a .*PgAgent"):
+            PolicyModule(agent)
 
         class Doubled(type(policy.as_seen.transforms[0])):
             pass
