@@ -71,16 +71,26 @@ TORCHRL = Entry(
     _all(
         {"sync": False, "envs": "serial", "batches": 4},
         {"sync": False, "envs": "gymnasium", "batches": 4},
+        {"sync": False, "envs": "gymnasium", "batches": 1},
     ),
     "peer",
     VENV,
     halts=False,
 )
+EVERYONE = (LOCAL, RAY, RAY_COMPILED, RLLIB, TORCHRL)
+
+
+def _images(n_bytes: int) -> dict[str, Any]:
+    # As vectors, of which all sides make the same policy: what is measured is the way of the bytes.
+    return {"observation_size": n_bytes // 4}
+
+
 SCENES = [
-    Scene(
-        "cartpole", Workload("CartPole-v1"), (LOCAL, RAY, RAY_COMPILED, RLLIB, TORCHRL), quick=True
-    ),
-    Scene("halfcheetah", Workload("HalfCheetah-v5"), (LOCAL, RAY, RAY_COMPILED, RLLIB, TORCHRL)),
+    Scene("cartpole", Workload("CartPole-v1"), EVERYONE, quick=True),
+    Scene("halfcheetah", Workload("HalfCheetah-v5"), EVERYONE),
+    # Fragments of 1.4 MB and of 12 MB.
+    Scene("84x84x4", Workload("synthetic", T=50, options=_images(84 * 84 * 4)), EVERYONE),
+    Scene("128x128x3", Workload("synthetic", 4, 256, options=_images(128 * 128 * 3)), EVERYONE),
 ]
 
 

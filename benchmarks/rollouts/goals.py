@@ -8,9 +8,17 @@ from benchmarks.harness.answers import Answer
 from benchmarks.peers.goals import Goal, side
 from benchmarks.rollouts.catalogue import LOCAL, RAY, RLLIB, TORCHRL, Probe
 
-TITLES = {"cartpole": "CartPole-v1", "halfcheetah": "HalfCheetah-v5"}
+TITLES = {
+    "cartpole": "CartPole-v1",
+    "halfcheetah": "HalfCheetah-v5",
+    "84x84x4": "observations of 84x84x4 bytes",
+    "128x128x3": "observations of 128x128x3 bytes",
+}
 # Of what comes from workers without Ray, and of what comes from peers on Ray: the target and the aim.
-LOCAL_GOALS = {"cartpole": (0.7, 0.9), "halfcheetah": (0.9, 1.0)}
+LOCAL_GOALS: dict[str, tuple[float, float] | tuple[None, None]] = {
+    "cartpole": (0.7, 0.9),
+    "halfcheetah": (0.9, 1.0),
+}
 PEER_GOAL = (2.0, 4.0)
 
 
@@ -19,7 +27,7 @@ def goals() -> list[Goal]:
     found = []
     for scene, title in TITLES.items():
         for other, (at_least, aim) in (
-            (LOCAL, LOCAL_GOALS[scene]),
+            (LOCAL, LOCAL_GOALS.get(scene, (None, None))),
             (RLLIB, PEER_GOAL),
             (TORCHRL, PEER_GOAL),
         ):

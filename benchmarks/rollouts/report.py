@@ -16,8 +16,9 @@ COLOURS = {"ours": "tab:blue", "peer": "tab:gray"}
 def markdown(report: dict[str, Any]) -> str:
     """Return the tables for docs/measured.md, with what they were measured on and the chart."""
     lines = [
-        f"{machine_words(report)}; 2 workers with 8 "
-        f"environments each, fragments of 64 steps; medians of {report['settings']['rounds']} interleaved "
+        f"{machine_words(report)}; 2 workers with 8 environments each, fragments of 64 steps (with images of "
+        "84x84x4 bytes 50 steps, 1.4 MB; with 128x128x3 bytes 2 environments each and 256 steps, 12 MB); "
+        f"medians of {report['settings']['rounds']} interleaved "
         "rounds, and of 5 or more values of all else, with their 95 % intervals.",
         "",
         *answer_table(report["answers"]),

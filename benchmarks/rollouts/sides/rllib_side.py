@@ -14,6 +14,7 @@ from ray.rllib.core.rl_module.default_model_config import (  # type: ignore[impo
 from ray.rllib.env.env_runner_group import (  # type: ignore[import-not-found, unused-ignore]
     EnvRunnerGroup,
 )
+from ray.tune.registry import register_env  # type: ignore[import-not-found, unused-ignore]
 
 from benchmarks.peers.side import Side
 from benchmarks.peers.workload import Workload
@@ -36,6 +37,7 @@ class RllibSide(Side):
         self._ray = start_ray(n_workers)
         self._steps, self._wait_s = workload.T * workload.B, settings["wait_s"]
         config: Any = IMPALAConfig()  # type: ignore[no-untyped-call, unused-ignore]
+        register_env(workload.env_id, lambda _: workload.factory()())
         config.environment(workload.env_id)
         config.env_runners(
             num_env_runners=n_workers,
