@@ -33,6 +33,10 @@ class Distribution(ABC):
         """The space of one action, compared with the environments' action space; None if unknown."""
         return None
 
+    def check_params(self, params: Tree) -> None:
+        """Raise ValueError for parameters of other sizes than the action's: they could broadcast."""
+        return None
+
     @abstractmethod
     def draw_noise(self, key: jax.Array, T: int, B: int) -> jax.Array:
         """Draw the noise that `sample` needs for a batch, float32 `[T, B, *noise_shape]`."""
@@ -76,6 +80,13 @@ class Categorical(Distribution):
     def action_space(self) -> spaces.Discrete:
         """Discrete(n, start=start)."""
         return spaces.Discrete(self.n, start=self.start)
+
+    def check_params(self, params: jax.Array) -> None:
+        """Raise ValueError unless there is a logit for each action."""
+        if jnp.shape(params)[-1:] != (self.n,):
+            raise ValueError(
+                f"Categorical: expected logits of shape [..., {self.n}], got {jnp.shape(params)}"
+            )
 
     def draw_noise(self, key: jax.Array, T: int, B: int) -> jax.Array:
         """Draw standard Gumbel noise [T, B, n]."""
@@ -143,6 +154,13 @@ class Gaussian(Distribution):
     def action_space(self) -> spaces.Box:
         """An unbounded Box of this shape."""
         return spaces.Box(-np.inf, np.inf, self.shape, np.float32)
+
+    def check_params(self, params: GaussianParams) -> None:
+        """Raise ValueError unless there is a mean for each number of an action."""
+        shape = jnp.shape(params[0])
+        if shape[len(shape) - len(self.shape) :] != self.shape:
+            size = ", ".join(map(str, ("...", *self.shape)))
+            raise ValueError(f"Gaussian: expected means of shape [{size}], got {shape}")
 
     def draw_noise(self, key: jax.Array, T: int, B: int) -> jax.Array:
         """Draw standard normal noise `[T, B, *action_shape]`."""

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from parllel.jax.compilation import kept, start_jax
+from parllel.jax.distributions import Distribution
 from parllel.jax.named_arrays import check_names
 from parllel.types import Tree
 
@@ -70,13 +71,17 @@ class Model:
 
 
 def output_of(
-    apply: Callable[..., Any], parameters: Tree, observation: Tree, inputs: dict[str, Tree]
+    apply: Callable[..., Any],
+    distribution: Distribution,
+    parameters: Tree,
+    observation: Tree,
+    inputs: dict[str, Tree],
 ) -> PgOutput:
     """Return the output of a model's function, after checking its form.
 
     Raises:
         TypeError: if it is not a pair.
-        ValueError: if the values are not [N].
+        ValueError: if the values are not [N], or the parameters do not fit the distribution.
     """
     output = apply(parameters, observation, **inputs)
     who = name_of(apply)
@@ -93,6 +98,10 @@ def output_of(
             f"{who}: expected values of shape {(n,)}, got {jnp.shape(value)}; squeeze the last dimension of "
             "the value head"
         )
+    try:
+        distribution.check_params(params)
+    except ValueError as error:
+        raise ValueError(f"{who}: {error}") from None
     return PgOutput(params, value)
 
 

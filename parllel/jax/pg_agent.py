@@ -166,17 +166,17 @@ def steps_of(apply: Callable[..., Any], distribution: Distribution) -> Steps:
     """Return the compiled functions for a model's function and a distribution."""
 
     def sample(parameters: Tree, observation: Tree, noise: Tree, inputs: dict[str, Tree]) -> Any:
-        params, value = output_of(apply, parameters, observation, inputs)
+        params, value = output_of(apply, distribution, parameters, observation, inputs)
         action = distribution.sample(params, noise)
         return action, value, distribution.log_prob(params, action)
 
     def best(parameters: Tree, observation: Tree, inputs: dict[str, Tree]) -> Any:
-        params, value = output_of(apply, parameters, observation, inputs)
+        params, value = output_of(apply, distribution, parameters, observation, inputs)
         action = distribution.mode(params)
         return action, value, distribution.log_prob(params, action)
 
     def value(parameters: Tree, observation: Tree, inputs: dict[str, Tree]) -> Any:
-        return output_of(apply, parameters, observation, inputs).value
+        return output_of(apply, distribution, parameters, observation, inputs).value
 
     def noise(key: Any, T: int, B: int) -> Any:
         following, used = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"))

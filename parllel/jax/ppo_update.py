@@ -95,7 +95,9 @@ def _loss_function(apply: Callable[..., Any], distribution: Distribution) -> Cal
     ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         """Return the loss (Schulman et al. 2017, eq. 7) and its TERMS, means over the valid steps."""
         inputs = dict(steps["agent"])
-        params, value = output_of(apply, parameters, inputs.pop("observation"), inputs)
+        params, value = output_of(
+            apply, distribution, parameters, inputs.pop("observation"), inputs
+        )
         log_ratio = distribution.log_prob(params, steps["action"]) - steps["log_prob"]
         # A log ratio above 88 overflows float32. The loss or its gradient is then infinite or NaN, and the
         # update is refused.

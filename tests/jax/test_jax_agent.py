@@ -245,15 +245,30 @@ def column(parameters, observation):
     return PgOutput(observation, observation[:, :1])
 
 
+def one_output(parameters, observation):
+    return PgOutput(observation[:, :1], observation[:, 0])
+
+
+def one_mean(parameters, observation):
+    return PgOutput(GaussianParams(observation[:, :1], np.zeros(2)), observation[:, 0])
+
+
 @pytest.mark.parametrize(
-    ("apply", "error", "said"),
+    ("apply", "distribution", "error", "said"),
     [
-        (nothing, TypeError, r"^nothing: expected PgOutput.*an array of shape \(6, 3\)"),
-        (column, ValueError, r"^column: expected values of shape \(6,\), got \(6, 1\); squeeze"),
+        (nothing, Categorical(3), TypeError, r"^nothing: expected PgOutput.*of shape \(6, 3\)"),
+        (column, Categorical(3), ValueError, r"^column: expected values .*\(6, 1\); squeeze"),
+        (
+            one_output,
+            Categorical(2),
+            ValueError,
+            r"^one_output: .*logits .*\.\.\., 2\], got \(6, 1\)",
+        ),
+        (one_mean, Gaussian(2), ValueError, r"^one_mean: .* means .*\.\.\., 2\], got \(6, 1\)"),
     ],
 )
-def test_outputs_of_another_form_are_refused(apply, error, said):
-    agent = PgAgent(Model(apply, {"w": np.zeros(1, np.float32)}), Categorical(3), seed=0)
+def test_outputs_of_another_form_are_refused(apply, distribution, error, said):
+    agent = PgAgent(Model(apply, {"w": np.zeros(1, np.float32)}), distribution, seed=0)
     with pytest.raises(error, match=said):
         agent.step(OBSERVATION)
 

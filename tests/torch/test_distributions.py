@@ -285,3 +285,33 @@ def test_what_is_no_shape_is_refused(wrong):
         Gaussian(wrong)
     with pytest.raises(TypeError, match=r"^PgModel: trunk: expected a shape such as \(3,\) or 3"):
         PgModel(wrong, CategoricalHead(3), (8,), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "params", "action", "said"),
+    [
+        (
+            Categorical(2),
+            random(N, 3),
+            torch.zeros(N, dtype=torch.int64),
+            r"\[\.\.\., 2\], got \(50, 3\)",
+        ),
+        (
+            Categorical(2),
+            random(N, 1),
+            torch.zeros(N, dtype=torch.int64),
+            r"\[\.\.\., 2\], got \(50, 1\)",
+        ),
+        (
+            Gaussian(2),
+            GaussianParams(random(N, 1), random(1)),
+            random(N, 2),
+            r"\[\.\.\., 2\], got \(50, 1\)",
+        ),
+    ],
+)
+def test_parameters_of_another_number_of_actions_do_not_broadcast(
+    distribution, params, action, said
+):
+    with pytest.raises(ValueError, match=said):
+        distribution.log_prob_and_entropy(params, action)

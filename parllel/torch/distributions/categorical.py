@@ -70,7 +70,15 @@ class Categorical(Distribution):
         return self._action(index.squeeze(-1)), log_prob.squeeze(-1)
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy from one log-softmax."""
+        """Return log-probability and entropy from one log-softmax.
+
+        Raises:
+            ValueError: if there is not one logit for each action.
+        """
+        if params.shape[-1] != self.n:
+            raise ValueError(
+                f"Categorical: expected logits of shape [..., {self.n}], got {tuple(params.shape)}"
+            )
         log_p = torch.log_softmax(params, dim=-1)
         return self._gather(log_p, action), _entropy(log_p)
 

@@ -67,8 +67,16 @@ class Gaussian(Distribution):
         return self._sum(-0.5 * scaled * scaled - log_std - HALF_LOG_TWO_PI)
 
     def entropy(self, params: GaussianParams) -> Tensor:
-        """Return the sum over dimensions of log std + log(2 pi e) / 2, [...]."""
+        """Return the sum over dimensions of log std + log(2 pi e) / 2, [...].
+
+        Raises:
+            ValueError: if there is not one mean for each number of an action.
+        """
         mean, log_std = params
+        # Checked in updates only: acting would take longer. A single mean would silently broadcast.
+        if mean.shape[mean.ndim - len(self.action_shape) :] != self.action_shape:
+            size = ", ".join(map(str, ("...", *self.action_shape)))
+            raise ValueError(f"Gaussian: expected means of shape [{size}], got {tuple(mean.shape)}")
         # A log_std shared by all states has no rows, but every row has an entropy.
         return self._sum((log_std + (0.5 + HALF_LOG_TWO_PI)).expand_as(mean))
 
