@@ -2,7 +2,7 @@
 
 The curve in this folder shows the first two hours of a run of this command:
 
-    python examples/pong/train_dqn.py --seed 0 --bfloat16 --n-steps 3000000
+    python examples/pong/train_dqn.py --seed 0 --n-steps 3000000
 """
 
 from __future__ import annotations
