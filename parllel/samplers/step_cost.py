@@ -107,12 +107,14 @@ def _step_s(steps: Callable[[int], int], seconds: float) -> float:
     found: list[float] = []
     until = time.perf_counter() + seconds
     while not found or time.perf_counter() < until:
-        n_steps, began = 0, time.perf_counter()
-        while (passed := time.perf_counter() - began) < seconds / N_SLICES:
+        n_steps, passed, began = 0, 0.0, time.perf_counter()
+        # At least one step: another program may have the core for a whole slice.
+        while not n_steps or passed < seconds / N_SLICES:
             # Ten steps at once if they take less than a tenth of the slice, as reading the clock after each
             # would slow down a fast environment.
             n_steps += steps(10 if 100 * passed * N_SLICES < n_steps * seconds else 1)
-        found.append((time.perf_counter() - began) / n_steps)
+            passed = time.perf_counter() - began
+        found.append(passed / n_steps)
     return statistics.median(found)
 
 

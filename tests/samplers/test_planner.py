@@ -327,3 +327,12 @@ def test_actions_are_drawn_before_steps_are_timed(monkeypatch):
     measure_step(lambda: env, seconds=0.2)
     assert env.n > 100
     assert env.action_space.drawn == step_cost.MAX_ACTIONS
+
+
+def test_a_step_is_measured_though_others_have_the_core(monkeypatch):
+    ticks = iter(range(1_000_000))  # a second passes between any two looks at the clock
+    monkeypatch.setattr(step_cost.time, "perf_counter", lambda: float(next(ticks)))
+    cost = measure_step_cost(
+        VectorEnvFactory(lambda n: SyncVectorEnv([partial(CountingEnv, 4)] * n)), 4, seconds=0.02
+    )
+    assert cost.seconds(4) > 0
