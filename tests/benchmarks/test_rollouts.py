@@ -213,7 +213,10 @@ def test_names_that_fit_nothing_are_refused(capsys):
 
     with pytest.raises(SystemExit):
         COMMAND.parse(["--only", "pong"])
-    assert "--only: expected some of cartpole, halfcheetah, weights" in capsys.readouterr().err
+    assert (
+        "--only: expected some of cartpole, halfcheetah, 84x84x4, 128x128x3, weights"
+        in capsys.readouterr().err
+    )
 
 
 def state_of(server):

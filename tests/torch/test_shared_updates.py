@@ -15,8 +15,8 @@ from torch import nn
 from parllel.algos import Algorithm
 from parllel.algos.learner_group import LearnerGroup
 from parllel.buffers import buffer_leaves
+from parllel.distributed.rollouts import FragmentSampler
 from parllel.runners.shared_learning import join_learners
-from parllel.samplers import AsynchronousSampler
 from parllel.torch import MultiAgentPPO, RecurrentPPO
 from parllel.types import BatchSpec
 
@@ -209,6 +209,8 @@ def test_other_algorithms_are_refused():
 
 
 def test_samplers_in_other_processes_are_refused():
-    sampler = AsynchronousSampler.__new__(AsynchronousSampler)
-    with pytest.raises(TypeError, match=r"^learners: .* BasicSampler, got a AsynchronousSampler$"):
+    sampler = FragmentSampler.__new__(FragmentSampler)
+    with pytest.raises(
+        TypeError, match=r"^learners: .* AsynchronousSampler, got a FragmentSampler$"
+    ):
         join_learners(sampler, ppo(categorical()), ThreadLearners.make(2)[0], BatchSpec(T, 3))
