@@ -160,7 +160,7 @@ def test_the_handler_for_pytorch_names_the_right_one():
     cages = build_cages(MAKE, BATCH.B, seeds=Seeds(0))
     agent = agent_for(cages[0].spaces, seeds=Seeds(0))
     with pytest.raises(
-        TypeError, match=r"got a torch\.Tensor\. Use NumpyHandler for agents of parllel\.jax"
+        TypeError, match=r"got a torch\.Tensor\. Use NumpyHandler instead of TorchHandler"
     ):
         build_sampler(BATCH, cages, TorchHandler(agent))
     for cage in cages:
@@ -168,6 +168,8 @@ def test_the_handler_for_pytorch_names_the_right_one():
 
 
 def test_a_policy_in_jax_is_not_exported(trained):
-    said = r"^export: expected one agent of parllel\.torch, .* got parllel\.jax\.pg_agent\.PgAgent"
+    said = (
+        r"^export: expected one agent of parllel\.torch, .* got a parllel\.jax\.pg_agent\.PgAgent"
+    )
     with load_policy(trained.path, build=build) as policy, pytest.raises(TypeError, match=said):
         PolicyModule(policy)
