@@ -1,8 +1,8 @@
 """Train DQN on Pong from pixels, with a prioritised replay that stores each frame only once.
 
-The curve in this folder shows the first two hours of a run of this command:
+The curves dqn.json and dqn.png in this folder show the first two hours of a run. To repeat it:
 
-    python examples/pong/train_dqn.py --seed 0 --n-steps 3000000
+    timeout -s TERM 7200 python examples/pong/train_dqn.py --n-steps 3000000 --curve examples/pong/dqn
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class CurveFile:
 
     def __init__(self) -> None:
         self.name: str | None = None
-        self._began_s = _processor_seconds()
+        self._began_s, self._processor_began_s = time.monotonic(), _processor_seconds()
 
     def write(
         self,
@@ -39,26 +40,30 @@ class CurveFile:
         reference: Mapping[str, float] | None = None,
         **more: Any,
     ) -> None:
-        """Write the files. Does nothing without the flag, or if a run was stopped early.
+        """Write the files. Does nothing without the flag, or if no curve has a point.
 
         Args:
             runs: the runs of the curves. The JSON holds the settings that all their configs share, the total
-                number of environment steps, and the processor time in seconds since this object was created,
-                including child processes.
+                number of environment steps, and the time in seconds since this object was created, by the
+                clock and of processors, including child processes. It names what stopped a run early, and
+                the title of the picture says that one was.
             curves: points `(steps, mean return)`, keyed by label.
             title: title of the picture.
             reference: returns to draw as horizontal lines, keyed by label.
             more: further JSON values to write.
         """
-        # The curve of a stopped run could be mistaken for a result.
-        if self.name is None or any(result.stopped_by is not None for result, _ in runs):
+        if self.name is None or not any(curves.values()):
             return
+        stopped_by = [result.stopped_by for result, _ in runs if result.stopped_by is not None]
         elapsed_steps = sum(result.elapsed_steps for result, _ in runs)
         about = {
             "config": _shared([folder.read_record().config for _, folder in runs]),
             "versions": versions(),
             "elapsed_steps": elapsed_steps,
-            "processor_seconds": round(_processor_seconds() - self._began_s, 2),
+            "seconds": round(time.monotonic() - self._began_s, 2),
+            "processor_seconds": round(_processor_seconds() - self._processor_began_s, 2),
+            # The curve of a stopped run could be mistaken for a result.
+            **({"stopped_by": stopped_by[0]} if stopped_by else {}),
             **more,
             "curves": curves,
         }
@@ -66,6 +71,7 @@ class CurveFile:
         end = max(curve[-1][0] for curve in curves.values() if curve)
         # Horizontal lines must span the longest curve, which is known only now.
         levels = {label: [(0.0, y), (end, y)] for label, y in (reference or {}).items()}
+        title += " (stopped early)" if stopped_by else ""
         plot_learning_curve(f"{self.name}.png", {**curves, **levels}, title)
 
 

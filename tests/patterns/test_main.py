@@ -18,7 +18,7 @@ import pytest
 from parllel.runners import Callback
 from parllel.runs import RunFolder, RunResult, config_values
 from parllel.torch import PPO
-from parllel_patterns import PPO_DEFAULTS, CurveFile, PpoParameters, main, main_for_each
+from parllel_patterns import PPO_DEFAULTS, CurveFile, PpoParameters, curve_file, main, main_for_each
 
 RUNNERS = Path(__file__).parent.parent / "runners"
 sys.path.insert(0, str(RUNNERS))
@@ -100,16 +100,31 @@ def test_the_curve_of_several_runs_says_what_made_it(tmp_path):
     assert held["config"] == expected
     assert held["elapsed_steps"] == 80
     assert held["processor_seconds"] > 0
+    assert held["seconds"] > 0
+    assert "stopped_by" not in held
     assert (held["chance"], set(held["curves"])) == (3.0, {"run 0", "run 1"})
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_no_curve_without_the_flag_or_of_a_run_that_was_stopped(tmp_path):
+def test_no_curve_without_the_flag_or_without_points(tmp_path):
     curve = CurveFile()
-    curve.write([(RunResult(), None)], {}, "none")
+    curve.write([(RunResult(), None)], {"evaluation": [(0, 1.0)]}, "none")
     curve.name = str(tmp_path / "curve")
-    curve.write([(RunResult(stopped_by="SIGINT"), None)], {}, "none")
+    curve.write([(RunResult(stopped_by="SIGINT"), None)], {"evaluation": []}, "none")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_curve_of_a_stopped_run_says_so(tmp_path, monkeypatch):
+    titles = []
+    monkeypatch.setattr(curve_file, "plot_learning_curve", lambda *args: titles.append(args[2]))
+    for stopped_by in (None, "SIGTERM"):
+        curve, path = CurveFile(), tmp_path / f"{stopped_by}.json"
+        result, folder = main(build, Config, base=str(tmp_path / "runs"), argv=["--n-steps", "40"])
+        result.stopped_by = stopped_by
+        curve.name = str(path.with_suffix(""))
+        curve.write([(result, folder)], result.curves, "one run")
+        assert json.loads(path.read_text()).get("stopped_by") == stopped_by
+    assert titles == ["one run", "one run (stopped early)"]
 
 
 def test_a_million_may_be_written_with_an_exponent(call):

@@ -16,6 +16,7 @@ import contextlib
 import http.client
 import io
 import ipaddress
+import os
 import socket
 import ssl
 import sys
@@ -337,6 +338,17 @@ class _Connection(http.client.HTTPConnection):
 #   look-up thread       sets the future, then removes it; nothing is cached
 _looking: dict[tuple[str, int], Future[list[Any]]] = {}
 _lock = threading.Lock()
+
+
+def _renew_in_child() -> None:
+    """Forget look-ups whose threads a fork does not have, one of which may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _looking.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_in_child)
 
 
 def _addresses(host: str, port: int, seconds: float, cancelled: Future[None]) -> list[Any]:

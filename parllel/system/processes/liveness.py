@@ -39,7 +39,8 @@ def liveness_connection() -> Connection | None:
 
 def _forget_in_child() -> None:
     """Close a fork's copies of both ends: an open write end would hide the end of the parent."""
-    global _pipe
+    global _lock, _pipe
+    _lock = threading.Lock()  # a thread that the fork lacks may hold the parent's
     if _pipe is not None:
         for fd in _pipe:
             with contextlib.suppress(OSError):

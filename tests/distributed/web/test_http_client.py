@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing
+import os
 import socket
 import ssl
 import subprocess
@@ -13,6 +15,7 @@ import pytest
 from answering import Answering, reply
 from waiting import until
 
+from parllel.distributed.web import http_client
 from parllel.distributed.web.http_client import HttpClient, HttpError
 
 BODY = b'{"action": 1}'
@@ -171,6 +174,44 @@ def test_cancelling_ends_the_wait_for_a_name(monkeypatch):
             waiting.result(30)
     answered.set()
     until(lambda: not any(thread.name == "look-up" for thread in threading.enumerate()))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_a_fork_does_not_wait_for_a_look_up_of_its_parent(monkeypatch):
+    asked, answered, parent = threading.Event(), threading.Event(), os.getpid()
+    look_up = socket.getaddrinfo
+
+    def slow(*args, **more):
+        if os.getpid() == parent:
+            asked.set()
+            assert answered.wait(60)
+        return look_up(*args, **more)
+
+    def post_once(pipe):
+        with HttpClient(url) as client:
+            pipe.send(client.post(b"{}", {}, 20.0).status)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with Answering(lambda body: reply("[]")) as server, ThreadPoolExecutor() as pool:
+        url = f"http://127.0.0.1:{server.port}/"
+        with HttpClient(url) as client:
+            waiting = pool.submit(client.post, b"{}", {}, 60.0)
+            assert asked.wait(30)
+            ours, theirs = multiprocessing.Pipe()
+            child = multiprocessing.get_context("fork").Process(target=post_once, args=(theirs,))
+            with http_client._lock:  # as the thread of a look-up does at its end
+                child.start()
+            try:
+                assert ours.poll(30)
+                assert ours.recv() == 200
+                child.join(30)
+            finally:
+                answered.set()
+                child.kill()
+                ours.close()
+                theirs.close()
+            assert waiting.result(30).status == 200
 
 
 @pytest.fixture

@@ -249,8 +249,10 @@ class KafkaConnection:
         if consumer is None:
             return
         self.broken = self.broken or "closed"
-        # Unsent records are dropped here: the transport sends them again through the next connection.
-        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        # Unsent records are dropped here: the transport sends them again through the next connection. Not
+        # those that are on their way: an idempotent producer that dropped them continues under a new epoch,
+        # and some brokers refuse what it announces then.
+        self._producer.purge(in_queue=True, in_flight=False, blocking=False)
         self._serve(0)
         consumer.close()
 
@@ -260,6 +262,8 @@ class KafkaConnection:
             return
         self.stop_reading()
         self._closed = True
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._serve(0)
         # A producer has no `close`: its threads and sockets end with the last reference to it.
         del self._producer
 

@@ -123,6 +123,14 @@ def test_topics_that_were_made_are_deleted(broker_address, run):
     assert set(run_topics(run).values()) <= topics_of(address)
 
 
+def test_topics_are_deleted_though_records_were_on_their_way(broker_address, run):
+    address = broker_address("tansu")
+    for number in range(3):
+        with KafkaTransport(address, f"{run}-{number}", timeout_s=TIMEOUT_S) as transport:
+            transport.send_hop(hop_of("info", 0, n=200), time.monotonic() + TIMEOUT_S)
+    assert not [topic for topic in topics_of(address) if run in topic]
+
+
 def test_topics_stay_while_another_session_uses_them(broker_address, run):
     address = broker_address("tansu")
     first = KafkaTransport(address, run, timeout_s=TIMEOUT_S)
