@@ -199,8 +199,8 @@ def scale_rows_by_slope(gradient: Floats, output: Floats, rows: Ints, tanh: bool
 
 
 @compiled("(f4[:,::1], i8[::1], f4[:,::1])", nogil=True, error_model="numpy")
-def put_rows(source: Floats, rows: Ints, target: Floats) -> None:
-    """Copy the rows of `source` [len(rows), A] to rows of `target` [n, A]."""
+def put_columns(source: Floats, rows: Ints, target: Floats) -> None:
+    """Copy the columns of `source` [A, len(rows)] to rows of `target` [n, A]."""
     for j in range(rows.size):
-        for i in range(source.shape[1]):
-            target[rows[j], i] = source[j, i]
+        for i in range(source.shape[0]):
+            target[rows[j], i] = source[i, j]

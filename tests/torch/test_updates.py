@@ -1059,3 +1059,17 @@ def test_a_prepared_algorithm_imports_nothing_more(update, expected):
         [sys.executable, "-c", IMPORTS, update], capture_output=True, text=True, check=True
     )
     assert done.stdout == expected
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (64, 256)])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_is_rectified_is_that_of_torch_though_it_is_not_finite(shape, in_place):
+    from parllel.algos import compiled_updates as compiled
+
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    special = [np.nan, -np.nan, np.inf, -np.inf, -0.0, 1e-42, -1e-42]
+    x.flat[: len(special)] = special[: x.size]
+    expected = torch.relu(torch.from_numpy(x.copy())).numpy()
+    out = x if in_place else np.empty_like(x)
+    compiled.rectify(x, out)
+    np.testing.assert_array_equal(out, expected)

@@ -162,9 +162,9 @@ class FlatActorCritic:
             torch.mm(current, weight, out=following)
             compiled.scale_rows_by_slope(gradient, output, rows, network.is_tanh)
             current = following
-        # The gradient with respect to the observation is not needed.
-        part = torch.mm(current, hidden[0][0][:, at.n_features :])
-        compiled.put_rows(part.numpy(), rows, at.grad_unit)
+        # The gradient with respect to the observation is not needed. Transposed, as in `FlatPass`.
+        part = torch.mm(hidden[0][0][:, at.n_features :].t(), current.t())
+        compiled.put_columns(part.numpy(), rows, at.grad_unit)
 
     def _features(self, observation: Tree) -> Tensor:
         encoder: Any = self._agent.policy.encoder

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-# For fewer inputs than this, products of BLAS are several times as fast if the result is transposed: its
-# columns are then the units of the layer, which fill the registers.
-_FEW_INPUTS = 32
+# With fewer columns than this, products of BLAS take up to several times as long as those with a transposed
+# result, whose columns fill the registers.
+_FEW_INPUTS, _FEW_OUTPUTS = 32, 16
 
 
 class FlatNetwork:
@@ -74,6 +74,11 @@ class FlatPass:
                 biases, weights, self.outputs, is_hidden, strict=True
             )
         ]
+        self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        if not is_hidden[-1] and 1 < len(biases[-1]) < _FEW_OUTPUTS:
+            transposed = torch.empty(self.outputs[-1].t().shape)
+            self._last = biases[-1][:, None], weights[-1], transposed, self.outputs[-1]
+            del self._forward[-1]
         # From the last layer to the first.
         self._backward = [
             _BackwardLayer(
@@ -95,6 +100,10 @@ class FlatPass:
             if hidden is not None:
                 self._activate(hidden, hidden)
             x = output
+        if self._last is not None:
+            bias, weight, transposed, output = self._last
+            torch.addmm(bias, weight, x.t(), out=transposed)
+            x = output.copy_(transposed.t())
         return x
 
     def backward(self, x: Tensor, below: Tensor | None, *, add: bool = False) -> None:
