@@ -282,8 +282,9 @@ def batches_for(server: Server, turn_s: float, warm_batches: int = 0) -> int:
     # First calls compile, make views and touch memory.
     server.run(max(1, warm_batches))
     batches = 1
-    # Until they take long enough: a side that works ahead may have had several ready.
-    while (seconds := server.run(batches).seconds) < turn_s / 4:
+    # Until they take as long: a side that works ahead may have had several ready, and one that moves much
+    # memory pauses when it touches it for the first time.
+    while (seconds := server.run(batches).seconds) < turn_s:
         batches *= 2
     return max(1, round(batches * turn_s / seconds))
 

@@ -1,6 +1,6 @@
 """Measure rollouts and their peers: print tables, write JSON, a chart, and the figures in docs.
 
-    python -m benchmarks.rollouts [--quick] [--only NAME ...] [--rounds N] [--output FILE]
+    python -m benchmarks.rollouts [--quick] [--only NAME ... | --again NAME ...] [--rounds N] [--output FILE]
 
 Peers and our own side run in one virtual environment, made by `python benchmarks/peers/venvs.py rollouts`.
 A quick run shows that everything works; its figures say little.
@@ -13,10 +13,11 @@ import os
 import secrets
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
 from benchmarks.command import Command, wants
 from benchmarks.harness.answers import Answer, answer_cells
-from benchmarks.harness.results import Report
+from benchmarks.harness.results import Report, put_into
 from benchmarks.peers.client import SideError
 from benchmarks.peers.driver import Effort
 from benchmarks.peers.goals import answer_scenes
@@ -80,6 +81,11 @@ def measure_scaling(report: Report, quick: bool) -> None:
     print("\n".join(scaling_table(report["scaling"])), flush=True)
 
 
+def put(path: Path, report: Report) -> Report:
+    """Return what a file of results holds, with the scenes and probes that were measured again."""
+    return put_into(path, report, ("scenes", "answers"))
+
+
 COMMAND = Command(
     "rollouts",
     "rollouts in threads and on Ray beside others on Ray",
@@ -90,6 +96,7 @@ COMMAND = Command(
     draw,
     parts=[*(one.name for one in SCENES), *(one.name for one in PROBES), SCALING],
     sides=[entry.name for entry in SCENES[0].entries],
+    put=put,
 )
 
 

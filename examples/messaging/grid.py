@@ -9,7 +9,7 @@ r"""Run 128 rollouts of devices under a grid at once, over one broker.
 Both commands print the same digest of the rollouts, and so does `--sync`, where the grid calls its devices
 directly, without a broker. So do two terminals, or machines, where the devices run in the first one:
 
-    parllel messaging host --kafka 127.0.0.1:9092 --run grid --agents "device*" \
+    parllel messaging host --bootstrap 127.0.0.1:9092 --run grid --agents "device*" \
         examples/messaging/grid.py:create_agents
     python examples/messaging/grid.py --kafka 127.0.0.1:9092 --run grid --hosted "device*"
 """

@@ -19,6 +19,8 @@ from parllel.torch.exports.hub_folder import check_folder, export_folder
 def run(arguments: argparse.Namespace) -> int:
     """Write the file or folder and print its inputs and outputs. Returns the exit status."""
     check_source(arguments.run, trusted=arguments.trust)
+    if not arguments.to:
+        raise ValueError("--to: expected a file or folder, got ''")
     path = Path(arguments.to)
     is_folder = not path.suffix or arguments.to.endswith(("/", os.sep))
     # Before the run is built, which can take seconds.

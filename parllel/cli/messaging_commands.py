@@ -31,9 +31,7 @@ def _add_tap(commands: Any) -> None:
         "fewer than --count messages arrive.",
     )
     tap.set_defaults(call="parllel.distributed.messaging.kafka.tap_command:tap", extra="kafka")
-    tap.add_argument(
-        "--bootstrap", required=True, metavar="HOST:PORT", help="address of the broker"
-    )
+    _add_bootstrap(tap)
     tap.add_argument("--run", metavar="NAME", help="the `run` argument of its KafkaBroker")
     add_repeated(tap, "--env-id", "ID", "print only messages of this environment")
     tap.add_argument(
@@ -66,7 +64,7 @@ def _add_host(commands: Any) -> None:
         help="the function that makes the agents of an environment, as on the environment side; or "
         "file.py:function",
     )
-    host.add_argument("--kafka", required=True, metavar="HOST:PORT", help="address of the broker")
+    _add_bootstrap(host)
     host.add_argument(
         "--run",
         required=True,
@@ -89,7 +87,7 @@ def _add_host(commands: Any) -> None:
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="limit for answers of the broker",
+        help="limit for answers of the broker; default: 10",
     )
     host.add_argument(
         "--wait",
@@ -121,6 +119,12 @@ def _add_host(commands: Any) -> None:
         "readable by other users; default: the environment variable PARLLEL_MESSAGING_KEY",
     )
     _add_config(host)
+
+
+def _add_bootstrap(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--bootstrap", required=True, metavar="HOST:PORT", help="address of the broker"
+    )
 
 
 def _add_config(command: argparse.ArgumentParser) -> None:

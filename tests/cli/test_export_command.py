@@ -57,7 +57,8 @@ def test_a_run_becomes_a_folder(call, learned, tmp_path):
     assert (config["name"], config["environment"]) == ("ppo", "CartPole-v1")
     assert config["config"] == {"seed": 0}
     card = (tmp_path / "hub" / "README.md").read_text()
-    assert f"| return mean | {config['evaluation']['return/mean']:g} |" in card
+    of_return = next(line for line in card.splitlines() if line.startswith("| return |"))
+    assert f"| {config['evaluation']['return/mean']:g} |" in of_return
 
 
 def test_mistakes_are_told_before_the_run_is_built(mistake, learned, tmp_path, monkeypatch):
@@ -66,6 +67,9 @@ def test_mistakes_are_told_before_the_run_is_built(mistake, learned, tmp_path, m
     )
     assert f"--to: there is no folder {tmp_path / 'x'}" in mistake(
         "export", learned, "--to", tmp_path / "x" / "policy.pt", "--trust"
+    )
+    assert "--to: expected a file or folder, got ''" in mistake(
+        "export", learned, "--to", "", "--trust"
     )
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()

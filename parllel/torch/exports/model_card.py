@@ -95,8 +95,18 @@ def _with_deviation(evaluation: Mapping[str, float]) -> str:
 def _evaluation(evaluation: Mapping[str, float] | None) -> str:
     if evaluation is None:
         return "This checkpoint was not evaluated in training."
-    rows = [(name.replace("/", " "), f"{number:g}") for name, number in evaluation.items()]
-    return f"The evaluation of this checkpoint in training:\n\n{_table(('number', 'value'), rows)}"
+    # A row for each quantity, such as return, and a column for each of its statistics.
+    rows: dict[str, dict[str, str]] = {}
+    for name, number in evaluation.items():
+        quantity, _, statistic = name.rpartition("/") if "/" in name else (name, "", "value")
+        rows.setdefault(quantity, {})[statistic] = f"{number:g}"
+    statistics = list(dict.fromkeys(statistic for found in rows.values() for statistic in found))
+    cells = [
+        (quantity.replace("/", " "), *(found.get(one, "") for one in statistics))
+        for quantity, found in rows.items()
+    ]
+    table = _table(("of episodes", *statistics), cells)
+    return f"The evaluation of this checkpoint in training:\n\n{table}"
 
 
 def _use(policy: Mapping[str, Any]) -> str:

@@ -421,7 +421,15 @@ def test_records_without_the_key_are_dropped_as_forged(start, make_envs, kafka_a
 
 def test_the_command_keeps_states_in_a_file(make_envs, kafka_address, run, tmp_path):
     """What one process would do, with a command for each episode."""
-    command = [sys.executable, "-m", "parllel.cli", "messaging", "host", "--kafka", kafka_address]
+    command = [
+        sys.executable,
+        "-m",
+        "parllel.cli",
+        "messaging",
+        "host",
+        "--bootstrap",
+        kafka_address,
+    ]
     command += [
         "--run",
         run,

@@ -30,7 +30,7 @@ def host(arguments: argparse.Namespace) -> int:
     with AgentHost(
         factory,
         arguments.agents,
-        bootstrap=arguments.kafka,
+        bootstrap=arguments.bootstrap,
         run=arguments.run,
         envs=arguments.env_id or ("*",),
         name=arguments.name,
