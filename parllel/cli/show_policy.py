@@ -7,12 +7,11 @@ import contextlib
 import importlib.util
 import os
 import signal
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -50,14 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     episodes: list[Episode] = []
     with ExitStack() as stack:
-        # By default SIGTERM kills the process without leaving its `with` blocks.
-        before = signal.signal(signal.SIGTERM, _leave)
-        stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
+        signals = stack.enter_context(_Signals())
         policy = stack.enter_context(load_policy(path, best=arguments.best))
         # The policy's steps, not the run's: an older checkpoint is loaded if the newest is damaged.
         print(f"policy after {policy.elapsed_steps:,} environment steps")
         make_env = _factory_of(policy, arguments.column)
-        screen = _Screen(arguments, video, path.name, stack)
+        screen = _Screen(arguments, video, path.name, stack, signals)
         stack.enter_context(contextlib.suppress(WindowClosedError))
         seeds = range(arguments.seed, arguments.seed + arguments.episodes)
         episodes = play_episodes(
@@ -70,12 +67,51 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+class _Signals(AbstractContextManager["_Signals"]):
+    """SIGINT and SIGTERM end the command by an exception, so that `with` blocks discard half a video."""
+
+    def __init__(self) -> None:
+        self._received: list[int] = []
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Signals:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # A job in the background ignores SIGINT.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before or signal.SIG_DFL)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._received.append(number)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what a signal that has arrived asks for.
+
+        Called at each step, too: an exception that a handler raises within a callback of the interpreter,
+        such as those of weak references, is lost.
+        """
+        if self._received:
+            number = self._received[0]
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
 class _Screen:
     """Window, video file or page, opened at the first frame, when the environment's frame rate is known."""
 
     def __init__(
-        self, arguments: argparse.Namespace, video: Path | None, title: str, stack: ExitStack
+        self,
+        arguments: argparse.Namespace,
+        video: Path | None,
+        title: str,
+        stack: ExitStack,
+        signals: _Signals,
     ) -> None:
+        self._signals = signals
         self._arguments, self._video, self._title, self._stack = arguments, video, title, stack
         self._rendered: RenderedEnv | None = None
         self._write: Callable[[Frame], Any] | None = None
@@ -84,6 +120,7 @@ class _Screen:
 
     def show(self, seed: int, env: gym.Env[Any, Any]) -> None:
         """Show the current frame of an environment."""
+        self._signals.check()
         if self._rendered is None:
             self._rendered = RenderedEnv(env)
         if self._write is None:
@@ -119,11 +156,6 @@ def _factory_of(policy: RunPolicy, column: int) -> EnvFactory:
     if not 0 <= column < n:
         raise ValueError(f"--column: expected one of 0 to {n - 1}, got {column}")
     return policy.env_factories[column]
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Exit by an exception, so that `with` blocks discard a half-written video."""
-    sys.exit(128 + number)
 
 
 def _video_path(requested: str | None, folder: Path) -> Path | None:

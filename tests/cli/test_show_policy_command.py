@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
+import weakref
 
 import pytest
 
@@ -14,6 +15,7 @@ from cli_process import command
 from small_build import Config, build
 from video_reader import fps_of, read
 
+from parllel.cli.show_policy import _Screen
 from parllel.runners import train
 from parllel.runs import load_state, save_state
 
@@ -99,6 +101,31 @@ def test_a_display_that_does_not_answer_is_said(spawn, run):
     assert done.returncode == 2
     assert "no window can be opened" in done.stderr
     assert "write a video file instead" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_within_a_callback_of_the_interpreter_is_not_lost(
+    number, status, call, run, monkeypatch
+):
+    class Thing:
+        pass
+
+    def show(self, *args):
+        if not referred:
+            thing = Thing()
+            # What the handler raises is lost here.
+            referred.append(weakref.ref(thing, lambda _: signal.raise_signal(number)))
+            del thing
+        show_one(self, *args)
+
+    referred, show_one = [], _Screen.show
+    monkeypatch.setattr(_Screen, "show", show)
+    ended = pytest.raises((SystemExit, KeyboardInterrupt))
+    with ended:
+        raise SystemExit(call("show", run, "--episodes", 3)[0])
+    assert getattr(ended.excinfo.value, "code", 130) == status
+    assert not (run / "policy.mp4").exists()
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 # With fewer columns than this, products of BLAS take up to several times as long as those with a transposed
 # result, whose columns fill the registers.
 _FEW_INPUTS, _FEW_OUTPUTS = 32, 16
+# Numbers in the input of a last layer from which on that is worth a copy of the result.
+_MANY = 16_384
 
 
 class FlatNetwork:
@@ -75,8 +77,10 @@ class FlatPass:
             )
         ]
         self._last: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-        if not is_hidden[-1] and 1 < len(biases[-1]) < _FEW_OUTPUTS:
-            transposed = torch.empty(self.outputs[-1].t().shape)
+        n_outputs, n_inputs = weights[-1].shape
+        n = len(self.outputs[-1])
+        if not is_hidden[-1] and 1 < n_outputs < _FEW_OUTPUTS and n * n_inputs >= _MANY:
+            transposed = torch.empty(n_outputs, n)
             self._last = biases[-1][:, None], weights[-1], transposed, self.outputs[-1]
             del self._forward[-1]
         # From the last layer to the first.

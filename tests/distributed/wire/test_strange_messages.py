@@ -181,7 +181,7 @@ HEAD = b"\x92\x01"
         (b"\x91" * 64 + b"\x90", "nested more deeply than Limits.depth allows"),
         (b"\x91" * 64 + b"\x80", "nested more deeply than Limits.depth allows"),
         (b"\x91" * 500, "truncated"),
-        (b"\xa1\xff", "can't decode byte 0xff"),
+        (b"\xa1\xff", "can't decode byte 0xff|Invalid UTF-8"),
         (b"\xc1", "invalid opcode"),
         (b"\x81\xcb" + bytes(8) + b"\x01", "expected keys of type str or 64-bit int, got 0.0"),
         (b"\x81\xc7\x00\x00\x01", "expected keys of type str or 64-bit int, got a mark"),
