@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import secrets
 import shutil
 import signal
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -55,6 +56,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             preload_in_forkserver(name)
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most cases of tests that are marked `few` to `make soak`: the same ones in each run."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for name, found in cases.items():
+        n = min(found[0].get_closest_marker("few").args[0], len(found))
+        # Drawn, not evenly spaced: of a product of parameters, spacing could meet one value again and again.
+        kept = random.Random(name).sample(range(len(found)), n)
+        for i, item in enumerate(found):
+            if i not in kept:
+                item.add_marker("soak")
 
 
 def freeze_now_and_then(session: pytest.Session) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -10,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from parllel.buffers.named_tuple import NamedTuple
+from parllel.system.compilation import add_seconds_compiling
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -54,6 +57,24 @@ def kept(make: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]
     return found
 
 
+class CompileTimes:
+    """Counts what JAX reports of tracing, lowering and compiling, for the time table of a run.
+
+    A function that is traced within another is reported before it, and both durations cover the inner one.
+    """
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[float, float]] = deque(maxlen=1000)  # begin, seconds
+
+    def __call__(self, event: str, seconds: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            begin, inner = time.monotonic() - seconds, 0.0
+            while self._spans and self._spans[-1][0] >= begin:
+                inner += self._spans.pop()[1]
+            self._spans.append((begin, seconds))
+            add_seconds_compiling(seconds - inner)
+
+
 def _register_trees() -> None:
     """Tell JAX that observations with several parts are trees."""
 
@@ -67,3 +88,4 @@ def _register_trees() -> None:
 
 
 _register_trees()
+jax.monitoring.register_event_duration_secs_listener(CompileTimes())

@@ -16,15 +16,23 @@ from parllel.system.code_digest import code_digest
 Function = TypeVar("Function", bound=Callable[..., Any])
 # numba's listener, which adds up the time between the beginnings and ends of compilations.
 _timer: Any = None
+_others_s = 0.0  # spent by other compilers
 VARIANTS = 100  # of a function that are kept in the cache, each of some 100 kB
 
 
 def seconds_compiling() -> float:
-    """Return how long numba has compiled in this process; loading from the cache does not count.
+    """Return how long this process has compiled; loading from numba's cache does not count.
 
-    Counted from the first use of `compiled`, functions of other libraries included.
+    Of numba, what follows the first use of `compiled` counts, functions of other libraries included; of other
+    compilers, what is reported to `add_seconds_compiling`.
     """
-    return float(_timer.duration) if _timer is not None and _timer.done else 0.0
+    return _others_s + (float(_timer.duration) if _timer is not None and _timer.done else 0.0)
+
+
+def add_seconds_compiling(seconds: float) -> None:
+    """Report that another compiler than numba has worked for `seconds`."""
+    global _others_s
+    _others_s += seconds
 
 
 def _start_timer() -> None:

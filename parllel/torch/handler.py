@@ -117,7 +117,8 @@ class TorchHandler(Handler):
             kind, agent = type(value), type(self.agent).__name__
             raise TypeError(
                 f"{type(self).__name__}: expected tensors from the agent ({agent}), got a "
-                f"{kind.__module__}.{kind.__name__}. Use NumpyHandler for agents that compute in NumPy"
+                f"{kind.__module__}.{kind.__name__}. Use NumpyHandler for agents that compute in NumPy or "
+                "JAX"
             )
         if value.dtype is torch.bfloat16:  # numpy has no such type
             value = value.float()

@@ -87,6 +87,7 @@ def write_through(array: Array, view: Array, picked: Array) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("storage", ["shared", "managed"])
+@pytest.mark.few(3)
 def test_child_writes_into_an_array_that_it_got_at_its_start(
     method: str, storage: Storage, no_leak: None
 ) -> None:

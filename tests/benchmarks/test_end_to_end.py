@@ -157,6 +157,7 @@ def returns_of(name, side, title):
         ),
     ],
 )
+@pytest.mark.few(1)
 def test_every_setting_in_turn_learns_the_same(scene, one, other):
     """Where environments are stepped and who computes the policy changes no episode."""
     expected = returns_of(scene, "in_turn", other)

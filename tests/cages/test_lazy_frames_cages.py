@@ -123,6 +123,7 @@ def test_out_arguments_of_the_plain_face_take_stacks(kind: Any) -> None:
 @pytest.mark.parametrize("automatic", [True, False])
 @pytest.mark.parametrize("info", [True, False])
 @pytest.mark.parametrize("kind", ["vectorized", "native", *SYNCHRONIZED])
+@pytest.mark.few(8)
 def test_columns_are_recorded_as_plain_loops_see_them(
     kind: str, info: bool, automatic: bool
 ) -> None:
@@ -300,6 +301,7 @@ def make_pong(preprocessing: str) -> gym.Env:
 @pytest.mark.parametrize(
     ("kind", "preprocessing"), [("vectorized", "AtariPreprocessing"), ("main takes part", "small")]
 )
+@pytest.mark.few(1)
 def test_pong_reads_back_as_gymnasium_gave_it(kind: str, preprocessing: str) -> None:
     pytest.importorskip("ale_py")
     if preprocessing == "AtariPreprocessing":

@@ -30,6 +30,7 @@ from parllel.testing.cages.row_reference import (
 from parllel.testing.faulty_envs import PHASES, CrowdedEnv, DummyFaultError
 
 
+@pytest.mark.few(12)
 class TestFaults(MakesProcessCage, CageFaultsContract):
     # Under another start method, and those faults that its own code tells apart; a SynchronizedProcessCage,
     # with which it shares the rest, meets all of them in its tests.

@@ -40,6 +40,7 @@ def make(
     return synchronized(factories, index=4, **options)
 
 
+@pytest.mark.few(22)
 class TestFaults(MakesSynchronizedCage, CageFaultsContract):
     pass
 

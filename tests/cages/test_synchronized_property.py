@@ -60,7 +60,7 @@ def everything(cage: Any, samples: Any, T: int, decorrelation: list[int]) -> lis
 
 # Each of forty examples starts processes.
 @pytest.mark.timeout(180)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     division=divisions(),
     T=st.integers(1, 6),

@@ -85,6 +85,7 @@ NAMES: dict[Any, str] = {
 
 @pytest.mark.parametrize("trials", [24, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("made", NAMES)
+@pytest.mark.few(1)
 def test_a_worker_killed_at_any_moment_gives_a_clear_error(made: Any, trials: int) -> None:
     moments = random.Random(0)
     texts = []
@@ -114,6 +115,7 @@ def test_a_worker_killed_at_any_moment_gives_a_clear_error(made: Any, trials: in
 
 
 @pytest.mark.parametrize("setting", range(len(SETTINGS)))
+@pytest.mark.few(2)
 def test_workers_that_are_stopped_and_continued_lose_nothing(setting: int) -> None:
     moments = random.Random(setting)
     T, batches = 50, 3
@@ -144,6 +146,7 @@ def test_workers_that_are_stopped_and_continued_lose_nothing(setting: int) -> No
 
 
 @pytest.mark.parametrize("moment", ["idle", "row", "call"])
+@pytest.mark.few(2)
 def test_a_worker_that_is_stopped_for_good_is_killed(moment: str) -> None:
     for i in range(len(SETTINGS)):
         cage = make(i)

@@ -109,6 +109,7 @@ def test_an_error_of_the_training_has_its_traceback(call, spawn, run):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.few(1)
 def test_a_signal_ends_it_with_a_checkpoint(tmp_path, number, status, call):
     config = Config(n_steps=20, pause_s=0.02)
     run = train(build, config, base=tmp_path, name="slow")[1].path

@@ -129,6 +129,7 @@ def test_a_signal_within_a_callback_of_the_interpreter_is_not_lost(
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.few(1)
 def test_a_signal_leaves_no_half_of_a_video(run, number, status):
     process = subprocess.Popen(command("show", run, "--episodes", 1000), stderr=subprocess.PIPE)
     with process:

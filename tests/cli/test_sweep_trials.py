@@ -225,6 +225,7 @@ def test_rows_that_a_resumed_run_writes_again_are_reported_once(trials):
 
 @pytest.mark.parametrize("pruner", PRUNERS)
 @pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.few(4)
 def test_samplers_and_pruners(trials, sampler, pruner):
     runs = []
     for _ in range(2):  # the second half is a continued study

@@ -42,6 +42,7 @@ def steps_of(folder):
     return [int(row["step"]) for row in rows_of(folder)]
 
 
+@pytest.mark.soak
 def test_workers_in_processes_leave_the_same_rows(scripts, tmp_path):
     check_rows(run(scripts, "cartpole cluster processes", tmp_path))
 

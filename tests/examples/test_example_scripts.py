@@ -357,6 +357,7 @@ def test_agents_that_share_a_model(scripts, tmp_path):
 
 
 @pytest.mark.parametrize("name", _OFF_POLICY)
+@pytest.mark.few(2)
 def test_off_policy_runs_go_on_with_their_replays(scripts, tmp_path, open_fonts, name):
     made = run(scripts, name, tmp_path)
     steps = _OFF_POLICY[name][1]
@@ -409,6 +410,7 @@ WITH_DEVICE = [
 
 
 @pytest.mark.parametrize("path", WITH_DEVICE, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.few(3)
 def test_models_are_put_on_the_device_of_the_config(path, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(path.parent))
     refused = pytest.raises(UnusableDeviceError, match="got 'cuda:63'")

@@ -181,7 +181,7 @@ def without_names(records):
 
 
 def test_a_run_plays_the_same_episodes_behind_a_url(cartpole, minigrid, tmp_path):
-    values = [f"cartpole={cartpole}", f"minigrid={minigrid}", "n_seeds=6", "port=0"]
+    values = [f"cartpole={cartpole}", f"minigrid={minigrid}", "n_seeds=3", "port=0"]
     changes = [word for value in values for word in ("--set", value)]
     folder = compare(EXAMPLES.parent, *changes, base=str(tmp_path))
     for kind in ("steps", "episodes"):
@@ -194,10 +194,10 @@ def test_a_run_plays_the_same_episodes_behind_a_url(cartpole, minigrid, tmp_path
         ["trained", "served", "random", "noop"],
         ["room-trained", "room-random", "room-noop"],
     ]
-    assert all(one["ended"] == 6 for group in results for one in group["operators"])
+    assert all(one["ended"] == 3 for group in results for one in group["operators"])
     same = results[0]["differences"][0]["total_reward"]
     # All the same: there is no interval.
-    assert (same["mean"], same["low"], same["high"], same["n"]) == (0.0, None, None, 6)
+    assert (same["mean"], same["low"], same["high"], same["n"]) == (0.0, None, None, 3)
 
 
 @pytest.mark.soak

@@ -92,7 +92,7 @@ def batches(policy, n_episodes, B=16):
     return taken, returns
 
 
-@pytest.mark.parametrize("n_episodes", [24, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("n_episodes", [12, pytest.param(100, marks=pytest.mark.soak)])
 def test_a_served_run_plays_as_its_evaluation_does(example, run, url, n_episodes):
     with gym.make("CartPole-v1") as env:
         spaces = env.observation_space, env.action_space
@@ -102,7 +102,7 @@ def test_a_served_run_plays_as_its_evaluation_does(example, run, url, n_episodes
     # As many environments as the evaluation of the run has, computed as they come: with its very bits.
     expected, expected_returns = batches(load_policy(run, rows=None), n_episodes)
     assert returns == expected_returns
-    assert len(set(returns)) > 10
+    assert len(set(returns)) > 5
     for one, other in zip(taken, expected, strict=True):
         for array, expected_array in zip(one, other, strict=True):
             np.testing.assert_array_equal(array, expected_array)

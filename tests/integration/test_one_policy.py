@@ -71,7 +71,9 @@ def runs(tmp_path_factory, open_fonts):
     return run_of
 
 
-@pytest.mark.parametrize("name", ["cart_pole", "half_cheetah"])
+@pytest.mark.parametrize(
+    "name", ["cart_pole", pytest.param("half_cheetah", marks=pytest.mark.soak)]
+)
 def test_a_policy_plays_alike_at_every_distance(name, runs, tmp_path, request):
     if name == "half_cheetah":
         pytest.importorskip("mujoco", reason="the extra `examples` is not installed")

@@ -32,6 +32,7 @@ def gradients_of(algorithm):
         ("gaussian", {"trunk": (7,)}, None, True),
     ],
 )
+@pytest.mark.few(3)
 def test_gradients_are_autograds(head, model, value_clip, weighted):
     shared = {"shared_sizes": model["trunk"]} if "trunk" in model else model
     agent = agent_of(head, **shared)
@@ -71,6 +72,7 @@ def test_gradients_are_autograds(head, model, value_clip, weighted):
         ("gaussian", True, {"kl_limit": 0.055, "epochs": 4, "minibatches": 5}),
     ],
 )
+@pytest.mark.few(4)
 def test_batches_are_learned_as_by_torch(head, masked, settings):
     agent = agent_of(head)
     twin = torch_twin(agent)

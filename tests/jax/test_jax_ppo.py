@@ -18,6 +18,7 @@ def head(request):
     return request.param
 
 
+@pytest.mark.few(1)
 def test_a_resumed_algorithm_continues_bit_for_bit(head):
     agent = agent_of(head)
     algorithm = ppo(agent)

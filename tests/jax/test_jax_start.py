@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from parllel.jax.compilation import CompileTimes
+from parllel.system.compilation import seconds_compiling
+
 TRAIN = """
 import sys
 from functools import partial
@@ -130,3 +133,27 @@ print([str(one.message) for one in caught if "JAX is multithreaded" in str(one.m
 def test_cages_that_fork_are_made_before_the_agent():
     done = run(FORK)
     assert done.stdout.split("\n")[:2] == ["(4, 2)", "True"], done.stderr
+
+
+def test_what_jax_compiles_is_counted_and_is_less_than_all_that_was_done():
+    code = f"""{TRAIN}
+import time
+from parllel.system.compilation import seconds_compiling
+begin = time.perf_counter()
+train()
+print(seconds_compiling(), time.perf_counter() - begin)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    compiling, all_s = map(float, done.stdout.split())
+    assert 0 < compiling < all_s
+
+
+def test_a_function_traced_within_another_is_counted_once():
+    before, times = seconds_compiling(), CompileTimes()
+    event = "/jax/core/compile/jaxpr_trace_duration"
+    times(event, 0.25)
+    times(event, 1.0, fun_name="outer")
+    times("/jax/core/compile/backend_compile_duration", 1e-9)
+    times("/jax/compilation_cache/cache_retrieval_time_sec", 5.0)
+    assert seconds_compiling() - before == pytest.approx(1.0)

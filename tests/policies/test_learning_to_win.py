@@ -36,6 +36,7 @@ def standard_errors(sampler):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.few(1)
 def test_ppo_learns_to_beat_an_opponent(seed, tmp_path):
     with ExitStack() as stack:
         runner = build(Config(seed), stack, RunFolder(tmp_path), None)

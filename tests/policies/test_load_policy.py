@@ -91,6 +91,7 @@ def assert_same_play(found, expected):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "fragments"])
+@pytest.mark.few(2)
 def test_a_hundred_episodes_are_those_of_the_evaluation(trained, kind):
     path = trained(kind)
     expected, episodes = evaluation(path, 100)

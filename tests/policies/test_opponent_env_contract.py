@@ -150,6 +150,7 @@ class TestSynchronizedProcessCage(FewTests, MakesSynchronizedCage):
     storage = "managed"
 
 
+@pytest.mark.few(6)
 class TestFaults(InAGame, MakesSynchronizedCage, CageFaultsContract):
     # One fault of each kind: cages have them all, with other environments, in their own tests.
     @pytest.mark.parametrize("phase", PHASES)

@@ -42,6 +42,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("kind", ["normalized", "recurrent", "several_agents", "random"])
+@pytest.mark.few(2)
 def test_episodes_do_not_depend_on_the_number_of_environments(trained, kind):
     make_env = cart if kind == "random" else MAKE[kind]
     play = partial(play_episodes, make_env=make_env, seeds=SEEDS, keep_actions=True)

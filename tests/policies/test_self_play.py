@@ -51,6 +51,7 @@ def in_a_worker(make, seed):
 
 
 @pytest.mark.parametrize("make_cage", [vectorized, in_a_worker])
+@pytest.mark.few(1)
 def test_a_run_plays_in_whatever_process_the_environment_is(make_cage, run):
     make, T, batches = partial(make_env, run), 8, 3
     samples = make_samples(make(), T, 3, storage="managed", info=False)
@@ -75,6 +76,7 @@ def test_a_game_against_a_run_goes_on_from_its_state(run):
         one.close()
 
 
+@pytest.mark.soak
 def test_a_later_run_beats_an_earlier_one(run, tmp_path):
     """And its policy can be loaded, though the environments of its run load the other."""
     config = Config(seed=1, opponent=run, n_batches=8, n_episodes=32)

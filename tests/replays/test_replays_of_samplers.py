@@ -219,6 +219,7 @@ def resumed(kind: str, n_batches: int, states: list[Any], first: str) -> tuple[S
 @pytest.mark.parametrize("first", ["sampler", "replay"])
 @pytest.mark.parametrize("n_before", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("kind", ["VectorizedCage", "SynchronizedProcessCage"])
+@pytest.mark.few(8)
 def test_sampler_and_replay_go_on_together(kind, n_before, first):
     one = Sampling(kind, BatchSpec(2, 2), 3)
     replay = UniformReplay(one.samples, batch_size=300, discount=0.9, n_step=2, seed=0)

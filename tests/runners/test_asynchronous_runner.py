@@ -97,6 +97,7 @@ class Remembering(PPO):
     ("switching", "max_staleness", "expected"),
     [(False, 1, [0, 1, 1, 1, 1, 1]), (True, 1, [0, 1, 1, 1, 1, 1]), (True, 0, [0] * 6)],
 )
+@pytest.mark.few(1)
 def test_ppo_learns_from_batches_of_known_age(switching, max_staleness, expected, tmp_path):
     agent, rows = make_agent(), Rows()
     folder = RunFolder(tmp_path, "run")
@@ -161,6 +162,7 @@ class Comparing(PPO):
 
 
 @pytest.mark.parametrize("switching", [False, True])
+@pytest.mark.few(1)
 def test_old_batches_are_corrected_for_the_weights_of_now(switching, tmp_path):
     agent, rows = make_agent(), Rows()
     make = partial(build, switching, [FinalObservations()])

@@ -34,6 +34,7 @@ def test_a_mistake_is_refused_by_name(parts, row):
 
 
 @every_row
+@pytest.mark.few(25)
 def test_its_neighbour_is_not(parts, row):
     row.right(parts)
 

@@ -54,6 +54,7 @@ REPLAYS = {
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
+@pytest.mark.few(1)
 class TestQLearning(ResumeContract):
     @pytest.fixture(autouse=True)
     def parts(self, cages, kind, replay, monkeypatch):

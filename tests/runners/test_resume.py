@@ -114,6 +114,7 @@ class RunOnCages(ResumeContract):
 
 
 @pytest.mark.parametrize("cages", ["vectorized", "synchronized"], indirect=True)
+@pytest.mark.few(1)
 class TestPPO(RunOnCages):
     def make_runner(self, stack, folder, callbacks):
         seeds = Seeds(SEED)
@@ -147,6 +148,7 @@ class TestPPO(RunOnCages):
 
 
 @pytest.mark.parametrize("cages", ["vectorized", "processes"], indirect=True)
+@pytest.mark.few(1)
 class TestRecurrentPPO(RunOnCages):
     traj_info = SteppedTrajInfo
 

@@ -128,6 +128,7 @@ def rollout(switching_buffer):
 
 
 @pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.few(1)
 def test_rollout_batches_are_those_of_the_sampler_alone(in_place):
     with (
         rollout(False) as alone,

@@ -99,6 +99,7 @@ def test_build_must_return_a_sampler():
 
 @pytest.mark.parametrize("cages", CAGES)
 @pytest.mark.parametrize("fault", ["raise", "broken_pipe"])
+@pytest.mark.few(3)
 def test_what_an_environment_raises_in_a_batch_ahead_comes_with_the_next(cages, fault):
     error = {"raise": DummyFaultError, "broken_pipe": BrokenPipeError}[fault]
     with asynchronous(with_fault("step", fault, number=6, cages=cages)) as sampler:
@@ -149,6 +150,7 @@ def test_a_worker_of_the_sampling_process_that_dies():
 
 
 @pytest.mark.parametrize("cages", CAGES)
+@pytest.mark.few(1)
 def test_a_process_killed_at_any_moment_gives_a_clear_error(cages):
     moments, others = random.Random(cages), working_processes()
     for _ in range(TRIALS):

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 @pytest.mark.parametrize("setup", [ChecksumSetup, SwitchingChecksumSetup])
 @pytest.mark.parametrize("n_batches", [1_500, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.few(1)
 def test_no_batch_is_torn(setup, n_batches):
     T, B = 4, 2
     setup = setup(T, (ChecksumEnv,) * B)

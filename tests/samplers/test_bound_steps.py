@@ -272,6 +272,7 @@ class CountedWorkers(SynchronizedProcessCage):
 
 @pytest.mark.parametrize("Sampler", [BasicSampler, RecurrentSampler])
 @pytest.mark.parametrize("options", [{"participate": True}, {"n_groups": 2, "n_main": 1}, {}])
+@pytest.mark.few(2)
 def test_rows_over_workers_are_those_of_one_process(Sampler, options):
     def sampler_over(kind, **more):
         automatic = {"reset_automatically": Sampler.resets_automatically}

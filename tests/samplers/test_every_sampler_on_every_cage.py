@@ -42,6 +42,7 @@ TRIPLES = [
 
 
 @pytest.mark.parametrize(("cls", "kind", "storage"), TRIPLES)
+@pytest.mark.few(14)
 def test_batches_are_those_of_a_plain_loop(cls, kind, storage):
     setup = SamplerSetup(
         6,

@@ -144,6 +144,7 @@ def assert_siblings_equal(found: list[Any], expected: list[Any], shared: list[in
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", DEATHS)
+@pytest.mark.few(6)
 def test_only_the_row_of_the_death_is_lost(kind: str, fault: str, tmp_path: Path) -> None:
     at = 5  # the second step of its second episode
     timeout_s = 0.5 if fault in ("hang", "stop") else 20.0
@@ -182,6 +183,7 @@ def test_only_the_row_of_the_death_is_lost(kind: str, fault: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_nothing_is_learned_from_a_lost_row(kind: str, tmp_path: Path) -> None:
     discount, lambda_ = 0.5, 0.75
     transforms: Any = [EstimateAdvantage(discount, lambda_)]
@@ -214,6 +216,7 @@ def test_nothing_is_learned_from_a_lost_row(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_a_death_in_the_first_row_of_a_batch_makes_transforms_forget(
     kind: str, tmp_path: Path
 ) -> None:
@@ -239,6 +242,7 @@ def test_a_death_in_the_first_row_of_a_batch_makes_transforms_forget(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_steps_before_final_observations_that_were_lost_are_lost_too(
     kind: str, tmp_path: Path
 ) -> None:
@@ -260,6 +264,7 @@ def test_steps_before_final_observations_that_were_lost_are_lost_too(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_recurrent_sampler_ends_the_column(kind: str, tmp_path: Path) -> None:
     transforms: Any = {"batch_transforms": [EstimateAdvantage(0.9, 0.9), NormalizeAdvantage()]}
     envs: dict[str, Any] = {"lengths": (20, 6)}
@@ -294,6 +299,7 @@ def test_recurrent_sampler_samples_again_if_all_die_in_the_first_row(tmp_path: P
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.few(3)
 def test_a_death_between_two_batches_loses_no_row(
     kind: str, recurrent: bool, tmp_path: Path
 ) -> None:
@@ -346,6 +352,7 @@ def test_a_checkpoint_after_a_death_begins_new_episodes(kind: str) -> None:
 
 @pytest.mark.parametrize("phase", ["reset", "decorrelation"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(3)
 def test_deaths_in_resets_and_random_steps(kind: str, phase: str, tmp_path: Path) -> None:
     crash = {"phase": "reset"} if phase == "reset" else {"at": 2}
     makes = factories(tmp_path, envs={"lengths": 100}, **crash)
@@ -360,6 +367,7 @@ def test_deaths_in_resets_and_random_steps(kind: str, phase: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_a_used_up_budget_names_environment_and_reasons(kind: str, tmp_path: Path) -> None:
     makes = factories(tmp_path, at=2, times=100)
     before = set(psutil.Process().children(recursive=True))
@@ -490,6 +498,7 @@ def test_other_start_methods(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_evaluations_do_not_count_crashed_episodes(kind: str, tmp_path: Path) -> None:
     envs: dict[str, Any] = {"lengths": 5}
     training = built(kind, factories(None, envs=envs))
@@ -501,6 +510,7 @@ def test_evaluations_do_not_count_crashed_episodes(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(1)
 def test_many_deaths_leave_nothing_behind(kind: str, tmp_path: Path) -> None:
     deaths = 40
     makes = factories(tmp_path, envs={"lengths": 7}, at=4, times=deaths)
@@ -627,6 +637,7 @@ def assert_consistent(batches: list[dict[str, Any]], waits: bool) -> None:
         ("one worker each", {"recurrent": True}),
     ],
 )
+@pytest.mark.few(2)
 def test_workers_killed_at_any_moment(kind: str, options: dict[str, Any], trials: int) -> None:
     envs = {"lengths": (30, 4, 9), "end": "alternate"}
     transforms: Any = [EstimateAdvantage(0.9, 0.9)]

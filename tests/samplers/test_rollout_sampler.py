@@ -89,7 +89,7 @@ def check(setup, n_batches, **options):
         check_batches(sampler, expected)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(
     setup=setups(6),
     workers=st.integers(1, 3),

@@ -26,6 +26,7 @@ KINDS = {**CAGES, "late groups": several(grouped(2, late=True))}
 @both
 @pytest.mark.parametrize("cages", KINDS.values(), ids=KINDS.keys())
 @pytest.mark.parametrize("position", [0, 2])
+@pytest.mark.few(10)
 def test_an_error_ends_the_sampler(cls, cages, position):
     factories = [partial(CountingEnv, lengths=20)] * 3
     factories[position] = partial(FaultyEnv, "step", number=6, lengths=20)
@@ -48,6 +49,7 @@ class DyingEnv(CountingEnv):
 @both
 @pytest.mark.parametrize("position", [0, 2])
 @pytest.mark.parametrize("kind", ["ProcessCage", "SynchronizedProcessCage"])
+@pytest.mark.few(3)
 def test_a_worker_that_dies_does_not_hang_the_sampler(cls, kind, position):
     factories = [partial(CountingEnv, lengths=20)] * 3
     factories[position] = partial(DyingEnv, lengths=20)

@@ -74,14 +74,14 @@ def check(cls, setup, expected, **options):
         check_batches(sampler, expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(setup=setups(5), steps=st.integers(0, 5))
 def test_cages_sample_what_a_plain_loop_does(setup, steps):
     options = {"decorrelation_steps": steps, "decorrelation_seed": 1}
     check(BasicSampler, setup, simulate(setup, 3, **options), **options)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(data=st.data(), setup=setups(7, fewest=2), steps=st.integers(0, 5))
 def test_both_samplers_do_wherever_environments_are(data, setup, steps):
     options = {"decorrelation_steps": steps, "decorrelation_seed": 1}
@@ -91,7 +91,7 @@ def test_both_samplers_do_wherever_environments_are(data, setup, steps):
     check(AlternatingSampler, placed, expected, **options)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(setup=setups(3, fewest=2), storage=st.sampled_from(["local", "shared", "managed"]))
 def test_process_cages_sample_what_cages_do(setup, storage):
     expected = simulate(setup, 3)
@@ -100,7 +100,7 @@ def test_process_cages_sample_what_cages_do(setup, storage):
     check(AlternatingSampler, placed, expected)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(
     setup=setups(6, fewest=2),
     workers=st.integers(1, 3),

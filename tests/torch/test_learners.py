@@ -78,6 +78,7 @@ def uninterrupted(tmp_path_factory, open_fonts):
 
 @pytest.mark.parametrize("update", ["autograd", "auto", "flat"])
 @pytest.mark.parametrize("head", ["categorical", "gaussian"])
+@pytest.mark.few(3)
 def test_two_learners_equal_one_with_the_whole_batch(update, head, tmp_path):
     # 10 batches of 2 epochs of 3 minibatches: 60 updates.
     config = Config(update=update, head=head)
@@ -100,6 +101,7 @@ def test_learners_of_new_interpreters_train_alike(tmp_path):
 
 
 @pytest.mark.parametrize("during", ["sample", "learn", "checkpoint"])
+@pytest.mark.few(1)
 def test_a_killed_learner_ends_the_run_which_resumes_to_the_same_numbers(
     during, uninterrupted, tmp_path
 ):
@@ -162,6 +164,7 @@ def test_an_error_of_a_learner_is_raised_by_the_first(who, during, tmp_path):
 @pytest.mark.parametrize(
     ("during", "doing"), [("sample", "batch"), ("learn", "learn"), ("checkpoint", "state")]
 )
+@pytest.mark.few(1)
 def test_a_stopped_learner_is_found_by_the_time_limit(during, doing, tmp_path):
     config = Config(learners=3, B=6, fault="stop", during=during, who=2, timeout_s=6.0)
     begin = time.monotonic()

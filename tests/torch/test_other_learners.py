@@ -54,6 +54,7 @@ def compare(two, one, rows_of_two, rows):
 @pytest.mark.parametrize(
     ("kind", "update"), [("sac", "auto"), ("sac", "autograd"), ("td3", "auto")]
 )
+@pytest.mark.few(2)
 def test_two_learners_equal_one_with_the_whole_batch(kind, update, tmp_path):
     config = Config(kind=kind, update=update, made_up=True)
     one, rows = run(build, replace(config, learners=1), tmp_path)
@@ -71,6 +72,7 @@ def test_two_learners_equal_one_while_the_next_batch_is_sampled(tmp_path):
 
 
 @pytest.mark.parametrize("during", ["learn", "checkpoint"])
+@pytest.mark.few(1)
 def test_a_killed_learner_ends_the_run_which_resumes_to_the_same_numbers(during, tmp_path):
     whole, _ = run(build, Config(), tmp_path)
     doing = {"learn": "learn", "checkpoint": "state"}[during]

@@ -140,6 +140,7 @@ def reference(algorithm, samples, prev_action=True):
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.7])
 @pytest.mark.parametrize(("cell", "warm_up"), [("lstm", 3), ("gru", 3), ("lstm", 0)])
 @pytest.mark.parametrize(("double", "rescale"), [(True, True), (False, False), (True, False)])
+@pytest.mark.few(12)
 def test_gradients_are_those_of_the_definition(cell, warm_up, rate, double, rescale):
     agent = make_agent(cell, dueling=True, head_sizes=(5,))
     algorithm = R2D1(agent, **{**SETTINGS, "double": double, "rescale_values": rescale})

@@ -146,7 +146,7 @@ OPTIONS = st.fixed_dictionaries(
     options=OPTIONS,
     seed=st.integers(0, 1000),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 def test_gradients_are_autograds_in_float64(
     head, hidden, trunk, activation, n, weighted, options, seed
 ):
@@ -257,7 +257,7 @@ def test_the_compiled_loss_is_autograds(n, k, masked, weighted, split, options, 
     options=OPTIONS,
     seed=st.integers(0, 1000),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_the_loss_of_outputs_is_autograds(
     head, sequences, n, masked, absent, weighted, options, seed
 ):
@@ -445,6 +445,7 @@ def make_batch_of(make_batch, agent, options):
     ],
     ids=lambda options: "-".join(map(str, options)) or "default",
 )
+@pytest.mark.few(14)
 def test_parameters_are_autograds_after_80_updates(make_batch, refill, head, options):
     found, algorithm, diagnostics = after_updates(make_batch, refill, head, "flat", **options)
     expected, other, wanted = after_updates(make_batch, refill, head, "autograd", **options)
@@ -577,6 +578,7 @@ class Decaying(PPO):
 @pytest.mark.parametrize("kind", [Calm, Weighted, Decaying])
 @pytest.mark.parametrize("head", ["categorical", "gaussian"])
 @pytest.mark.parametrize("valid", [False, True])
+@pytest.mark.few(4)
 def test_subclasses_learn_as_with_autograd(make_batch, refill, kind, head, valid):
     options = {"kind": kind, "batch": {"valid": valid}}
     found, algorithm, diagnostics = after_updates(make_batch, refill, head, "auto", **options)
@@ -607,6 +609,7 @@ class Deviating(nn.Module):
     [{}, {"value_clip": 0.1, "entropy_loss_coeff": 0.0}, {"batch": {"valid": True}}],
     ids=["default", "value_clip", "valid"],
 )
+@pytest.mark.few(5)
 def test_other_models_learn_as_with_autograd(make_batch, refill, head, options):
     def unknown(agent):
         if head == "deviating":
@@ -1054,6 +1057,7 @@ if sys.argv[1] == "auto":
         ("autograd", "False False True True []\n"),
     ],
 )
+@pytest.mark.few(1)
 def test_a_prepared_algorithm_imports_nothing_more(update, expected):
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS, update], capture_output=True, text=True, check=True

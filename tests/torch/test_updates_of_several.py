@@ -119,7 +119,7 @@ def gradients(agent, inputs, dtype, **options):
     ),
     seed=st.integers(0, 1000),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_gradients_are_autograds_in_float64(
     heads, together, hidden, trunk, n, absent, options, seed
 ):
@@ -165,6 +165,7 @@ def test_gradients_are_autograds_in_float64(
     ],
     ids=["default", "value_clip", "anneal", "kl_limit"],
 )
+@pytest.mark.few(3)
 def test_parameters_are_autograds_after_80_updates(make, options):
     results = []
     for update in ("auto", "autograd"):

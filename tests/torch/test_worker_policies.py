@@ -169,6 +169,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("make", "name"), PAIRS)
+@pytest.mark.few(4)
 def test_rollouts_are_bit_for_bit_those_of_main(make, name):
     place = PLACES[name]
     with (

@@ -124,6 +124,7 @@ def called(env: Any, what: str, value: Any) -> Any:
 @every_place
 @pytest.mark.parametrize("native", MODES, ids=lambda mode: f"native {mode.value}")
 @every_mode
+@pytest.mark.few(8)
 def test_any_calls_have_the_results_of_a_sync_vector_env(
     mode: AutoresetMode, native: AutoresetMode, place: str
 ) -> None:
@@ -163,6 +164,7 @@ def test_any_calls_have_the_results_of_a_sync_vector_env(
 
 @every_mode
 @pytest.mark.parametrize("layout", ["float64", "scalar", "image", "discrete", "dict", "tuple"])
+@pytest.mark.few(6)
 def test_observations_of_every_form(layout: str, mode: AutoresetMode) -> None:
     # The environment's own mode differs from the one asked for.
     native = {NEXT_STEP: DISABLED, SAME_STEP: NEXT_STEP, DISABLED: NEXT_STEP}[mode]
@@ -204,6 +206,7 @@ def begun(observation: Any) -> bool:
 @every_place
 @every_mode
 @every_kind
+@pytest.mark.few(8)
 def test_episodes_go_on_and_end_as_the_mode_says(
     kind: str, mode: AutoresetMode, place: str
 ) -> None:
@@ -270,6 +273,7 @@ def rolled(env: VectorEnv, seed: Any) -> Any:
 
 @every_place
 @every_kind
+@pytest.mark.few(3)
 def test_seeds(kind: str, place: str) -> None:
     with below(CARTS[kind], place) as env:
         first = rolled(env, 3)
@@ -401,6 +405,7 @@ def test_description(kind: str, mode: AutoresetMode) -> None:
 
 @every_place
 @every_kind
+@pytest.mark.few(4)
 def test_calls_have_an_order_and_an_end(kind: str, place: str) -> None:
     actions = np.ones(N, int)
     with below(CARTS[kind], place) as env:

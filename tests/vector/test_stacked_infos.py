@@ -73,6 +73,7 @@ def infos_of_all(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=str)
+@pytest.mark.few(3)
 def test_infos_of_any_kind(mode: AutoresetMode, placement: str) -> None:
     makes = [partial(ToldInfos, (3, 1, 4))] * N
     env = VectorEnv(makes, autoreset_mode=mode, **PLACEMENTS[placement])
@@ -121,6 +122,7 @@ def test_arrays_belong_to_the_caller(placement: str) -> None:
     ids=["word", "shapes", "dict first", "number first", "a long int", "a long int first"],
 )
 @pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.few(6)
 def test_values_that_fit_no_array_are_objects(placement: str, values: list[Any]) -> None:
     # gymnasium raises in such a step, which is lost then.
     with VectorEnv([ToldInfos] * N, **PLACEMENTS[placement]) as env:

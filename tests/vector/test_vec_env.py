@@ -113,6 +113,7 @@ def call(env: Any, what: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("layout", ["box", "image"])
+@pytest.mark.few(3)
 def test_any_calls_have_the_results_of_a_dummy_vec_env(
     placement: dict[str, Any], layout: str
 ) -> None:

@@ -120,6 +120,7 @@ def call(env: Any, what: str, value: Any) -> Any:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
+@pytest.mark.few(4)
 def test_any_calls_have_the_results_of_a_sync_vector_env(
     mode: AutoresetMode, placement: str
 ) -> None:
@@ -154,6 +155,7 @@ def test_any_calls_have_the_results_of_a_sync_vector_env(
 @pytest.mark.parametrize("layout", ["float64", "scalar", "image", "discrete", "dict", "tuple"])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize(("mode", "copy"), [*zip(MODES, [True, False, True], strict=True)], ids=str)
+@pytest.mark.few(16)
 def test_observations_of_every_form(
     layout: str, placement: str, mode: AutoresetMode, copy: bool
 ) -> None:

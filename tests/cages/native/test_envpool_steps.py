@@ -63,6 +63,7 @@ def test_an_environment_of_several_players_or_parts_is_stepped_by_its_own_method
 
 
 @pytest.mark.parametrize("division", [{"n_workers": 1}, {"n_workers": 2, "participate": True}])
+@pytest.mark.few(1)
 def test_samples_do_not_depend_on_the_processes(division: dict[str, Any]) -> None:
     found = []
     options = {"n": N, "seeds": SEEDS}

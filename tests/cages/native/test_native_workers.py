@@ -74,6 +74,7 @@ def everything(cage: Any) -> list[Any]:
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("automatic", [True, False])
+@pytest.mark.few(3)
 def test_samples_do_not_depend_on_the_processes(mode: AutoresetMode, automatic: bool) -> None:
     options: dict[str, Any] = {"n": N, "seeds": SEEDS, "reset_automatically": automatic}
     # One that waits is stepped all the same, and so draws more from its generator than a single one would.

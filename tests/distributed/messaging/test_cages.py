@@ -107,6 +107,7 @@ def rows_of(samples: Any) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "settings", [{}, {"execution_mode": ExecutionMode.SYNC}], ids=["bytes", "calls"]
 )
+@pytest.mark.few(2)
 def test_cages_here_and_in_workers_hold_the_rows_of_plain_loops(
     mode: AutoresetMode, settings: dict[str, Any]
 ) -> None:

@@ -30,6 +30,7 @@ def delayed() -> Callable[[], KafkaBroker]:
 
 
 @pytest.mark.parametrize("kind", [references, memory, delayed])
+@pytest.mark.few(1)
 def test_in_memory(kind):
     run_state_machine_as_test(
         lambda: IsolationMachine(kind()),

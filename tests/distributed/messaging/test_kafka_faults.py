@@ -86,6 +86,7 @@ def step(traffic: Traffic, steps: int = 5) -> None:
 # ---------------------------------------------------------------- what steps get through
 
 
+@pytest.mark.few(1)
 def test_steps_go_on_over_connections_that_are_cut(disturbed):
     def cut(hop: int) -> None:
         if hop == 1:
@@ -102,6 +103,7 @@ def test_steps_go_on_over_connections_that_are_cut(disturbed):
         assert disturbed.proxy.connections > connections
 
 
+@pytest.mark.few(1)
 def test_steps_go_on_over_a_slow_network(disturbed):
     with kafka(disturbed.address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
@@ -113,6 +115,7 @@ def test_steps_go_on_over_a_slow_network(disturbed):
         assert time.monotonic() - begun >= 4 * len(traffic.hops) * 2 * 0.05
 
 
+@pytest.mark.few(1)
 def test_steps_go_on_after_a_broker_was_stopped_for_less_than_the_time_out(disturbed):
     with kafka(disturbed.address, timeout_s=20.0) as broker:
         traffic = Traffic(broker)
@@ -127,6 +130,7 @@ def test_steps_go_on_after_a_broker_was_stopped_for_less_than_the_time_out(distu
 # ---------------------------------------------------------------- what takes longer than the time-out
 
 
+@pytest.mark.few(1)
 def test_a_broker_that_is_stopped_for_five_seconds_is_used_again(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
@@ -140,6 +144,7 @@ def test_a_broker_that_is_stopped_for_five_seconds_is_used_again(disturbed):
         step(traffic)
 
 
+@pytest.mark.few(1)
 def test_a_broker_that_is_killed_and_restarted_empty_is_used_again(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
@@ -156,6 +161,7 @@ def test_a_broker_that_is_killed_and_restarted_empty_is_used_again(disturbed):
         step(traffic)
 
 
+@pytest.mark.few(1)
 def test_a_broker_that_is_killed_between_send_and_receive_leaves_no_step_half_done(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
@@ -175,6 +181,7 @@ def test_a_broker_that_is_killed_between_send_and_receive_leaves_no_step_half_do
         step(traffic)
 
 
+@pytest.mark.few(1)
 def test_a_network_that_swallows_everything_is_an_error_at_the_time_out(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
@@ -186,6 +193,7 @@ def test_a_network_that_swallows_everything_is_an_error_at_the_time_out(disturbe
         step(traffic)
 
 
+@pytest.mark.few(1)
 def test_a_broker_closes_in_time_while_its_server_is_away(disturbed):
     with kafka(disturbed.address) as broker:
         traffic = Traffic(broker)
@@ -195,6 +203,7 @@ def test_a_broker_closes_in_time_while_its_server_is_away(disturbed):
     assert time.monotonic() - begun < TIMEOUT_S + PATIENCE_S
 
 
+@pytest.mark.few(1)
 def test_environments_go_on_after_a_restart_with_the_episodes_they_would_have_had(disturbed):
     tree, n = TREES["grid"], 3
     with kafka(disturbed.address) as broker:
@@ -231,6 +240,7 @@ def test_environments_go_on_after_a_restart_with_the_episodes_they_would_have_ha
 # ---------------------------------------------------------------- at the start
 
 
+@pytest.mark.few(1)
 def test_a_broker_that_is_down_at_the_start_is_an_error_and_can_be_used_later(disturbed):
     disturbed.kill()
     begun = time.monotonic()
@@ -371,6 +381,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes_through(ka
 # ---------------------------------------------------------------- other clients
 
 
+@pytest.mark.few(1)
 def test_a_client_that_was_stopped_goes_on(kafka_address):
     command = [sys.executable, Path(__file__).with_name("traffic.py"), kafka_address]
     # Stopped for longer than its time-out, wherever it is; the broker is well all the time.

@@ -32,6 +32,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("name", SAYS)
+@pytest.mark.few(3)
 def test_what_a_worker_says_is_noted_and_what_was_counted_stands(tmp_path, name):
     lies, said = SAYS[name]
     result = Experiment("e", [lying(lies)], seeds=[42]).run(tmp_path / "runs")

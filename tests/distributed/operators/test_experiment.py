@@ -171,6 +171,7 @@ def test_failures_are_recorded_and_the_rest_is_played(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
+@pytest.mark.few(1)
 def test_what_workers_say_wrongly_fails_one_episode_alone(tmp_path, mode):
     wrong = {
         "print": "wrote a line that is not a reply",
@@ -252,6 +253,7 @@ def workers_of(process):
 
 
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+@pytest.mark.few(1)
 def test_a_signal_keeps_what_was_played(long, tmp_path, signal_name):
     workers = workers_of(long)
     assert len(workers) == 3

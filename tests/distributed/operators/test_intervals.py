@@ -35,6 +35,7 @@ def claims(differences, **arguments):
 
 
 @pytest.mark.parametrize("name", RETURNS)
+@pytest.mark.few(3)
 def test_equal_players_are_seldom_called_different(name):
     rng = np.random.default_rng(7)
     n_draws = 600

@@ -208,6 +208,7 @@ def test_floods(hostile: Hostile) -> None:
 
 
 @WAYS
+@pytest.mark.few(1)
 def test_a_flood_of_replies_to_no_command(hostile: Hostile, way: tuple[str, ...]) -> None:
     worker = hostile(*way)
     worker.send_step(action=["reply", ["forever", {"type": "pong"}]])

@@ -129,6 +129,7 @@ def kill_after(command, folder, lines):
         ],
     ],
 )
+@pytest.mark.few(1)
 def test_killed_at_random_moments_it_plays_what_it_would_have(
     model, script, tmp_path, mode, seed, kills
 ):

@@ -72,6 +72,7 @@ def test_an_array_in_a_foreign_reply_costs_its_own_agent_the_action(reply):
         ({"action": Npy(npy_of((1 << 60,), "<U0"))}, "ERROR", "np.save"),
     ],
 )
+@pytest.mark.few(5)
 def test_a_reply_of_arrays_is_a_failure_with_a_reason(reply, status, reason):
     first, second = played(lambda observation: reply)
     assert first["status"] == status

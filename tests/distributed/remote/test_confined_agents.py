@@ -103,6 +103,7 @@ def test_it_writes_nothing_outside_of_its_folders(means, ask, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("what", ["limits", "attach", "read", "memory"])
+@pytest.mark.few(1)
 def test_a_program_that_is_not_confined_achieves_all_of_it(tmp_path, beside, monkeypatch, what):
     # Else the tests above could pass with an agent that looks in the wrong places.
     path = tmp_path / "agent.py"

@@ -79,6 +79,7 @@ def fuzz(folder, wire, seed, n):
 
 
 @pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.few(1)
 def test_a_few_hundred(tmp_path, wire):
     statuses = fuzz(tmp_path, wire, 0, 300)
     # Neither is all refused, nor all taken.

@@ -33,6 +33,7 @@ def theirs(kaggle_python, tmp_path_factory):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.few(16)
 def test_the_same_function_plays_in_both(theirs, tmp_path, name):
     path = kaggle_files.write(tmp_path)[name]
     _, refused = FILES[name]

@@ -31,6 +31,7 @@ def observations(steps):
 
 
 @pytest.mark.parametrize("title", CASES)
+@pytest.mark.few(10)
 def test_episodes_are_equal(kaggle, title):
     name, configuration, agents = CASES[title]
     with make(name, configuration) as env:

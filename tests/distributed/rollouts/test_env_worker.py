@@ -149,6 +149,7 @@ PHASES = [
 
 
 @pytest.mark.parametrize(("phase", "fault", "number"), PHASES)
+@pytest.mark.few(3)
 def test_any_fault_is_followed_by_a_restart(phase, fault, number, tmp_path):
     faulty = partial(FaultyOnce, str(tmp_path / "failed"), phase, fault, number=number)
     # Its process has to be made in that time, too.

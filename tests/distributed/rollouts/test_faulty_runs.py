@@ -62,6 +62,7 @@ def test_a_run_whose_environments_always_fail_ends_and_can_go_on(tmp_path):
     ],
     ids=["raise", "hang", "hang when made again"],
 )
+@pytest.mark.few(1)
 def test_a_run_goes_on_without_an_environment_that_always_fails(tmp_path, faults, said):
     config = Config(**faults, which=(1,), n_steps=1_000_000, stop_when_parked=True)
     result, folder = train(build, config, base=tmp_path)

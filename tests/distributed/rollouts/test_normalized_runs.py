@@ -43,6 +43,7 @@ def best_evaluation(folder):
 @pytest.mark.parametrize(
     ("schedule", "normalize"), [("rows", True), ("ready", True), ("rows", False)]
 )
+@pytest.mark.few(1)
 def test_normalized_observations_are_learned_from(schedule, normalize, tmp_path, open_fonts):
     config = Config(schedule=schedule, normalize=normalize)
     _, folder = train(build, config, base=tmp_path, name="run")

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize(("kind", "places"), KINDS)
+@pytest.mark.few(4)
 def test_a_plain_model_agrees(kind, places, recurrent, monkeypatch):
     short_waits(monkeypatch)
     check_programs(kind, places, recurrent, 16)
@@ -18,5 +19,6 @@ def test_a_plain_model_agrees(kind, places, recurrent, monkeypatch):
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("kind", ["rows", "ready"])
+@pytest.mark.few(2)
 def test_a_plain_model_agrees_with_processes(kind, recurrent):
     check_programs(kind, "real", recurrent, 4, workers=2, environments=3)

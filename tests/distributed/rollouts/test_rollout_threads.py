@@ -112,6 +112,7 @@ def consume(buffer, publishers, sources):
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize(("kind", "places"), [("rows", "together"), ("ready", "real")])
+@pytest.mark.few(2)
 def test_everything_at_once(kind, places, recurrent):
     plan = Plan(
         kind,

@@ -152,6 +152,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.few(6)
 def test_many_small_values_take_what_the_limit_allows(name):
     n = 5_000
     message = b"\x92\x01\xdd" + n.to_bytes(4, "big") + BOMBS[name] * n

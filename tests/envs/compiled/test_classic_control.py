@@ -64,6 +64,7 @@ def pair(name, **parameters):
 @pytest.mark.parametrize("name", IDS)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), skill=st.sampled_from([0.0, 0.5, 0.9]))
+@pytest.mark.few(3)
 def test_it_returns_the_bits_of_gymnasium(name, seed, skill):
     check_equal(*pair(name), seed, any_action(name, skill), N_STEPS)
 
@@ -95,6 +96,7 @@ def test_cart_pole_is_truncated_when_it_could_go_on():
 @pytest.mark.parametrize("name", IDS)
 @settings(max_examples=15)
 @given(data=st.data(), seed=st.integers(0, 2**32))
+@pytest.mark.few(2)
 def test_parameters_have_the_effect_of_gymnasium_s_attributes(name, data, seed):
     defaults = getattr(classic_control, name).functions.parameters
     scales = st.floats(0.5, 1.5)
@@ -135,6 +137,7 @@ def test_spaces_and_metadata_are_gymnasium_s(name):
 
 
 @pytest.mark.parametrize("name", IDS)
+@pytest.mark.few(2)
 def test_pictures_show_what_moves(name):
     env = getattr(classic_control, name)(render_mode="rgb_array")
     env.reset(seed=0)

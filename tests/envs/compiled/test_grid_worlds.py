@@ -50,11 +50,13 @@ def wander(skill):
 @pytest.mark.parametrize("name", IDS)
 @settings(max_examples=6)
 @given(seed=st.integers(0, 2**32), skill=st.sampled_from([0.0, 0.5, 0.8]))
+@pytest.mark.few(4)
 def test_it_returns_the_bits_of_minigrid(name, seed, skill):
     check_equal(*pair(name), seed, wander(skill), 150)
 
 
 @pytest.mark.parametrize("name", IDS)
+@pytest.mark.few(4)
 def test_layouts_are_drawn_in_the_order_of_minigrid(name):
     env, reference = pair(name)
     for seed in range(200):
@@ -78,6 +80,7 @@ def test_layouts_are_drawn_in_the_order_of_minigrid(name):
         ("DoorKey5x5", 2000, {"terminated", "truncated"}),
     ],
 )
+@pytest.mark.few(2)
 def test_ends_are_equal_too(name, n_steps, expected):
     ends = set()
     for seed, skill in ((0, 0.0), (1, 0.8)):

@@ -19,6 +19,7 @@ SHIPPED = [spec.id for spec in gym.registry.values() if str(spec.entry_point).st
 IDS = [env_id for env_id in SHIPPED if not re.search(r"-(6x6|8x8|16x16)-", env_id)]
 
 
+@pytest.mark.few(4)
 class TestShipped(CompiledEnvContract):
     @pytest.fixture(autouse=True, params=IDS)
     def choose_env(self, request):

@@ -25,6 +25,7 @@ def game(name, frames=None, **options):
 
 @pytest.mark.parametrize("name", ["Breakout", "Pong"])
 @pytest.mark.parametrize("stickiness", [0.0, 0.25])
+@pytest.mark.few(2)
 def test_games_go_on(name, stickiness, tmp_path):
     make_env = partial(game, name, frames=250, repeat_action_probability=stickiness)
     episodes = check_goes_on(make_env, tmp_path, before=31, points=4, after=40)
@@ -44,6 +45,7 @@ def test_raw_frames_and_skips_of_the_environment_go_on(tmp_path):
 
 
 @pytest.mark.parametrize("stickiness", [0.25, 0.6])
+@pytest.mark.few(1)
 def test_the_action_that_sticks_goes_on_as_well(stickiness):
     # What is commanded first after the state is another action, so that one that sticks can be told from it.
     def make_env():

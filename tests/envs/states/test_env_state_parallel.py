@@ -56,6 +56,7 @@ def test_agents_that_are_gone_stay_gone(before, tmp_path):
 
 
 @pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.few(5)
 def test_worlds_go_on(name, tmp_path):
     def make_env():
         return wrappers.TimeLimit(world(name), 12)

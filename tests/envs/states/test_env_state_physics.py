@@ -39,6 +39,7 @@ def body(name, version="v5"):
 
 @pytest.mark.parametrize("before", [0, 25])
 @pytest.mark.parametrize("name", BODIES)
+@pytest.mark.few(8)
 def test_bodies_go_on(name, before, tmp_path):
     assert check_goes_on(body(name), tmp_path, before=before, after=45, points=2) >= 2
 

@@ -64,6 +64,7 @@ def answer_pings(connection: Connection, steps: int, *, inherited: Shared) -> No
 
 @pytest.mark.parametrize("spin_us", [0.0, 50.0])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_ping_pong_keeps_step_and_payload(kind: str, spin_us: float) -> None:
     steps = 20_000 if spin_us else 5_000
     lines = shared_lines(2)

@@ -164,6 +164,7 @@ def test_people_and_a_program_act_at_the_same_time(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["between steps", "while a person thinks", "after the episode"])
+@pytest.mark.few(1)
 def test_the_death_of_a_player_is_shown_on_its_card_alone(when, tmp_path, quick_people):
     pid = tmp_path / "pid"
     said = f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n"

@@ -53,6 +53,7 @@ def test_four_clicks_are_four_steps_of_each_although_one_is_slow(board, held):
 
 
 @pytest.mark.parametrize("wish", ["kill", "remove", "restart"])
+@pytest.mark.few(1)
 def test_a_card_that_is_gone_holds_up_nobody(board, held, wish):
     held.hold("a")
     for _ in range(3):

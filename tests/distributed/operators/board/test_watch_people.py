@@ -68,6 +68,7 @@ def answer(board, shown):
 
 
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
+@pytest.mark.few(1)
 def test_what_people_choose_is_written_as_what_programs_choose(tmp_path, mode):
     with load_experiment(script_of(tmp_path, "program", mode)) as experiment:
         alone = experiment.run(tmp_path / "alone")

@@ -99,6 +99,7 @@ def test_a_desk_shows_as_many_cards_as_are_wished_for(shown, pages, server):
 
 
 @pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.few(1)
 def test_squares_of_a_board_are_large_enough_to_click(shown, width):
     page = shown.page
     for name in BOARDS:

@@ -31,6 +31,7 @@ CAPACITY, QUEUE = 4, 2
 MAY_GROW = 4 * 2**20
 
 
+@pytest.mark.few(1)
 @BOTH_WAYS
 def test_workers_wait_and_memory_stays(ray_here, large_bytes):
     with rollouts(

@@ -32,6 +32,7 @@ def finish(maker):
 
 @pytest.mark.parametrize("nbytes", [1000, 3 * MIB // 2])
 @pytest.mark.parametrize("large_bytes", [0, MIB])
+@pytest.mark.few(2)
 def test_what_arrives_is_what_was_added(nbytes, large_bytes):
     with RayReplayBuffer(8, large_bytes=large_bytes) as buffer:
         maker = start_maker(buffer, nbytes)
