@@ -29,6 +29,7 @@ from parllel.torch.models.cnn_encoder import (
     CONVOLUTIONS_SMALL,
     CnnEncoder,
     Convolutions,
+    has_channels_last,
 )
 from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
 from parllel.torch.models.mlp_model import Activation
@@ -283,8 +284,7 @@ def image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
         return ()
     image = space.shape[1:] if len(space.shape) == 4 else space.shape
     if len(image) == 3:
-        # The shorter outer dimension is the channels, as in CnnEncoder.
-        image = image[:2] if image[2] < image[0] else image[1:]
+        image = image[:2] if has_channels_last(image) else image[1:]
     return image if min(image) >= _LEAST_SIDES else ()
 
 

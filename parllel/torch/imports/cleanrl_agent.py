@@ -12,9 +12,11 @@ from torch import Tensor
 from parllel.agents.agent import Agent
 from parllel.torch.imports.layer_reader import (
     LayerReader,
+    flat_trunk,
     load_parameters,
     make_pg_agent,
     make_q_agent,
+    n_features,
     refusal,
 )
 
@@ -52,16 +54,19 @@ def cleanrl_agent(
             path,
             f"expected the parameters of one module, got a {type(parameters).__name__} of other things",
         )
-    reader = LayerReader(path, parameters, observation_space)
-    agent = _agent(reader, action_space, seed)
+    reader = LayerReader(path, parameters)
+    agent = _agent(reader, observation_space, action_space, seed)
     reader.check_all_used()
     return agent
 
 
-def _agent(reader: LayerReader, action_space: Space[Any], seed: int) -> Agent:
-    n = reader.n_inputs
+def _agent(
+    reader: LayerReader, observation_space: Space[Any], action_space: Space[Any], seed: int
+) -> Agent:
+    trunk = flat_trunk(reader.path, observation_space)
+    n = n_features(trunk)
     if reader.has("network."):
-        return make_q_agent(reader, reader.layers("network", n), action_space, seed)
+        return make_q_agent(reader, trunk, reader.layers("network", n), action_space, seed)
     policy = "actor_mean" if reader.has("actor_mean.") else "actor"
     policy_layers, critic = reader.layers(policy, n), reader.layers("critic", n)
-    return make_pg_agent(reader, policy_layers, critic, "actor_logstd", action_space, seed)
+    return make_pg_agent(reader, trunk, policy_layers, critic, "actor_logstd", action_space, seed)

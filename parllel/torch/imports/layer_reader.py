@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -17,13 +19,14 @@ from parllel.torch.agent_for import distribution_for, encoder_for
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.agents.q_agent import QAgent
 from parllel.torch.models.heads import CategoricalHead, GaussianHead
-from parllel.torch.models.mlp_model import Activation, MlpModel
+from parllel.torch.models.mlp_model import Activation
 from parllel.torch.models.pg_model import PgModel
 from parllel.torch.models.q_model import QModel
 
 Parameters: TypeAlias = dict[str, Tensor]
 Layer: TypeAlias = tuple[Tensor, Tensor]  # weight and bias
 Layers: TypeAlias = list[Layer]
+Trunk: TypeAlias = tuple[int, ...] | nn.Module  # the first argument of parllel's models
 _LAYER = re.compile(r"(\d+)\.weight")
 
 
@@ -50,44 +53,43 @@ def load_parameters(path: Path, file: BinaryIO) -> Any:
         raise ValueError(f"{path}: expected parameters that torch.save wrote: {reason}") from error
 
 
-class LayerReader:
-    """Takes parameters of fully connected networks from a file, layer by layer.
-
-    Args:
-        path: the file, named in errors.
-        parameters: by name.
-        space: of the observations.
-        activation: of hidden layers; None for the default of each algorithm.
-
-    Attributes:
-        trunk: the first argument of parllel's models.
-        n_inputs: number of inputs of a first layer.
+def flat_trunk(path: Path, space: Space[Any]) -> Trunk:
+    """Return the input of networks that are fully connected.
 
     Raises:
         ValueError: for a space that is not supported.
     """
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return encoder_for(space, generator=torch.Generator())
+    if isinstance(space, spaces.Box) and not (space.dtype == np.uint8 and len(space.shape) == 3):
+        return space.shape
+    raise refusal(
+        path,
+        f"observations of {space} are not supported: expected a Box, not of images, or a Discrete space that "
+        "starts at 0",
+    )
+
+
+def n_features(trunk: Trunk) -> int:
+    """Return the number of inputs of a first layer."""
+    if isinstance(trunk, nn.Module):
+        return int(trunk.n_features)  # type: ignore[arg-type]
+    return math.prod(trunk)
+
+
+class LayerReader:
+    """Takes parameters of networks from a file, layer by layer.
+
+    Args:
+        path: the file, named in errors.
+        parameters: by name.
+        activation: of hidden layers; None for the default of each algorithm.
+    """
 
     def __init__(
-        self,
-        path: Path,
-        parameters: Parameters,
-        space: Space[Any],
-        activation: Activation | None = None,
+        self, path: Path, parameters: Parameters, activation: Activation | None = None
     ) -> None:
         self.path, self._left, self._activation = path, dict(parameters), activation
-        self.trunk: Any
-        if isinstance(space, spaces.Discrete) and space.start == 0:
-            self.trunk = encoder_for(space, generator=torch.Generator())
-            self.n_inputs = int(space.n)
-        elif isinstance(space, spaces.Box) and not (
-            space.dtype == np.uint8 and len(space.shape) == 3
-        ):
-            self.trunk, self.n_inputs = space.shape, int(np.prod(space.shape))
-        else:
-            raise self.refusal(
-                f"observations of {space} are not supported: expected a Box, not of images, or a Discrete "
-                "space that starts at 0"
-            )
 
     def refusal(self, why: str) -> ValueError:
         """Return the error for a file that is not supported."""
@@ -115,16 +117,25 @@ class LayerReader:
             )
         return layers
 
-    def layer(self, name: str) -> Layer:
-        """Take the weight and bias of one fully connected layer."""
+    def layer(self, name: str, *, convolution: bool = False) -> Layer:
+        """Take the weight and bias of one layer, which is fully connected by default."""
         weight, bias = self.take(f"{name}.weight"), self.take(f"{name}.bias")
-        if weight.dim() != 2:
-            raise self.refusal(f"layer {name} is not fully connected")
+        if weight.dim() != (4 if convolution else 2):
+            kind = "a convolution" if convolution else "fully connected"
+            raise self.refusal(f"layer {name} is not {kind}")
         return weight, bias
 
     def has(self, prefix: str) -> bool:
         """Return whether a parameter that begins with `prefix` is left."""
         return any(name.startswith(prefix) for name in self._left)
+
+    def group(self, prefix: str) -> Parameters:
+        """Return the parameters left that begin with `prefix`, by the rest of their names."""
+        return {
+            name.removeprefix(prefix): x
+            for name, x in self._left.items()
+            if name.startswith(prefix)
+        }
 
     def take(self, name: str) -> Tensor:
         """Take a parameter."""
@@ -140,21 +151,22 @@ class LayerReader:
         """Raise ValueError if parameters are left over."""
         if self._left:
             raise self.refusal(
-                f"parameter {min(self._left)} has no place in a fully connected network"
+                f"parameter {min(self._left)} has no place in a network that is supported"
             )
 
-    def fill(self, network: MlpModel, layers: Layers) -> None:
-        """Copy layers into a network."""
-        for linear, (weight, bias) in zip(network.layers, layers, strict=True):
-            assert isinstance(linear, nn.Linear)
-            if linear.weight.shape != weight.shape:
+    def fill(self, modules: Iterable[nn.Module], layers: Layers) -> None:
+        """Copy layers into the modules of a network."""
+        for module, (weight, bias) in zip(modules, layers, strict=True):
+            assert isinstance(module, (nn.Linear, nn.Conv2d))
+            assert module.bias is not None
+            if module.weight.shape != weight.shape:
                 raise ValueError(
-                    f"{self.path}: expected layers {tuple(linear.weight.shape)} for the given spaces, got "
+                    f"{self.path}: expected layers {tuple(module.weight.shape)} for the given spaces, got "
                     f"{tuple(weight.shape)}"
                 )
             with torch.no_grad():
-                linear.weight.copy_(weight)
-                linear.bias.copy_(bias)
+                module.weight.copy_(weight)
+                module.bias.copy_(bias)
 
 
 def hidden_sizes(layers: Layers) -> list[int]:
@@ -164,6 +176,7 @@ def hidden_sizes(layers: Layers) -> list[int]:
 
 def make_pg_agent(
     reader: LayerReader,
+    trunk: Trunk,
     policy: Layers,
     critic: Layers,
     log_std: str,
@@ -190,17 +203,19 @@ def make_pg_agent(
         head = GaussianHead(action_space.shape, 0.0)
         with torch.no_grad():
             head.log_std.copy_(reader.take(log_std).reshape(action_space.shape))
-    model = PgModel(reader.trunk, head, sizes, seed, activation=reader.activation("tanh"))
-    reader.fill(model.policy, policy)
-    reader.fill(model.critic, critic)
+    model = PgModel(trunk, head, sizes, seed, activation=reader.activation("tanh"))
+    reader.fill(model.policy.layers, policy)
+    reader.fill(model.critic.layers, critic)
     return PgAgent(model, distribution_for(action_space), seed=seed)
 
 
-def make_q_agent(reader: LayerReader, layers: Layers, action_space: Space[Any], seed: int) -> Agent:
+def make_q_agent(
+    reader: LayerReader, trunk: Trunk, layers: Layers, action_space: Space[Any], seed: int
+) -> Agent:
     """Return a QAgent."""
     if not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
         raise reader.refusal(f"actions of {action_space}: expected a Discrete space from 0")
     n, sizes = int(action_space.n), hidden_sizes(layers)
-    model = QModel(reader.trunk, n, sizes, seed, activation=reader.activation("relu"))
-    reader.fill(model.actions, layers)
+    model = QModel(trunk, n, sizes, seed, activation=reader.activation("relu"))
+    reader.fill(model.actions.layers, layers)
     return QAgent(model, n, seed=seed)

@@ -31,6 +31,11 @@ CONVOLUTIONS_2015 = Convolutions((32, 64, 64), (8, 4, 3), (4, 2, 1), 512)
 CONVOLUTIONS_SMALL = Convolutions((16, 32), (2, 2), (1, 1), 128)
 
 
+def has_channels_last(image: Sequence[int]) -> bool:
+    """Return whether a `CnnEncoder` takes images of this shape as [H, W, C]."""
+    return len(image) == 3 and image[2] < image[0]
+
+
 class CnnEncoder(nn.Module):
     """Map images [N, ...] to features [N, n_features]: convolutions, then one layer, all with ReLU.
 
@@ -98,7 +103,7 @@ class CnnEncoder(nn.Module):
         if len(shape) not in (2, 3, 4):
             raise ValueError(f"CnnEncoder: expected images of 2 to 4 dimensions, got {shape}")
         image = shape[1:] if len(shape) == 4 else shape
-        self._n_dims, self._channels_last = len(shape), len(image) == 3 and image[2] < image[0]
+        self._n_dims, self._channels_last = len(shape), has_channels_last(image)
         if self._channels_last:
             image = (image[2], *image[:2])
         n_channels, height, width = (1,) * (3 - len(image)) + image
