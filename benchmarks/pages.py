@@ -109,6 +109,7 @@ def sections() -> list[Section]:
         Section("jax_curves", JAX, ("jax_curves",), jax_ppo.STUDY.markdown),
         Section("vector", VECTOR, ("vector",), vector.markdown),
         Section("gallery", GALLERY, ("gallery", "sac_curves"), gallery.page),
+        Section("hosts", MESSAGING, ("messaging",), messaging.hosts_markdown),
         Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),
     ]
     return [one for one in all_sections if all(results_of(name).exists() for name in one.sources)]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import turns
 from benchmarks.harness.turns import Work, in_turn, opened
@@ -46,16 +47,18 @@ class Effort(turns.Effort):
         delay_s: put between a hop and its arrival.
         sizes: numbers of environments.
         long_steps, renames: before and after which memory is compared.
+        hosted_envs: number of environments whose leaves run on hosts.
     """
 
     delay_s: float = 0.02
     sizes: tuple[int, ...] = SIZES
     long_steps: int = 20_000
     renames: int = 1000
+    hosted_envs: int = N_ENVS
 
 
 FULL = Effort(10, 1.0)
-QUICK = Effort(1, 0.05, 0.002, (1, 8, 32), 50, 20)
+QUICK = Effort(1, 0.05, 0.002, (1, 8, 32), 50, 20, 4)
 
 
 def steps(effort: Effort) -> dict[str, list[float]]:
@@ -77,17 +80,20 @@ def hops(effort: Effort) -> list[float]:
         return in_turn(effort, works, time.perf_counter)["delayed"]
 
 
+def kinds() -> dict[str, Callable[[], Any]]:
+    """Return functions that start a broker, for each kind that is installed."""
+    if str(TESTS) not in sys.path:
+        sys.path.insert(0, str(TESTS))
+    from kafka_brokers import TANSU, TansuBroker  # type: ignore[import-not-found]
+
+    return {"mock": MockKafkaBroker, **({"tansu": TansuBroker} if TANSU.exists() else {})}
+
+
 @contextlib.contextmanager
 def brokers() -> Iterator[dict[str, str]]:
     """Start a broker of each kind that is installed; yield their addresses by kind, and end them."""
-    sys.path.insert(0, str(TESTS))
-    from kafka_brokers import TANSU, TansuBroker  # type: ignore[import-not-found]
-
     with contextlib.ExitStack() as stack:
-        addresses = {"mock": stack.enter_context(MockKafkaBroker()).address}
-        if TANSU.exists():
-            addresses["tansu"] = stack.enter_context(TansuBroker()).address
-        yield addresses
+        yield {kind: stack.enter_context(start()).address for kind, start in kinds().items()}
 
 
 def on_kafka(effort: Effort) -> dict[str, dict[str, list[float]]]:

@@ -27,11 +27,18 @@ class Steps:
     Args:
         broker: closed with the environments; None steps them by calls.
         value: the payload.
+        hosted: as `make_envs` takes it.
     """
 
-    def __init__(self, broker: KafkaBroker | None, value: Any = SCALAR, n: int = N_ENVS) -> None:
+    def __init__(
+        self,
+        broker: KafkaBroker | None,
+        value: Any = SCALAR,
+        n: int = N_ENVS,
+        hosted: Sequence[str] = (),
+    ) -> None:
         mode = ExecutionMode.SYNC if broker is None else ExecutionMode.ASYNC
-        self.envs = make_envs(broker, n, mode)
+        self.envs = make_envs(broker, n, mode, hosted)
         self.broker = broker
         self._actions = [{ROOT: value}] * n
 

@@ -2,10 +2,16 @@
 
 environment --action--> root --action--> leaves      2 hops down
 environment <---info--- root <---info--- leaves      2 hops up, 22 messages in all
+
+With leaves on hosts, 2 hops and 20 messages are added between these:
+
+environment <--action-- leaves                       a leaf's action on the physics
+environment ---info---> leaves                       its observation
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +27,8 @@ from parllel.distributed.messaging import (
 N_LEAVES = 10
 N_HOPS = 4
 MESSAGES = 2 * (N_LEAVES + 1)  # of an environment in a step
+HOSTED_HOPS = N_HOPS + 2
+HOSTED_MESSAGES = MESSAGES + 2 * N_LEAVES
 N_ENVS = 128
 ROOT = "root"
 
@@ -68,9 +76,15 @@ def create_agents(env_id: str) -> dict[str, Agent]:
 
 
 def make_envs(
-    broker: KafkaBroker | None, n: int = N_ENVS, mode: ExecutionMode = ExecutionMode.ASYNC
+    broker: KafkaBroker | None,
+    n: int = N_ENVS,
+    mode: ExecutionMode = ExecutionMode.ASYNC,
+    hosted: Sequence[str] = (),
 ) -> VectorizedKafkaEnv:
-    """Return n environments that have been reset; `broker` is left open by them."""
+    """Return n environments that have been reset; `broker` is left open by them.
+
+    hosted: patterns of the ids of agents that run in other processes.
+    """
     envs = VectorizedKafkaEnv(
         create_agents,
         [ROOT],
@@ -78,6 +92,7 @@ def make_envs(
         env_class=StillEnv,
         broker=broker,
         execution_mode=mode,
+        hosted=hosted,
     )
     envs.reset()
     return envs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +17,8 @@ def on_path(monkeypatch):
 
 
 def report():
-    from benchmarks.messaging.report import answers, markdown, wire_markdown
+    from benchmarks.messaging.hosts import MEMORY, ONE_PROCESS, TWO_HOSTS
+    from benchmarks.messaging.report import answers
     from benchmarks.messaging.rounds import (
         CALLS,
         CALLS_FOUR,
@@ -50,31 +52,85 @@ def report():
             "scalar_bytes": 28_160,
             "four_floats_bytes": 56_320,
         },
+        "hosted_envs": 128,
+        "hosted_s": {
+            MEMORY: {ONE_PROCESS: [0.02, 0.02]},
+            "mock": {ONE_PROCESS: [0.02816, 0.02816], TWO_HOSTS: [0.10752, 0.05376]},
+        },
     }
-    found = [one.as_dict() for one in answers(measured)]
-    whole = {
+    return {
         "machine": {"cores": 2, "cpu": "CPU", "python": "CPython 3.11"},
         "settings": asdict(FULL),
         **measured,
-        "answers": found,
+        "answers": [one.as_dict() for one in answers(measured)],
     }
-    return found, markdown(whole), wire_markdown(whole)
 
 
 def test_each_goal_has_a_line():
-    found, text, wire = report()
+    from benchmarks.messaging.report import markdown, wire_markdown
+
+    whole = report()
+    found, text, wire = whole["answers"], markdown(whole), wire_markdown(whole)
     values = {answer["name"]: answer["values"] for answer in found}
     assert values["references"] == pytest.approx([3.0, 3.0])
     assert values["four"] == pytest.approx([12.0, 12.0])
     assert values["delay"] == pytest.approx([1.25, 1.25])
     assert values["kafka/mock"] == pytest.approx([40.0, 40.0])
     assert values["flat/message"] == pytest.approx([1.2, 1.2])
+    assert values["hosts/mock"] == pytest.approx([3.818, 1.909], rel=1e-3)
     not_met = [answer["name"] for answer in found if answer["met"] is False]
     assert not_met == ["scalar", "flat/reset", "memory/renames"]
     assert "| references | 3.0 | 1.07 |" in text
     assert "| 8,192 | 6.00 | 200 |" in text
     assert "| records that carry them | 512 |" in wire
     assert "a number in each | 10.0 |" in wire
+
+
+def test_each_side_has_a_row_beside_hosts():
+    from benchmarks.messaging.report import hosts_markdown
+
+    rows = [line for line in hosts_markdown(report()).splitlines() if line[:1] == "|"]
+    assert rows[2:] == [
+        "| memory, one process | 20,000 (20,000 to 20,000) | 5,000 | 7.10 |  |  |",
+        "| mock, one process | 28,160 (28,160 to 28,160) | 7,040 | 10.00 | 1.41x (1.41 to 1.41) |  |",
+        "| mock, two hosts | 80,640 (53,760 to 107,520) | 13,440 | 15.00 | 4.03x (2.69 to 5.38) "
+        "| 2.86x (1.91 to 3.82) |",
+    ]
+
+
+def test_parts_are_measured_again(tmp_path):
+    from benchmarks.messaging.__main__ import COMMAND, put, tables
+
+    file, whole = tmp_path / "results.json", report()
+    hosted = {name: whole.pop(name) for name in ("hosted_envs", "hosted_s")}
+    answer = whole["answers"].pop()
+    assert "two hosts" not in tables(whole)
+    file.write_text(json.dumps(whole))
+    again = {"machine": {}, "settings": {}, **hosted, "answers": [answer]}
+    merged = put(file, again)
+    assert merged == json.loads(json.dumps(report()))
+    assert "| mock, two hosts |" in tables(merged)
+    with pytest.raises(SystemExit):
+        COMMAND.parse(["--again", "nothing", "--output", str(file)])
+
+
+@pytest.mark.parametrize("part", ["growth", "steps", "delay", "kafka", "sizes", "wire", "hosts"])
+def test_a_part_by_itself_has_tables(part):
+    from benchmarks.messaging.__main__ import PARTS, tables
+    from benchmarks.messaging.report import answers
+
+    whole, shared = report(), ("machine", "settings")
+    of_part = {
+        "growth": ("grown_bytes", "grown_after"),
+        "delay": ("delay_s", "delayed_s"),
+        "wire": ("wire",),
+        "hosts": ("hosted_envs", "hosted_s"),
+    }
+    chosen = {name: whole[name] for name in of_part.get(part, (f"{part}_s",))}
+    found = [one.as_dict() for one in answers(chosen)]
+    assert part in PARTS
+    text = tables({**{name: whole[name] for name in shared}, **chosen, "answers": found})
+    assert all(answer["what"] in text for answer in found)
 
 
 def test_what_a_step_sends_is_counted(monkeypatch):
@@ -93,6 +149,34 @@ def test_all_sides_are_measured():
     assert len(hops(QUICK)) == QUICK.rounds
     assert {len(took) for took in steps(QUICK).values()} == {QUICK.rounds}
     assert list(sizes(QUICK)["reset"]) == list(QUICK.sizes)
+
+
+def test_leaves_run_on_hosts():
+    pytest.importorskip("confluent_kafka")
+    from benchmarks.messaging.hosts import MEMORY, ONE_PROCESS, TWO_HOSTS, beside_hosts
+    from benchmarks.messaging.rounds import QUICK, kinds
+
+    found = beside_hosts(QUICK)
+    assert [*found] == [MEMORY, *kinds()]
+    assert [*found["mock"]] == [ONE_PROCESS, TWO_HOSTS]
+    assert {len(took) for places in found.values() for took in places.values()} == {QUICK.rounds}
+
+
+def test_what_a_step_with_hosts_sends_is_counted():
+    pytest.importorskip("confluent_kafka")
+    from benchmarks.messaging.hosts import Hosted
+    from benchmarks.messaging.workload import HOSTED_MESSAGES
+    from parllel.testing import MockKafkaBroker
+
+    with MockKafkaBroker() as broker:
+        side = Hosted(broker.address, 2)
+        try:
+            before = side.broker.statistics()
+            side()
+            sent = side.broker.statistics()["published"] - before["published"]
+        finally:
+            side.close()
+    assert sent == 2 * HOSTED_MESSAGES
 
 
 def test_the_brokers_are_found_where_the_tests_keep_them():
