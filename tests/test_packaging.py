@@ -74,3 +74,8 @@ def test_the_version_is_said(capsys):
         main(["--version"])
     assert capsys.readouterr().out == f"parllel {parllel.__version__}\n"
     assert parllel.__version__.count(".") == 2
+
+
+def test_a_citation_names_this_version():
+    (version,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert version == parllel.__version__

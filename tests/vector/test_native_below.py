@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
@@ -91,9 +93,15 @@ def below(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def shared_memory_of_multiprocessing() -> None:
-    """Have it allocated before the first test: AsyncVectorEnv's is kept by multiprocessing for later ones."""
+def what_libraries_keep() -> None:
+    """Have it made before the first test, which would seem to leave it behind.
+
+    AsyncVectorEnv's shared memory is kept by multiprocessing for later ones. EnvPool keeps an error of its
+    import, and with it all that the importing functions refer to.
+    """
     asynchronous(N).close()
+    with contextlib.suppress(ImportError):
+        import_module("envpool")
 
 
 every_place = pytest.mark.parametrize("place", PLACES)
