@@ -6,6 +6,9 @@
 `descend` is one agent's part of the way down, `ascend` its part of the way up. In SYNC they call the
 subordinates' methods directly, so one call covers all agents below. In ASYNC they only receive and send
 messages, and the step algorithm (step_algorithm.py) visits the levels one by one.
+
+For a trained agent, a policy decides between two calls of `descend`. The first one receives the parent's
+action and makes the policy's observation of it. The second one receives the policy's action.
 """
 
 from __future__ import annotations
@@ -113,6 +116,10 @@ class Agent(ABC):
         # ASYNC by the step algorithm once their messages have arrived.
         self.handed: Any = _NOTHING
         self.reported: Any = _NOTHING
+        # Set by the environment. `policy_input` is what the policy of a trained agent observes, from the
+        # first call of `descend` in a step to the second.
+        self.trained = False
+        self.policy_input: Any = _NOTHING
         # Channels of this agent in ASYNC, which save the look-up of topic names in every step.
         self._connected = False
         self.action_channel: Channel | None = None
@@ -134,7 +141,8 @@ class Agent(ABC):
         result of a leaf is passed to `KafkaMultiAgentEnv.apply_actions`.
 
         observation: the last result of `observe`.
-        action: the parent's action. A root receives the action of the policy.
+        action: the parent's action. A root receives the action of the policy, and so does a trained agent,
+            see `policy_observation`. A root that is not trained receives None if others are.
         """
         if self.subordinates and not isinstance(action, Mapping):
             raise TypeError(
@@ -143,11 +151,22 @@ class Agent(ABC):
             )
         return action
 
+    def policy_observation(self, observation: Any, action: Any) -> Any:
+        """Return what the policy of a trained agent observes, an element of `observation_space`.
+
+        By default, "observation" of the agent's last info if present, else `observation`. Called once
+        per step for agents in `trained` of the environment. `decide` then gets the policy's action.
+
+        observation: the last result of `observe`.
+        action: the parent's action in this step, to which the policy responds. None for a root.
+        """
+        return self._compiled_info.get("observation", observation)
+
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Return the info for this agent's parent. By default, the sum of the subordinates' rewards.
 
-        `_last_observation` already holds this step's observation. In the info of a root, "reward"
-        is the root's reward. "observation", if present, is the next input of the policy.
+        `_last_observation` already holds this step's observation. In the info of a root or trained
+        agent, "reward" is its reward. "observation", if present, is the next input of the policy.
 
         infos: the subordinates' infos for this step, keyed by id.
         """
@@ -165,7 +184,7 @@ class Agent(ABC):
         self._compiled_info = {}
         self._last_observation = None
         self._last_action = None
-        self.handed = self.reported = _NOTHING
+        self.handed = self.reported = self.policy_input = _NOTHING
         self.mailbox.clear()
 
     def set_env_id(self, env_id: str) -> None:
@@ -228,9 +247,22 @@ class Agent(ABC):
     def descend(self) -> None:
         """Receive the parent's action, call `decide`, and send its result to the subordinates."""
         action = self._receive_action_from_parent()
+        if self.trained:
+            if self.policy_input is _NOTHING:
+                self.policy_input = self.policy_observation(self._last_observation, action)
+                return
+            self.policy_input = _NOTHING
         self._last_action = decided = self.decide(self._last_observation, action)
         if self.subordinates:
             self._send_actions_to_subordinates(decided)
+
+    def policy_inputs(self) -> list[Any]:
+        """Return what the policy observes in the step that has begun, in a list that is empty if none has."""
+        return [] if self.policy_input is _NOTHING else [self.policy_input]
+
+    def load_policy_inputs(self, inputs: list[Any]) -> None:
+        """Restore a list returned by `policy_inputs`."""
+        self.policy_input = inputs[0] if inputs else _NOTHING
 
     def ascend(self, global_state: Any) -> dict[str, Any]:
         """Receive the subordinates' infos, observe, and send and return this agent's own info."""

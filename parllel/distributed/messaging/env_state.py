@@ -60,6 +60,11 @@ def multi_agent_state(env: Any) -> State:
         "physics": env.physics_state() if _says_physics(env) and env._has_physics else None,
         "agents": {name: agent_state(agent) for name, agent in env.agents.items()},
         "broker": None if broker is None else broker.environment_state(env.env_id),
+        # What the policies of trained agents observe in the step that has begun; [] before a reset.
+        "trained": {
+            agent.agent_id: freeze(agent.policy_inputs(), f"{agent.agent_id}.policy_observation")
+            for agent in env._trained
+        },
     }
 
 
@@ -80,6 +85,12 @@ def load_multi_agent_state(env: Any, state: State) -> None:
                 f"environment {env.env_id!r}: expected the state of the agents "
                 f"{sorted(env.agents)}, got the state of {sorted(agents)}"
             )
+        trained, names = state.get("trained", {}), {agent.agent_id for agent in env._trained}
+        if trained.keys() != names:
+            raise ValueError(
+                f"environment {env.env_id!r}: expected the state of an environment whose trained agents "
+                f"are {sorted(names)}, got one with {sorted(trained)}"
+            )
         env.timestep, env._needs_reset = state["timestep"], state["needs_reset"]
         env.terminated, env.truncated = state["terminated"], state["truncated"]
         env._leaf_actions = thaw(state["leaf_actions"])
@@ -90,6 +101,8 @@ def load_multi_agent_state(env: Any, state: State) -> None:
         ) from error
     for name, agent in env.agents.items():
         load_agent_state(agent, agents[name])
+    for name, policy_inputs in trained.items():
+        env.agents[name].load_policy_inputs(thaw(policy_inputs))
     if _says_physics(env) and physics is not None:
         env.load_physics_state(physics)
         env._has_physics = True
@@ -98,6 +111,7 @@ def load_multi_agent_state(env: Any, state: State) -> None:
         env.kafka_broker.clear_environment(env.env_id)
         if broker is not None:
             env.kafka_broker.load_environment_state(env.env_id, broker)
+        env.resume_step()
 
 
 def _says_physics(env: Any) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from parllel.distributed.messaging.agent import Agent
 
@@ -50,6 +51,49 @@ def make_hierarchy(agents: Mapping[str, Agent], root_agents: Sequence[str]) -> H
         agent.parent_id = parents[agent_id]
     leaves = tuple(agent for level in levels for agent in level if not agent.subordinates)
     return Hierarchy(levels, leaves)
+
+
+def trained_agents(hierarchy: Hierarchy, patterns: Sequence[str]) -> tuple[Agent, ...]:
+    """Return the agents whose ids match one of the patterns, in the order of the levels.
+
+    Raises:
+        ValueError: if a pattern matches no agent, or one agent is above another.
+        TypeError: if `patterns` is a str.
+    """
+    every = [agent for level in hierarchy.levels for agent in level]
+    names = matching_names("trained", [agent.agent_id for agent in every], patterns)
+    # The policy of the lower one could not observe the action of this step when both act together.
+    above: dict[str, str] = {}
+    for agent in every:
+        top = above.get(agent.agent_id, agent.agent_id if agent.agent_id in names else None)
+        if top is not None:
+            above.update(dict.fromkeys(agent.subordinates, top))
+    for name in sorted(names & above.keys()):
+        raise ValueError(
+            f"trained: {name!r} is below {above[name]!r} in the hierarchy, and both match {list(patterns)}; "
+            "train them in separate runs"
+        )
+    return tuple(agent for agent in every if agent.agent_id in names)
+
+
+def matching_names(what: str, names: Collection[str], patterns: Sequence[str]) -> frozenset[str]:
+    """Return the names that match one of the patterns.
+
+    Raises:
+        ValueError: if a pattern matches no name. The message begins with `what`.
+        TypeError: if `patterns` is a str.
+    """
+    if isinstance(patterns, str):
+        raise TypeError(f"{what}: expected a list of patterns, got the string {patterns!r}")
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = [name for name in names if fnmatchcase(name, pattern)]
+        if not matching:
+            raise ValueError(
+                f"{what}: {pattern!r} matches no agent; agents are {sorted(names)[:8]}"
+            )
+        found.update(matching)
+    return frozenset(found)
 
 
 def _check_agents(agents: Mapping[str, Agent]) -> None:

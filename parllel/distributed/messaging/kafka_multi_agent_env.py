@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
@@ -18,10 +17,19 @@ from parllel.distributed.messaging.env_state import (
     whole_state,
 )
 from parllel.distributed.messaging.errors import MissingMessageError
-from parllel.distributed.messaging.hierarchy import ENVIRONMENT, make_hierarchy
+from parllel.distributed.messaging.hierarchy import (
+    ENVIRONMENT,
+    make_hierarchy,
+    matching_names,
+    trained_agents,
+)
 from parllel.distributed.messaging.hosts.host_registry import HostRegistry
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
-from parllel.distributed.messaging.step_algorithm import plan_step, step_environments
+from parllel.distributed.messaging.step_algorithm import (
+    begin_steps,
+    plan_step,
+    step_environments,
+)
 from parllel.distributed.messaging.topic import TopicManager
 from parllel.envs.rewards import reward_of
 from parllel.envs.states.env_state import load_env_state
@@ -31,10 +39,10 @@ from parllel.types import State
 
 
 class RootsStep(NamedTuple):
-    """The result of a step, keyed by root.
+    """The result of a step, keyed by root, or by trained agent if there are any.
 
-    observations, rewards, infos: dicts keyed by root.
-    terminated, truncated: how the episode ended. It ends for all roots at the same time.
+    observations, rewards, infos: dicts keyed by agent.
+    terminated, truncated: how the episode ended. It ends for all agents at the same time.
     """
 
     observations: dict[str, Any]
@@ -64,11 +72,20 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         hosted: patterns of the ids of agents that an `AgentHost` runs, such as ["device_*"]. Here,
             only `observe` of these agents is called. Waits for their hosts, for as long as the
             broker's time-out.
+        trained: patterns of the ids of agents at any level whose policies are trained, such as
+            ["device_*"]. Then spaces, `step` and results are keyed by these agents instead of the
+            roots. Each receives its parent's action first, and its policy acts in the same step, see
+            `Agent.policy_observation`. Roots that are not trained receive the action None. No trained
+            agent may be above another.
+
+    Attributes:
+        policy_agents: ids of the agents whose actions `step` takes: the trained agents, or the roots.
 
     Raises:
         ValueError, TypeError: if the agents do not form trees below the roots, see
             `make_hierarchy`; if their execution modes differ, if they belong to another
-            environment, or if they need a broker and none is given.
+            environment, or if they need a broker and none is given; if a pattern matches no agent,
+            or both `hosted` and `trained` are given.
         WrongStateError: if another environment holds the id.
         HostError: if a hosted agent has no host, or two; or if the run's name is in use.
     """
@@ -84,6 +101,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         *,
         max_steps: int | None = None,
         hosted: Sequence[str] = (),
+        trained: Sequence[str] = (),
     ) -> None:
         if max_steps is not None and max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1 or None, got {max_steps}")
@@ -91,6 +109,10 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         # Before `list`, which would split a string into characters.
         self.hierarchy = make_hierarchy(self.agents, root_agents)
         self.root_agents = list(root_agents)
+        self._trained = trained_agents(self.hierarchy, trained)
+        if self._trained and hosted:
+            raise ValueError(f"hosted: expected none together with trained, got {list(hosted)}")
+        self.policy_agents = [agent.agent_id for agent in self._trained] or self.root_agents
         self.env_id = env_id
         self.max_steps = max_steps
         self.timestep = 0
@@ -111,7 +133,9 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._has_physics = False
         self._step = 0  # the number of the last step that began
         self._leaf_actions: dict[str, Any] = {}
-        self._roots = frozenset(self.root_agents)
+        self._acting = frozenset(self.policy_agents)
+        # False while several environments are reset, whose next steps then begin together.
+        self._begins_steps = True
         self._closed = False
         _set_spaces(self)
         self.hosted = hosted_agents(self.agents, hosted, self.kafka_broker)
@@ -124,6 +148,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             self._connect()
             for agent in self.agents.values():
                 agent._environment = self
+                agent.trained = agent in self._trained
             if self.hosted:
                 self._hosts().await_hosts(env_id)
         except BaseException:
@@ -133,7 +158,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode. Returns the roots' observations and an empty dict.
+        """Begin an episode. Returns observations by root or trained agent, and an empty dict.
 
         A seed seeds the environment's `np_random`, which the physics use, and that of each agent.
         Messages in transit belong to the previous episode and are dropped.
@@ -175,12 +200,17 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                 }
             )
         self._needs_reset = None
-        return {root.agent_id: root._last_observation for root in self.hierarchy.roots}, {}
+        if self._begins_steps:
+            begin_steps([self])
+        return self.first_observations(), {}
 
     def step(
         self, action: dict[str, Any]
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Send each root its action. Returns Gymnasium's five results; see the class for reward and info."""
+        """Step with an action for each of `policy_agents`. Returns Gymnasium's five results.
+
+        See the class for reward and info.
+        """
         result = self.step_roots(action)
         return (
             result.observations,
@@ -191,13 +221,13 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         )
 
     def step_roots(self, actions: Mapping[str, Any]) -> RootsStep:
-        """Send each root its action, and return the results by root.
+        """Step with an action for each of `policy_agents`, and return the results by agent.
 
         Raises:
             WrongStateError: if the episode has ended or a step has failed since the last reset.
-            MissingMessageError: if a root has no action, or a message does not arrive within the
+            MissingMessageError: if one of them has no action, or a message does not arrive within the
                 broker's time-out. Names the environment, channel and step.
-            ValueError: if an action is for an agent that is not a root.
+            ValueError: if an action is for another agent.
         """
         return step_environments([self], [actions])[0]
 
@@ -221,9 +251,10 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             self.kafka_broker.leave(old)
         self.env_id = env_id
         self._connect()
+        self.resume_step()
 
     def as_parallel_env(self) -> KafkaParallelEnv:
-        """Return this environment as a PettingZoo parallel environment whose agents are the roots."""
+        """Return this environment as a PettingZoo parallel environment of `policy_agents`."""
         return KafkaParallelEnv(self)
 
     def close(self) -> None:
@@ -279,16 +310,27 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         """Restore a state returned by `state` of an environment built the same way. Its id may differ."""
         load_multi_agent_state(self, state)
 
+    def first_observations(self) -> dict[str, Any]:
+        """Return the observations of an episode's first step, by root or trained agent."""
+        if self._trained:
+            return self._extract_observations({})
+        return {root.agent_id: root._last_observation for root in self.hierarchy.roots}
+
     def _extract_observations(self, all_info: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return the policy's observations, by root: "observation" of the info, else the last `observe`."""
+        """Return the policy's observations, by root or trained agent.
+
+        Of a root that is "observation" of the info, else the last `observe`.
+        """
+        if self._trained:
+            return {agent.agent_id: agent.policy_input for agent in self._trained}
         return {
             root.agent_id: all_info[root.agent_id].get("observation", root._last_observation)
             for root in self.hierarchy.roots
         }
 
     def _extract_rewards(self, all_info: dict[str, dict[str, Any]]) -> dict[str, float]:
-        """Return the rewards, by root: "reward" of the info, else 0."""
-        return {root: info.get("reward", 0.0) for root, info in all_info.items()}
+        """Return the rewards, by root or trained agent: "reward" of the info, else 0."""
+        return {name: info.get("reward", 0.0) for name, info in all_info.items()}
 
     def check_step(self, actions: Mapping[str, Any]) -> None:
         """Raise unless the environment can step with these actions. Called by the step algorithm."""
@@ -298,29 +340,49 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         if not isinstance(actions, Mapping):
             raise TypeError(
                 f"environment {self.env_id!r}: actions: expected a dict with an action for each of "
-                f"{self.root_agents}, got {actions!r:.200}"
+                f"{self.policy_agents}, got {actions!r:.200}"
             )
-        if actions.keys() == self._roots:
+        if actions.keys() == self._acting:
             return
-        unknown = sorted(map(str, actions.keys() - self._roots))
-        for root in self.root_agents:
-            if root not in actions:
-                given = f", got actions also for {unknown}, which are not roots" if unknown else ""
+        unknown = sorted(map(str, actions.keys() - self._acting))
+        which = "which are not " + ("trained" if self._trained else "roots")
+        for name in self.policy_agents:
+            if name not in actions:
+                given = f", got actions also for {unknown}, {which}" if unknown else ""
                 raise MissingMessageError(
-                    f"environment {self.env_id!r}, action {ENVIRONMENT!r} -> {root!r}, step "
-                    f"{self.timestep}: expected an action for each of {self.root_agents}" + given,
+                    f"environment {self.env_id!r}, action {ENVIRONMENT!r} -> {name!r}, step "
+                    f"{self.timestep}: expected an action for each of {self.policy_agents}" + given,
                     environment=self.env_id,
                     step=self.timestep,
                 )
         raise ValueError(
-            f"environment {self.env_id!r}: expected actions for {self.root_agents}, got actions "
-            f"for {unknown}, which are not roots"
+            f"environment {self.env_id!r}: expected actions for {self.policy_agents}, got actions "
+            f"for {unknown}, {which}"
         )
 
     def begin_step(self, actions: Mapping[str, Any]) -> None:
-        """Send each root its action. Called by the step algorithm."""
+        """Send each root its action, or give each trained agent that of its policy, without a message.
+
+        Called by the step algorithm.
+        """
         # Kept for the message of `abandon_step`: physics may have advanced `timestep` by then.
         self._step = self.timestep
+        if not self._trained:
+            self._send_to_roots(actions)
+        for agent in self._trained:
+            agent.hand(actions[agent.agent_id])
+
+    def begin_roots(self) -> None:
+        """Send each root the action None, as policies act below. Called by the step algorithm."""
+        self._step = self.timestep
+        self._send_to_roots(dict.fromkeys(self.root_agents))
+
+    def resume_step(self) -> None:
+        """Tell the broker which step has begun, if it does not know, because the id or the state is new."""
+        if self._trained and self._needs_reset is None and self.kafka_broker is not None:
+            self.kafka_broker.begin_step([self.env_id], [self.timestep])
+
+    def _send_to_roots(self, actions: Mapping[str, Any]) -> None:
         for root in self.hierarchy.roots:
             action = actions[root.agent_id]
             if root.action_channel is None:
@@ -351,15 +413,16 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         for root in self.hierarchy.roots:
             infos[root.agent_id] = root.take_report()
         observations = self._extract_observations(infos)
+        own = {agent.agent_id: agent._compiled_info for agent in self._trained} or infos
         rewards = {
-            root: reward_of(reward, self.env_id, root)
-            for root, reward in self._extract_rewards(infos).items()
+            name: reward_of(reward, self.env_id, name)
+            for name, reward in self._extract_rewards(own).items()
         }
         self.terminated = bool(self.is_terminated(infos))
         out_of_steps = self.max_steps is not None and self.timestep >= self.max_steps
         self.truncated = out_of_steps or bool(self.is_truncated(infos))
         self._needs_reset = "its episode has ended" if self.terminated or self.truncated else None
-        return RootsStep(observations, rewards, self.terminated, self.truncated, infos)
+        return RootsStep(observations, rewards, self.terminated, self.truncated, own)
 
     def _connect(self) -> None:
         """Pass broker and id to the agents, create their channels, and plan the step."""
@@ -379,12 +442,37 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         for agent in self.agents.values():
             agent.kafka_broker, agent.env_id = broker, env_id
             agent._setup_kafka_topics()
-        self.env_step = plan_step(env_id, broker, self.hierarchy.roots, self._decisions)
+        self.env_step = plan_step(
+            env_id, broker, self.hierarchy.roots, self._decisions, self._trained
+        )
 
     def _hosts(self) -> HostRegistry:
         assert self.kafka_broker is not None
         assert self.kafka_broker.hosts is not None
         return self.kafka_broker.hosts
+
+
+def reset_environments(
+    envs: Sequence[KafkaMultiAgentEnv],
+    seeds: Sequence[int | None],
+    options: dict[str, Any] | None,
+) -> list[dict[str, Any]]:
+    """Begin an episode in each environment, and return their observations.
+
+    Where agents are trained, messages go down to them hop by hop for all environments together.
+    """
+    observations = []
+    for env, seed in zip(envs, seeds, strict=True):
+        env._begins_steps = False
+        try:
+            observations.append(env.reset(seed=seed, options=options)[0])
+        finally:
+            env._begins_steps = True
+    begin_steps(envs)
+    trained = (env.first_observations() if env.env_step.above else None for env in envs)
+    return [
+        own if own is not None else seen for own, seen in zip(trained, observations, strict=True)
+    ]
 
 
 class _NoRandomNumbers:
@@ -401,13 +489,13 @@ class _NoRandomNumbers:
 
 
 class KafkaParallelEnv:
-    """PettingZoo parallel environment whose agents are the roots.
+    """PettingZoo parallel environment whose agents are the roots, or the trained agents.
 
-    All roots begin and end their episodes together. PettingZoo need not be installed. Use
+    All of them begin and end their episodes together. PettingZoo need not be installed. Use
     `parllel.envs.ParallelEnvAdapter` to put it into a cage.
 
     Raises:
-        ValueError: if a root lacks a space.
+        ValueError: if one of them lacks a space.
     """
 
     render_mode = None
@@ -415,31 +503,31 @@ class KafkaParallelEnv:
     def __init__(self, env: KafkaMultiAgentEnv) -> None:
         self.env = env
         self.metadata = {"name": type(env).__name__, "render_modes": [], "is_parallelizable": True}
-        self.possible_agents: list[str] = list(env.root_agents)
+        self.possible_agents: list[str] = list(env.policy_agents)
         self.agents: list[str] = []
         self.observation_spaces = {
-            root: _space(env, root, "observation") for root in self.possible_agents
+            name: _space(env, name, "observation") for name in self.possible_agents
         }
-        self.action_spaces = {root: _space(env, root, "action") for root in self.possible_agents}
+        self.action_spaces = {name: _space(env, name, "action") for name in self.possible_agents}
 
     def observation_space(self, agent: str) -> gym.Space[Any]:
-        """Return the observation space of a root, always the same object."""
+        """Return the observation space of an agent, always the same object."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> gym.Space[Any]:
-        """Return the action space of a root, always the same object."""
+        """Return the action space of an agent, always the same object."""
         return self.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begin an episode. Returns observations and infos, keyed by root."""
+        """Begin an episode. Returns observations and infos, keyed by agent."""
         observations, _ = self.env.reset(seed=seed, options=options)
         self.agents = list(self.possible_agents)
-        return observations, {root: {} for root in self.agents}
+        return observations, {name: {} for name in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Step all roots. Returns PettingZoo's five dicts, keyed by root."""
+        """Step all agents. Returns PettingZoo's five dicts, keyed by agent."""
         result = self.env.step_roots(actions)
         terminations = dict.fromkeys(self.possible_agents, result.terminated)
         truncations = dict.fromkeys(self.possible_agents, result.truncated)
@@ -469,11 +557,11 @@ class KafkaParallelEnv:
         self.env.close()
 
 
-def _space(env: KafkaMultiAgentEnv, root: str, kind: str) -> gym.Space[Any]:
-    space: gym.Space[Any] | None = getattr(env.agents[root], f"{kind}_space")
+def _space(env: KafkaMultiAgentEnv, name: str, kind: str) -> gym.Space[Any]:
+    space: gym.Space[Any] | None = getattr(env.agents[name], f"{kind}_space")
     if space is None:
         raise ValueError(
-            f"environment {env.env_id!r}: root {root!r} has no {kind}_space; pass one to the agent"
+            f"environment {env.env_id!r}: agent {name!r} has no {kind}_space; pass one to the agent"
         )
     return space
 
@@ -509,27 +597,18 @@ def hosted_agents(
         ValueError: if a pattern matches no agent, or the broker has no hosts.
         TypeError: if `patterns` is a str.
     """
-    if isinstance(patterns, str):
-        raise TypeError(f"hosted: expected a list of patterns, got the string {patterns!r}")
-    if patterns and (broker is None or broker.hosts is None):
+    found = matching_names("hosted", list(agents), patterns)
+    if found and (broker is None or broker.hosts is None):
         raise ValueError(
             'hosted: expected a broker for agents with hosts, KafkaBroker(mode="kafka", hosts=True, ...), '
             f"got {'none' if broker is None else 'one without hosts=True'}"
         )
-    found: set[str] = set()
-    for pattern in patterns:
-        matching = [name for name in agents if fnmatchcase(name, pattern)]
-        if not matching:
-            raise ValueError(
-                f"hosted: {pattern!r} matches no agent; agents are {sorted(agents)[:8]}"
-            )
-        found.update(matching)
-    return frozenset(found)
+    return found
 
 
 def _set_spaces(env: KafkaMultiAgentEnv) -> None:
-    """Set Dict spaces by root, if all roots have that space."""
+    """Set Dict spaces by agent, if all of `policy_agents` have that space."""
     for kind in ("observation_space", "action_space"):
-        found = {root.agent_id: getattr(root, kind) for root in env.hierarchy.roots}
+        found = {name: getattr(env.agents[name], kind) for name in env.policy_agents}
         if all(space is not None for space in found.values()):
             setattr(env, kind, gym.spaces.Dict(found))

@@ -13,12 +13,17 @@ there are. Within a group, agents are visited environment by environment.
 
 Agents in SYNC call their subordinates directly, so their environment has one level, the roots, and no
 channels.
+
+A policy outside decides for trained agents. A step begins in the call before, which ends where they decide:
+
+    reset, or the end of a step    actions down to the trained agents, whose policies then act
+    step                           actions down from the trained agents, physics, infos up
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -73,12 +78,16 @@ class Level:
 class EnvStep:
     """The levels that a step of one environment visits. `broker` is None in SYNC.
 
+    above: what is visited on the way down to the trained agents, these included; empty if there are none.
+    below: what is visited on the way down from the trained agents, or from the roots if there are none.
     deciders: the leaves that hosts run; `decisions` are their channels to the environment.
     """
 
     env_id: str
     broker: KafkaBroker | None
     levels: tuple[Level, ...]
+    above: tuple[Level, ...]
+    below: tuple[Level, ...]
     deciders: tuple[StepAgent, ...] = ()
     decisions: tuple[Channel, ...] = ()
 
@@ -88,14 +97,19 @@ def plan_step(
     broker: KafkaBroker | None,
     roots: Sequence[StepAgent],
     decisions: Mapping[str, Channel | None] = MappingProxyType({}),
+    trained: Sequence[StepAgent] = (),
 ) -> EnvStep:
     """Plan a step of `roots` and all agents below them. `broker` must be None in SYNC.
 
     decisions: the agents that hosts run, with a leaf's channel to the environment.
+    trained: agents for which a policy outside decides, none of them above another.
     """
     if broker is None:
-        return EnvStep(env_id, None, (Level(tuple(roots)),))
-    levels, agents, deciders = [], tuple(roots), []
+        calls = (Level(tuple(roots)),)
+        if not trained:
+            return EnvStep(env_id, None, calls, (), calls)
+        return EnvStep(env_id, None, calls, calls, (Level(tuple(trained)),))
+    found, agents, deciders = [], tuple(roots), []
     parents: dict[str, str] = {}
     while agents:
         local = tuple(agent for agent in agents if agent.agent_id not in decisions)
@@ -107,12 +121,48 @@ def plan_step(
         )
         actions = tuple(agent.action_channel for agent in receivers if agent.action_channel)
         infos = tuple(agent.info_channel for agent in reporters if agent.info_channel)
-        levels.append(Level(local, receivers, actions, reporters, infos))
+        found.append(Level(local, receivers, actions, reporters, infos))
         deciders += [agent for agent in agents if decisions.get(agent.agent_id)]
         parents = {below: agent.agent_id for agent in agents for below in agent.subordinates}
         agents = tuple(below for agent in agents for below in agent.subordinates.values())
     channels = tuple(channel for agent in deciders if (channel := decisions[agent.agent_id]))
-    return EnvStep(env_id, broker, tuple(levels), tuple(deciders), channels)
+    levels = tuple(found)
+    above, below = _split(levels, trained) if trained else ((), levels)
+    return EnvStep(env_id, broker, levels, above, below, tuple(deciders), channels)
+
+
+def _split(
+    levels: Sequence[Level], trained: Sequence[StepAgent]
+) -> tuple[tuple[Level, ...], tuple[Level, ...]]:
+    """Split the way down into the part that ends at the trained agents and the part that begins there."""
+    acting = {agent.agent_id for agent in trained}
+    under = _names_below(trained)
+    ways = [_part(level, {agent.agent_id for agent in level.agents} - under) for level in levels]
+    above = tuple(way for way in ways if way.agents)
+    # Trained agents are in both parts, but receive their parent's action in the first one only.
+    below = tuple(_part(level, under, acting) for level in levels)
+    return above, below
+
+
+def _names_below(agents: Sequence[StepAgent]) -> set[str]:
+    below = [sub for agent in agents for sub in agent.subordinates.values()]
+    for agent in below:
+        below += agent.subordinates.values()
+    return {agent.agent_id for agent in below}
+
+
+def _part(level: Level, receiving: Set[str], acting: Set[str] = frozenset()) -> Level:
+    """Return those agents of a level that receive actions or act without."""
+    chosen = [
+        (agent, channel)
+        for agent, channel in zip(level.receivers, level.actions, strict=True)
+        if agent.agent_id in receiving
+    ]
+    return Level(
+        tuple(agent for agent in level.agents if agent.agent_id in receiving | acting),
+        tuple(agent for agent, _ in chosen),
+        tuple(channel for _, channel in chosen),
+    )
 
 
 ResultT = TypeVar("ResultT", covariant=True)
@@ -132,8 +182,11 @@ class SteppedEnv(Protocol[ResultT]):
     def check_step(self, actions: Any) -> None:
         """Raise if the environment cannot step with these actions."""
 
+    def begin_roots(self) -> None:
+        """Send each root its action, where a policy acts for agents below."""
+
     def begin_step(self, actions: Any) -> None:
-        """Send each root its action."""
+        """Send each root its action, or give each trained agent that of its policy."""
 
     def abandon_step(self) -> None:
         """Require a reset after a failed step."""
@@ -158,11 +211,8 @@ def step_environments(
         # All are checked before the first begins, so that a wrong argument changes none of them.
         env.check_step(action)
     env_steps = [env.env_step for env in environments]
-    # Once per broker rather than per environment: it takes the lock and flushes only once.
-    for broker, chosen in _by_broker(env_steps):
-        broker.begin_step(
-            [env_steps[i].env_id for i in chosen], [environments[i].timestep for i in chosen]
-        )
+    # Where policies act for agents below, the step has begun already.
+    _begin_at_brokers([env for env in environments if not env.env_step.above])
     # References arrive at once, so there is no latency to hide. Small batches keep agents in the CPU cache.
     at_once = all(
         env_step.broker is not None and not env_step.broker.encoded for env_step in env_steps
@@ -183,6 +233,45 @@ def step_environments(
         raise
 
 
+def begin_steps(environments: Sequence[SteppedEnv[Any]]) -> None:
+    """Begin the next step of environments with trained agents, up to where these agents decide.
+
+    Raises:
+        MissingMessageError: as `step_environments`. Then all these environments must be reset.
+    """
+    waiting = [env for env in environments if env.env_step.above]
+    try:
+        _begin_together(waiting)
+    except BaseException:
+        for env in waiting:
+            env.abandon_step()
+        raise
+
+
+def _begin_together(environments: Sequence[SteppedEnv[Any]]) -> None:
+    if not environments:
+        return
+    env_steps = [env.env_step for env in environments]
+    groups = _groups(len(env_steps))
+    _begin_at_brokers(environments)
+    for group in groups:
+        for i in group:
+            environments[i].begin_roots()
+        _flush([env_steps[i] for i in group])
+    for depth in range(max(len(env_step.above) for env_step in env_steps)):
+        for group in groups:
+            _descend([(env_steps[i], env_steps[i].above) for i in group], depth)
+
+
+def _begin_at_brokers(environments: Sequence[SteppedEnv[Any]]) -> None:
+    # Once per broker rather than per environment: it takes the lock and flushes only once.
+    for broker, chosen in _by_broker([env.env_step for env in environments]):
+        broker.begin_step(
+            [environments[i].env_step.env_id for i in chosen],
+            [environments[i].timestep for i in chosen],
+        )
+
+
 def _step_together(
     environments: Sequence[SteppedEnv[ResultT]], actions: Sequence[Any]
 ) -> list[ResultT]:
@@ -193,6 +282,8 @@ def _step_together(
         _flush([env_steps[i] for i in group])
     walk_through(env_steps, lambda i: environments[i].run_physics())
     _take_infos(env_steps, 0)
+    # Before the results, which contain what the policies observe next.
+    _begin_together([env for env in environments if env.env_step.above])
     return [env.finish_step() for env in environments]
 
 
@@ -206,10 +297,10 @@ def walk_through(env_steps: Sequence[EnvStep], run_physics: Callable[[int], Any]
     states: dict[int, Any] = {}
     for depth in range(last):
         for group in groups:
-            _descend([env_steps[i] for i in group], depth)
+            _descend([(env_steps[i], env_steps[i].below) for i in group], depth)
     for group in groups:
         # In one pass, so that the infos of a group are in transit while the other groups' leaves act.
-        _descend([env_steps[i] for i in group], last)
+        _descend([(env_steps[i], env_steps[i].below) for i in group], last)
         _take_decisions([env_steps[i] for i in group])
         states.update((i, run_physics(i)) for i in group)
         _ascend([(env_steps[i], states[i]) for i in group], last)
@@ -218,22 +309,22 @@ def walk_through(env_steps: Sequence[EnvStep], run_physics: Callable[[int], Any]
             _ascend([(env_steps[i], states[i]) for i in group], depth)
 
 
-def _descend(env_steps: Sequence[EnvStep], depth: int) -> None:
-    chosen = [env_step for env_step in env_steps if len(env_step.levels) > depth]
+def _descend(ways: Sequence[tuple[EnvStep, tuple[Level, ...]]], depth: int) -> None:
+    """Pass actions down one level. ways: for each environment, the levels to visit on the way down."""
+    chosen = [(env_step, levels[depth]) for env_step, levels in ways if len(levels) > depth]
     for agents, payloads in _take(
-        (env_step, env_step.levels[depth].receivers, env_step.levels[depth].actions)
-        for env_step in chosen
+        (env_step, level.receivers, level.actions) for env_step, level in chosen
     ):
         for agent, payload in zip(agents, payloads, strict=True):
             agent.handed = payload["action"]
-    for env_step in chosen:
-        for agent in env_step.levels[depth].agents:
+    for env_step, level in chosen:
+        for agent in level.agents:
             try:
                 agent.descend()
             except Exception as error:
                 add_note(error, _place(agent, env_step))
                 raise
-    _flush(chosen)
+    _flush(env_step for env_step, _ in chosen)
 
 
 def _ascend(env_steps: Sequence[tuple[EnvStep, Any]], depth: int) -> None:

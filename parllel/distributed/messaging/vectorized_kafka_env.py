@@ -19,7 +19,11 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from parllel.distributed.messaging.agent import Agent, ExecutionMode
 from parllel.distributed.messaging.env_state import whole_state
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
-from parllel.distributed.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv, RootsStep
+from parllel.distributed.messaging.kafka_multi_agent_env import (
+    KafkaMultiAgentEnv,
+    RootsStep,
+    reset_environments,
+)
 from parllel.distributed.messaging.step_algorithm import step_environments
 from parllel.distributed.messaging.topic import check_id
 from parllel.envs.states.env_state import load_env_state
@@ -28,6 +32,9 @@ from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Closeable, State
 
 Actions = Mapping[str, Any] | None
+
+# In the info, each with a bool for each agent, as `parllel.envs.multi_agent_info` allocates them.
+_FLAGS = ("alive", "terminated", "truncated")
 
 
 class VectorizedKafkaEnv(Closeable):
@@ -52,6 +59,8 @@ class VectorizedKafkaEnv(Closeable):
             created.
         hosted: patterns of the ids of agents that an `AgentHost` runs, see KafkaMultiAgentEnv.
             Requires Kafka, and `"run"` in `broker_kwargs`.
+        trained: patterns of the ids of agents whose policies are trained, see KafkaMultiAgentEnv.
+            All dicts are then keyed by these agents instead of the roots.
 
     Raises:
         ValueError: for an invalid argument, or for the reasons listed at KafkaMultiAgentEnv.
@@ -74,6 +83,7 @@ class VectorizedKafkaEnv(Closeable):
         broker_kwargs: Mapping[str, Any] | None = None,
         execution_mode: ExecutionMode | None = None,
         hosted: Sequence[str] = (),
+        trained: Sequence[str] = (),
     ) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
             raise ValueError(f"num_envs: expected an int of at least 1, got {num_envs!r}")
@@ -85,6 +95,8 @@ class VectorizedKafkaEnv(Closeable):
                 raise ValueError("hosted: cannot be combined with broker_per_env")
             env_kwargs["hosted"] = hosted
             broker_kwargs.setdefault("hosts", True)
+        if trained:
+            env_kwargs["trained"] = trained
         self.num_envs = num_envs
         self._ids = [check_id("env_prefix", env_prefix) + str(i) for i in range(num_envs)]
         self.root_agent_ids = list(root_agent_ids)
@@ -183,10 +195,7 @@ class VectorizedKafkaEnv(Closeable):
             raise ValueError(
                 f"seed: expected one seed for each of the environments {chosen}, got {seeds}"
             )
-        return [
-            self.envs[i].reset(seed=env_seed, options=options)[0]
-            for i, env_seed in zip(chosen, seeds, strict=True)
-        ]
+        return reset_environments([self.envs[i] for i in chosen], seeds, options)
 
     def _chosen(self, env_idx: Sequence[int] | None) -> list[int]:
         if env_idx is None:
@@ -212,7 +221,8 @@ class VectorizedKafkaEnv(Closeable):
         """Return a `gymnasium.vector.VectorEnv` of these environments. Closing it closes them.
 
         If there is only one root, or `root` names one, the result has the spaces and rewards of that root.
-        Otherwise it has Dict spaces keyed by root, and its reward is the sum of the roots' rewards.
+        Otherwise it has Dict spaces keyed by root, and its reward is the sum of the roots' rewards. If
+        there are trained agents, they take the roots' place.
 
         others: for each root other than `root`, a function that maps an observation to an action.
             Required with `root`.
@@ -285,8 +295,9 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
     some; the others keep their last observation.
 
     An info is that of the root, without "observation" and "reward". With Dict spaces, infos are
-    keyed by root. In SAME_STEP mode, the last observation and info of an episode are in `final_obs`
-    and `final_info`.
+    keyed by root, and also hold the dicts of `parllel.envs.multi_agent_info`, which `MultiAgentPPO`
+    reads. In SAME_STEP mode, the last observation and info of an episode are in `final_obs` and
+    `final_info`.
 
     Observations are new arrays in each step, and actions are copied, so the caller owns both.
     """
@@ -299,15 +310,21 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         others: Mapping[str, Callable[[Any], Any]],
     ) -> None:
         first = envs.envs[0]
-        roots = first.root_agents
+        roots = first.policy_agents
         self._envs = envs
         self._root = _root_of(roots, root)
         self._others = dict(others)
         expected = set() if self._root is None else set(roots) - {self._root}
         if set(others) != expected:
             raise ValueError(
-                f"others: expected functions for the roots {sorted(expected)}, got functions for "
+                f"others: expected functions for the agents {sorted(expected)}, got functions for "
                 f"{sorted(others)}"
+            )
+        reserved = {"reward", *_FLAGS}.intersection(roots) if self._root is None else ()
+        if reserved:
+            raise ValueError(
+                f"as_vector_env: agent {min(reserved)!r}: expected other ids than 'reward', 'alive', "
+                "'terminated' and 'truncated', which are keys of the info"
             )
         self.num_envs = envs.num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -398,12 +415,12 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
         self._envs.close()
 
     def _space(self, first: KafkaMultiAgentEnv, kind: str) -> gym.Space[Any]:
-        roots = first.root_agents if self._root is None else [self._root]
+        roots = first.policy_agents if self._root is None else [self._root]
         spaces = {root: getattr(first.agents[root], f"{kind}_space") for root in roots}
         missing = [root for root, space in spaces.items() if space is None]
         if missing:
             raise ValueError(
-                f"as_vector_env: roots {missing} have no {kind}_space; pass one to the agents"
+                f"as_vector_env: agents {missing} have no {kind}_space; pass one to the agents"
             )
         return gym.spaces.Dict(spaces) if self._root is None else spaces[self._root]
 
@@ -448,7 +465,15 @@ class KafkaVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _info(self, result: RootsStep) -> dict[str, Any]:
         if self._root is None:
-            return {root: _rest(info) for root, info in result.infos.items()}
+            flags = (True, result.terminated, result.truncated and not result.terminated)
+            return {
+                **{root: _rest(info) for root, info in result.infos.items()},
+                "reward": dict(result.rewards),
+                **{
+                    name: dict.fromkeys(result.rewards, flag)
+                    for name, flag in zip(_FLAGS, flags, strict=True)
+                },
+            }
         return _rest(result.infos[self._root])
 
 

@@ -377,5 +377,5 @@ def test_environment_without_spaces_runs_and_its_faces_say_what_they_need():
     env.reset(seed=0)
     env.step({"grid1": np.zeros(2, np.float32)})
     assert isinstance(env.observation_space, gym.spaces.Dict)
-    with pytest.raises(ValueError, match="root 'grid1' has no action_space"):
+    with pytest.raises(ValueError, match="agent 'grid1' has no action_space"):
         env.as_parallel_env()

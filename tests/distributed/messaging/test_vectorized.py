@@ -260,7 +260,7 @@ def test_vector_environment_of_one_of_several_roots(make_envs):
     tree = TREES["several roots"]
     others = {"b": lambda observation: -observation, "env_a__": lambda observation: observation * 0}
     with pytest.raises(
-        ValueError, match=r"others: expected functions for the roots \['b', 'env_a__'\]"
+        ValueError, match=r"others: expected functions for the agents \['b', 'env_a__'\]"
     ):
         make_envs(tree).as_vector_env("a")
     face = make_envs(tree).as_vector_env("a", others=others)
