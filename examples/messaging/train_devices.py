@@ -47,12 +47,14 @@ class Config:
     seed: int = 0  # source of all random numbers
     T: int = 16  # steps of each environment in a batch
     B: int = 64  # parallel environments
-    n_steps: int = 65_536  # environment steps to train for
-    log_interval_steps: int = 4_096  # environment steps between rows of the log
+    n_steps: int = 32_768  # environment steps to train for
+    log_interval_steps: int = 1_024  # environment steps between rows of the log
     n_eval_episodes: int = 64  # episodes of an evaluation
     target_return: float = 0.95 * BEST_RETURN  # mean evaluation return at which the run ends
     ppo: PpoParameters = field(
-        default_factory=lambda: PpoParameters(learning_rate=3e-3, epochs=4, minibatches=4)
+        default_factory=lambda: PpoParameters(
+            learning_rate=3e-3, epochs=8, minibatches=4, entropy_loss_coeff=0.03
+        )
     )
 
 

@@ -11,11 +11,7 @@ import numpy as np
 
 from parllel.distributed.messaging.agent import Agent, ExecutionMode
 from parllel.distributed.messaging.channel import Channel
-from parllel.distributed.messaging.env_state import (
-    load_multi_agent_state,
-    multi_agent_state,
-    whole_state,
-)
+from parllel.distributed.messaging.env_state import load_multi_agent_state, multi_agent_state
 from parllel.distributed.messaging.errors import MissingMessageError
 from parllel.distributed.messaging.hierarchy import (
     ENVIRONMENT,
@@ -25,6 +21,7 @@ from parllel.distributed.messaging.hierarchy import (
 )
 from parllel.distributed.messaging.hosts.host_registry import HostRegistry
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
+from parllel.distributed.messaging.kafka_parallel_env import KafkaParallelEnv
 from parllel.distributed.messaging.step_algorithm import (
     begin_steps,
     plan_step,
@@ -32,7 +29,6 @@ from parllel.distributed.messaging.step_algorithm import (
 )
 from parllel.distributed.messaging.topic import TopicManager
 from parllel.envs.rewards import reward_of
-from parllel.envs.states.env_state import load_env_state
 from parllel.errors import ClosedError, WrongStateError
 from parllel.seeding import Seeds
 from parllel.types import State
@@ -85,7 +81,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         ValueError, TypeError: if the agents do not form trees below the roots, see
             `make_hierarchy`; if their execution modes differ, if they belong to another
             environment, or if they need a broker and none is given; if a pattern matches no agent,
-            or both `hosted` and `trained` are given.
+            or an agent is both hosted and trained.
         WrongStateError: if another environment holds the id.
         HostError: if a hosted agent has no host, or two; or if the run's name is in use.
     """
@@ -110,8 +106,6 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self.hierarchy = make_hierarchy(self.agents, root_agents)
         self.root_agents = list(root_agents)
         self._trained = trained_agents(self.hierarchy, trained)
-        if self._trained and hosted:
-            raise ValueError(f"hosted: expected none together with trained, got {list(hosted)}")
         self.policy_agents = [agent.agent_id for agent in self._trained] or self.root_agents
         self.env_id = env_id
         self.max_steps = max_steps
@@ -139,6 +133,11 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._closed = False
         _set_spaces(self)
         self.hosted = hosted_agents(self.agents, hosted, self.kafka_broker)
+        for agent in self._trained:
+            if agent.agent_id in self.hosted:
+                raise ValueError(
+                    f"trained: {agent.agent_id!r} is also in hosted; its policy acts in this process"
+                )
         # Of hosted agents: the channels for resets, those for observations, and those for leaves' actions.
         self._resets: dict[str, Channel] = {}
         self._observed: dict[str, Channel] = {}
@@ -486,84 +485,6 @@ class _NoRandomNumbers:
             f"agent {self._agent!r}: observe: expected no use of np_random, because a host runs the agent; "
             "draw in decide or compile_info"
         )
-
-
-class KafkaParallelEnv:
-    """PettingZoo parallel environment whose agents are the roots, or the trained agents.
-
-    All of them begin and end their episodes together. PettingZoo need not be installed. Use
-    `parllel.envs.ParallelEnvAdapter` to put it into a cage.
-
-    Raises:
-        ValueError: if one of them lacks a space.
-    """
-
-    render_mode = None
-
-    def __init__(self, env: KafkaMultiAgentEnv) -> None:
-        self.env = env
-        self.metadata = {"name": type(env).__name__, "render_modes": [], "is_parallelizable": True}
-        self.possible_agents: list[str] = list(env.policy_agents)
-        self.agents: list[str] = []
-        self.observation_spaces = {
-            name: _space(env, name, "observation") for name in self.possible_agents
-        }
-        self.action_spaces = {name: _space(env, name, "action") for name in self.possible_agents}
-
-    def observation_space(self, agent: str) -> gym.Space[Any]:
-        """Return the observation space of an agent, always the same object."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> gym.Space[Any]:
-        """Return the action space of an agent, always the same object."""
-        return self.action_spaces[agent]
-
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begin an episode. Returns observations and infos, keyed by agent."""
-        observations, _ = self.env.reset(seed=seed, options=options)
-        self.agents = list(self.possible_agents)
-        return observations, {name: {} for name in self.agents}
-
-    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Step all agents. Returns PettingZoo's five dicts, keyed by agent."""
-        result = self.env.step_roots(actions)
-        terminations = dict.fromkeys(self.possible_agents, result.terminated)
-        truncations = dict.fromkeys(self.possible_agents, result.truncated)
-        if result.terminated or result.truncated:
-            self.agents = []
-        return result.observations, result.rewards, terminations, truncations, result.infos
-
-    def state(self) -> State:
-        """Return the state of the environment."""
-        return {"env": whole_state(self.env), "agents": list(self.agents)}
-
-    def load_state(self, state: State) -> None:
-        """Restore a state returned by `state`."""
-        load_env_state(self.env, state["env"])
-        self.agents = list(state["agents"])
-
-    @property
-    def unwrapped(self) -> KafkaParallelEnv:
-        """Return this object."""
-        return self
-
-    def render(self) -> None:
-        """Return None, as there is nothing to render."""
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
-
-
-def _space(env: KafkaMultiAgentEnv, name: str, kind: str) -> gym.Space[Any]:
-    space: gym.Space[Any] | None = getattr(env.agents[name], f"{kind}_space")
-    if space is None:
-        raise ValueError(
-            f"environment {env.env_id!r}: agent {name!r} has no {kind}_space; pass one to the agent"
-        )
-    return space
 
 
 def _check_open(closed: bool, env_id: str) -> None:
