@@ -141,8 +141,9 @@ class Agent(ABC):
         result of a leaf is passed to `KafkaMultiAgentEnv.apply_actions`.
 
         observation: the last result of `observe`.
-        action: the parent's action. A root receives the action of the policy, and so does a trained agent,
-            see `policy_observation`. A root that is not trained receives None if others are.
+        action: the parent's action. A root or trained agent receives the action of its policy.
+
+        If agents are trained, a root that is not one of them receives None.
         """
         if self.subordinates and not isinstance(action, Mapping):
             raise TypeError(

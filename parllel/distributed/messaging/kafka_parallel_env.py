@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 
 from parllel.distributed.messaging.env_state import whole_state
 from parllel.envs.states.env_state import load_env_state
 from parllel.types import State
-
-if TYPE_CHECKING:
-    from parllel.distributed.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv
 
 
 class KafkaParallelEnv:
@@ -20,13 +17,16 @@ class KafkaParallelEnv:
     All of them begin and end their episodes together. PettingZoo need not be installed. Use
     `parllel.envs.ParallelEnvAdapter` to put it into a cage.
 
+    Args:
+        env: a KafkaMultiAgentEnv.
+
     Raises:
         ValueError: if one of them lacks a space.
     """
 
     render_mode = None
 
-    def __init__(self, env: KafkaMultiAgentEnv) -> None:
+    def __init__(self, env: Any) -> None:
         self.env = env
         self.metadata = {"name": type(env).__name__, "render_modes": [], "is_parallelizable": True}
         self.possible_agents: list[str] = list(env.policy_agents)
@@ -83,7 +83,7 @@ class KafkaParallelEnv:
         self.env.close()
 
 
-def _space(env: KafkaMultiAgentEnv, name: str, kind: str) -> gym.Space[Any]:
+def _space(env: Any, name: str, kind: str) -> gym.Space[Any]:
     space: gym.Space[Any] | None = getattr(env.agents[name], f"{kind}_space")
     if space is None:
         raise ValueError(

@@ -166,7 +166,7 @@ def test_agents_above_may_run_on_hosts(make_envs, broker_address):
     tree, trained = TREES["five levels"], ["4"]
     kafka = {"bootstrap": broker_address("mock"), "run": f"trained-{uuid.uuid4().hex}"}
     hosted = ["1", "3", "6", "7"]
-    host = AgentHost(lambda env_id: make_agents(tree, cls=Learner), hosted, **kafka)
+    host = AgentHost(lambda env_id: make_agents(tree, cls=Learner), hosted, wait_s=20.0, **kafka)
     thread = threading.Thread(target=host.serve)
     thread.start()
     try:
