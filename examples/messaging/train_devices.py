@@ -45,6 +45,7 @@ class Config:
     cut: Cut = "none"  # messages of this direction carry nothing
     kafka: str = ""  # HOST:PORT of a broker, or "mock"; by default, a broker in memory
     seed: int = 0  # source of all random numbers
+    parallel: bool = False  # spread environments over the cores
     T: int = 16  # steps of each environment in a batch
     B: int = 64  # parallel environments
     n_steps: int = 32_768  # environment steps to train for
@@ -72,7 +73,7 @@ def build(
         partial(make_device_signals, level=config.level, cut=config.cut, **settings)
     )
     parts: dict[str, Any] = {"seeds": seeds, "traj_info": MultiAgentTrajInfo, "stack": stack}
-    cages = build_cages(make_env, config.B, **parts)
+    cages = build_cages(make_env, config.B, parallel=config.parallel, **parts)
     agent = agents_for(cages[0].spaces, seeds=seeds, sharing=config.sharing, hidden_sizes=(64, 64))
     # The correct settings depend only on the last observation: no reward depends on an earlier action.
     transforms = [EstimateMultiAgentAdvantage(0.0, 0.0), NormalizeMultiAgentAdvantage()]

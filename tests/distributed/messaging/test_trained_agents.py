@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from worlds import TREES, Node, PlainWorld, World, assert_equal, far, make_agents, moved
+from worlds import BOX, TREES, Node, PlainWorld, World, assert_equal, far, make_agents, moved
 
 from parllel.distributed.messaging import (
     AgentHost,
@@ -41,6 +41,7 @@ WAYS = {
     "calls": {"execution_mode": ExecutionMode.SYNC},
     "references": {"broker_kwargs": {"encoded": False}},
     "bytes": {},
+    "broker each": {"broker_per_env": True},
     "kafka": {"kafka_mode": "kafka"},
 }
 MakeEnvs = Callable[..., VectorizedKafkaEnv]
@@ -228,6 +229,23 @@ def test_infos_of_the_vector_environment_are_those_of_a_parallel_one(make_envs):
     assert all(final["truncated"][name].all() for name in trained)
     assert not any(final["terminated"][name].any() for name in trained)
     assert list(info["final_obs"][0]) == trained
+
+
+def test_one_trained_agent_learns_beside_functions_for_the_others(make_envs):
+    envs = make_envs(TREES["grid"], ["device*"], n=2)
+    asked = []
+
+    def act(observation):
+        asked.append(observation)
+        return NOTHING
+
+    face = envs.as_vector_env("device1", others={"device2": act})
+    assert face.single_observation_space == BOX
+    observation, _ = face.reset(seed=0)
+    assert observation.shape == (2, 2)
+    seen = [env.agents["device2"].policy_input for env in envs.envs]
+    face.step(np.zeros((2, 2), np.float32))
+    assert_equal(asked, seen)
 
 
 def test_pettingzoo_accepts_the_parallel_face(make_envs):
