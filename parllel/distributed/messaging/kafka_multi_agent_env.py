@@ -198,8 +198,9 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
                     "hosts": self._hosts().holders_near(self.env_id, name),
                 }
             )
-        self._needs_reset = None
-        if self._begins_steps:
+        if not self._trained:
+            self._needs_reset = None
+        elif self._begins_steps:
             begin_steps([self])
         return self.first_observations(), {}
 
@@ -373,6 +374,8 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
     def begin_roots(self) -> None:
         """Send each root the action None, as policies act below. Called by the step algorithm."""
+        # Only now, because a trained agent cannot act before the step has begun.
+        self._needs_reset = None
         self._step = self.timestep
         self._send_to_roots(dict.fromkeys(self.root_agents))
 
@@ -468,9 +471,9 @@ def reset_environments(
         finally:
             env._begins_steps = True
     begin_steps(envs)
-    trained = (env.first_observations() if env.env_step.above else None for env in envs)
     return [
-        own if own is not None else seen for own, seen in zip(trained, observations, strict=True)
+        env.first_observations() if env.env_step.above else observation
+        for env, observation in zip(envs, observations, strict=True)
     ]
 
 

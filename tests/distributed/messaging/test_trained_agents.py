@@ -292,6 +292,23 @@ def test_a_rule_that_fails_above_leaves_a_reset_due(make_envs):
     envs.step(actions)
 
 
+def test_a_reset_that_fails_leaves_a_reset_due_in_all_environments(make_envs):
+    class Fails(Learner):
+        def observe(self, global_state):
+            if self.env_id == "rollout_1":
+                raise ArithmeticError("nothing to see")
+            return super().observe(global_state)
+
+    envs = make_envs(TREES["grid"], ["device*"], n=2, cls=Fails)
+    with pytest.raises(ArithmeticError, match="nothing to see"):
+        envs.reset(seed=0)
+    # Its messages have not gone down either.
+    with pytest.raises(WrongStateError, match="'rollout_0': its last reset failed; call reset"):
+        envs.step([{"device1": NOTHING, "device2": NOTHING}, None])
+    envs.reset([0])
+    envs.step([{"device1": NOTHING, "device2": NOTHING}, None])
+
+
 @pytest.mark.parametrize(
     ("trained", "error", "message"),
     [
