@@ -195,7 +195,7 @@ def test_an_agent_that_answers_in_numpy_is_told_its_handler(make):
     name = type(handler.agent).__name__
     said = (
         rf"^TorchHandler: expected tensors from the agent \({name}\), got a numpy\.ndarray\. "
-        r"Use NumpyHandler for agents that compute in NumPy$"
+        r"Use NumpyHandler for agents that compute in NumPy or JAX$"
     )
     with pytest.raises(TypeError, match=said):
         agent_examples(handler, np.zeros(4, np.float32))
