@@ -66,13 +66,13 @@ class CompileTimes:
     def __init__(self) -> None:
         self._spans: deque[tuple[float, float]] = deque(maxlen=1000)  # begin, seconds
 
-    def __call__(self, event: str, seconds: float, **_: Any) -> None:
+    def __call__(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event.startswith("/jax/core/compile/"):
-            begin, inner = time.monotonic() - seconds, 0.0
+            begin, inner = time.monotonic() - duration_secs, 0.0
             while self._spans and self._spans[-1][0] >= begin:
                 inner += self._spans.pop()[1]
-            self._spans.append((begin, seconds))
-            add_seconds_compiling(seconds - inner)
+            self._spans.append((begin, duration_secs))
+            add_seconds_compiling(duration_secs - inner)
 
 
 def _register_trees() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -34,6 +34,8 @@ from parllel.distributed.messaging.transport import OtherRecord, Record
 # Maximum number of records fetched from the client at once.
 _MAX_RECORDS = 4096
 _SLICE_S = 0.05
+# How long a record that others have overtaken may take to appear. It is gone if the log was shortened.
+_GAP_S = 1.0
 _TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 # Errors that tell less than the one reported before them.
 _WITHOUT_REASON = (KafkaError._ALL_BROKERS_DOWN, KafkaError._FATAL)
@@ -89,6 +91,9 @@ class KafkaConnection:
         )
         self._settings, self._topics, self._session = settings, topics, session
         self._others, self._offsets = others, {} if offsets is None else offsets
+        self._gaps: dict[
+            tuple[str, int], tuple[int, float]
+        ] = {}  # offset, and since when it is missing
         self._kinds = {topic: kind for kind, topic in topics.items()}
         self._lanes = [(topic, partition) for topic in topics.values() for partition in partitions]
         self._closed = False
@@ -119,8 +124,9 @@ class KafkaConnection:
                 self._fail(error)
             else:
                 found = message.offset()
-                lane = str(message.topic()), int(message.partition() or 0)
-                offsets[lane] = OFFSET_BEGINNING if found is None or found < 0 else found
+                offsets[_lane_of(message)] = (
+                    OFFSET_BEGINNING if found is None or found < 0 else found
+                )
 
         # First every lane's marker is stored, so that its offset is known; then reading begins there.
         for topic, partition in self._lanes:
@@ -140,7 +146,7 @@ class KafkaConnection:
             for message in self._messages(_SLICE_S):
                 value = self._value_of(message)
                 if value == marker:
-                    pending.discard((str(message.topic()), int(message.partition() or 0)))
+                    pending.discard(_lane_of(message))
                 elif self._others is not None:
                     framed = unframe(value)
                     # Records of this session that are missing will be sent again.
@@ -293,11 +299,34 @@ class KafkaConnection:
                 good.append(message)
             else:
                 self._on_consumer_error(error)
-        if self._others is not None:
-            for message in good:
-                lane = str(message.topic()), int(message.partition() or 0)
-                self._offsets[lane] = int(message.offset() or 0) + 1
-        return good
+        return good if self._others is None else self._without_gaps(good)
+
+    def _without_gaps(self, messages: Iterable[Message]) -> list[Message]:
+        """Return the messages up to the first that is missing in each lane, which is read again from there.
+
+        With several writers, a broker may return a record before another with a lower offset. The consumer
+        would never return that one. Its own session would send it again, but it has received it.
+        """
+        found, gaps = [], set()
+        for message in messages:
+            lane, offset = _lane_of(message), int(message.offset() or 0)
+            expected = self._offsets.get(lane, offset)
+            if lane in gaps or (offset > expected and self._may_appear(lane, expected)):
+                gaps.add(lane)
+                continue
+            self._offsets[lane] = offset + 1
+            found.append(message)
+        for lane in gaps:
+            with self._noting():
+                self._reading().seek(TopicPartition(*lane, self._offsets[lane]))
+        return found
+
+    def _may_appear(self, lane: tuple[str, int], offset: int) -> bool:
+        missing, since = self._gaps.get(lane, (-1, 0.0))
+        if missing != offset:
+            since = time.monotonic()
+            self._gaps[lane] = offset, since
+        return time.monotonic() - since < _GAP_S
 
     def _serve(self, timeout_s: float) -> None:
         """Run the producer's pending callbacks."""
@@ -352,3 +381,8 @@ class KafkaConnection:
             self.broken = error.str()
         if error.code() in _REFUSALS:
             self.refused = error.str()
+
+
+def _lane_of(message: Message) -> tuple[str, int]:
+    """Return the topic and partition of a message."""
+    return str(message.topic()), int(message.partition() or 0)

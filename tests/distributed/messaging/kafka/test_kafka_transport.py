@@ -89,6 +89,47 @@ def test_transports_of_one_run_see_their_own_alone(kafka_address, run):
         assert second.statistics()["foreign"] >= 40
 
 
+class Overtaken:
+    """A consumer of a broker that shows a record only after others behind it, the first few times."""
+
+    def __init__(self, consumer, content, times):
+        self._consumer, self._content, self.left = consumer, content, times
+
+    def __getattr__(self, name):
+        return getattr(self._consumer, name)
+
+    def consume(self, n, timeout_s):
+        return [one for one in self._consumer.consume(n, timeout_s) if self._shows(one)]
+
+    def poll(self, timeout_s):
+        message = self._consumer.poll(timeout_s)
+        return message if message is None or self._shows(message) else None
+
+    def _shows(self, message):
+        hidden = self.left > 0 and (message.value() or b"").endswith(self._content)
+        self.left -= hidden
+        return not hidden
+
+
+@pytest.mark.parametrize(("times", "lost"), [(3, []), (10**9, [7])])
+def test_a_record_that_others_overtake_is_waited_for(kafka_address, run, times, lost):
+    options = {"timeout_s": TIMEOUT_S, "hosts": True}
+    with (
+        KafkaTransport(kafka_address, run, **options) as writer,
+        KafkaTransport(kafka_address, run, **options) as reader,
+    ):
+        connection = reader._connection
+        connection._consumer = Overtaken(connection._consumer, b"1 of 7", times)
+        hop = hop_of("action", 1)
+        deadline = time.monotonic() + TIMEOUT_S
+        writer.send_hop(hop, deadline)
+        found = []
+        while len(found) < len(hop) - len(lost) and time.monotonic() < deadline:
+            reader.receive(0.1)
+            found += [other.record for other in reader.take_others()]
+    assert found == [record for i, record in enumerate(hop) if i not in lost]
+
+
 def test_what_others_put_into_the_topics_is_counted_and_dropped(kafka_address, run):
     with KafkaTransport(kafka_address, run, timeout_s=TIMEOUT_S) as transport:
         producer = Producer({"bootstrap.servers": kafka_address})
