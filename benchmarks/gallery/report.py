@@ -18,6 +18,7 @@ HEADS = (
     "settings",
     "environment",
     "steps",
+    "seeds",
     "parllel",
     "Stable-Baselines3",
     "difference",
@@ -54,7 +55,7 @@ class Elsewhere:
         steps, means = zip(*(curve[-1] for curve in found), strict=True)
         name = f"`{self.script}{self.arguments}`"
         taken = f"{steps[0]:,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
-        return [name, self.environment, taken, f"{_spread(means)}, evaluation", self.why]
+        return [name, self.environment, taken, f"{_with_seeds(means)}, evaluation", self.why]
 
 
 ELSEWHERE = (
@@ -86,7 +87,7 @@ def _half_cheetah(sac_curves: Report) -> list[str]:
     """Return the row of SAC on HalfCheetah, whose comparison is another benchmark."""
     settings = sac_curves["settings"]
     ours, theirs = (
-        _spread([training["last"] for training in sac_curves["sides"][side]["trainings"]])
+        _with_seeds([training["last"] for training in sac_curves["sides"][side]["trainings"]])
         for side in ("ours", "sb3")
     )
     script, last = "`half_cheetah/train_sac.py`", sac_curves["last_episodes"]
@@ -111,7 +112,7 @@ def markdown(report: Report) -> str:
     """Return the table of the entries with their picture."""
     rows = [_cells(name, entry) for name, entry in trained(report).items()]
     picture = "![learning curves beside Stable-Baselines3's](../benchmarks/results/gallery.png)"
-    return "\n".join([*table(HEADS, rows, "llrrrll"), "", picture]) + "\n"
+    return "\n".join([*table(HEADS, rows, "llrrllll"), "", picture]) + "\n"
 
 
 def page(report: Report, sac_curves: Report) -> str:
@@ -135,6 +136,7 @@ def _cells(name: str, entry: Mapping[str, Any]) -> list[str]:
         f"`{name}`",
         settings["env_id"],
         f"{settings['n_steps']:,}",
+        _seeds(*(len(sides[side]["trainings"]) for side in ("ours", "sb3"))),
         _side_words(sides["ours"]),
         _side_words(sides["sb3"]),
         _difference_words(compared),
@@ -142,8 +144,12 @@ def _cells(name: str, entry: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _seeds(ours: int, theirs: int) -> str:
+    return str(ours) if ours == theirs else f"{ours} and {theirs}"
+
+
 def _side_words(side: Mapping[str, Any]) -> str:
-    """Return mean and range over seeds, and how many there are."""
+    """Return mean and range over seeds, and how many trainings failed."""
     means, parts = [training["mean"] for training in side["trainings"]], []
     if means:
         parts.append(_spread(means))
@@ -154,10 +160,16 @@ def _side_words(side: Mapping[str, Any]) -> str:
 
 def _spread(means: Sequence[float]) -> str:
     """Return mean and range of some seeds."""
-    if len(means) == 1:
-        return f"{number(means[0])}, 1 seed"
     low, high = number(min(means)), number(max(means))
-    return f"{number(statistics.fmean(means))} ({low} to {high}), {len(means)} seeds"
+    return (
+        number(means[0])
+        if len(means) == 1
+        else f"{number(statistics.fmean(means))} ({low} to {high})"
+    )
+
+
+def _with_seeds(means: Sequence[float]) -> str:
+    return f"{_spread(means)}, {len(means)} seed{'s' * (len(means) > 1)}"
 
 
 def _difference_words(compared: Mapping[str, Any] | None) -> str:
@@ -178,7 +190,7 @@ def _curve_words(compared: Mapping[str, Any] | None) -> str:
     alike = compared["learning_curves"]
     p = alike["p_value"]
     if p > LEVEL:
-        return f"no difference found (p = {p:.2f})"
+        return f"no difference (p = {p:.2f})"
     return f"{'higher' if alike['ours'] > alike['theirs'] else 'lower'} (p = {p:.2f})"
 
 
