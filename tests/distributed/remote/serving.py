@@ -24,15 +24,12 @@ from parllel.distributed.web import ServerSettings, WebServer
 ENDED = 0  # exit status after SIGTERM
 
 
-def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
-    """Return the port that is wanted if it is free there, else one that is."""
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((host, port))
-                return int(probe.getsockname()[1])
-    raise AssertionError("there is no free port")
+def free_port() -> int:
+    """Return a port that is free now. Only for what must be known before the server starts."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

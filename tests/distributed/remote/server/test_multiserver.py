@@ -10,14 +10,13 @@ import sys
 
 import asking
 import pytest
-from serving import free_port, http_server
+from serving import http_server
 
 from parllel.testing import Service
 
 pytestmark = pytest.mark.timeout(180)
 
 CURL = shutil.which("curl")
-PORT = 8081
 EPISODE = {"episodeSteps": 5, "tieRewardThreshold": 1}
 
 
@@ -44,7 +43,7 @@ def servers(shared_agents):
     with Service("players") as service, contextlib.ExitStack() as stack:
         urls = []
         for host in hosts:
-            flags = ("--host", host, "--port", free_port(host, PORT), "--agent-root", shared_agents)
+            flags = ("--host", host, "--agent-root", shared_agents)
             urls.append(stack.enter_context(http_server(*flags, **service.environment)))
         service.adopt_new()
         assert [url.partition("//")[2].partition(":")[0] for url in urls] == hosts
