@@ -5,10 +5,10 @@
 # Environments in worker processes share /dev/shm: Docker's default of 64 MB is too small for large batches.
 FROM debian:bookworm-slim
 
-# For the tests: Chromium, git, and ps.
+# For the tests: Chromium, git, ps, and a library of the program that controls Chromium.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends \
-        ca-certificates chromium git make procps python3 python3-venv \
+        ca-certificates chromium git libatomic1 make procps python3 python3-venv \
     && rm --recursive --force /var/lib/apt/lists/*
 
 WORKDIR /parllel

@@ -21,6 +21,7 @@ Each group of commands is declared in a light module that imports nothing but ar
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
@@ -102,11 +103,24 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
         if hasattr(arguments, "traceback") or within_training(error):
             raise
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe: `parllel runs | head`
-            # The interpreter flushes standard output on exit, which would fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             return 0
         print(f"parllel: {one_sentence(error, '--traceback shows more')}", file=sys.stderr)
+        if isinstance(error, OSError):  # perhaps of standard output
+            discard_output()
         return USER_ERROR
+
+
+def discard_output() -> None:
+    """Drop what could not be written to standard output.
+
+    The interpreter would try again at its end, and exit with a status of its own.
+    """
+    if sys.stdout is not None:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            return
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parse(argv: Sequence[str] | None, declarations: Sequence[str]) -> argparse.Namespace:

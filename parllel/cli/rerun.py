@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 from collections.abc import Sequence
 
 from rich.console import Console
 
+from parllel.cli.command import discard_output
 from parllel.runners.runs import repeat, resume
 from parllel.runs.run_folder import RunFolder
 from parllel.runs.run_result import RunResult
@@ -68,7 +68,9 @@ def report(console: Console, result: RunResult, folder: RunFolder) -> int:
             text += f", last mean return {result.evaluation_return:.1f}"
         text += f". Everything about this run is in {folder.path}"
     # The run has succeeded even if its output cannot be written; rich exits when the pipe is closed.
-    with contextlib.suppress(OSError, SystemExit):
+    try:
         # Printed verbatim: rich interprets brackets in a path as markup, and a wrapped path cannot be copied.
         console.print(text, soft_wrap=True, markup=False, highlight=False)
+    except (OSError, SystemExit):
+        discard_output()
     return result.exit_status

@@ -3,6 +3,7 @@ from __future__ import annotations
 import configparser
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -230,13 +231,25 @@ def test_a_reader_that_closes_the_pipe(run, argv):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def buffered():
+    """Return the environment of a program that keeps what it could not write, as most do."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+def test_a_table_that_cannot_be_written_is_an_error(run):
+    script = f"{sys.executable} -m parllel.cli runs {run.parent} > /dev/full"
+    command = ["bash", "-c", script]
+    done = subprocess.run(command, env=buffered(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"parllel: .*No space left on device.*\n", done.stderr)
+
+
 @pytest.mark.parametrize("output", ["> /dev/full", "| true", ">&-"])
-@pytest.mark.few(1)
 def test_a_run_succeeds_without_a_reader_of_its_output(run, output):
     line = f"{sys.executable} -m parllel.cli resume {run} n_steps=100 {output}"
     done = subprocess.run(
         ["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**buffered(), "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
         check=False,

@@ -111,7 +111,8 @@ def _namespaces_problem() -> str:
     try:
         # Only a process that enters them proves it: containers and distributions may refuse each of the
         # calls.
-        child = Child(_inside, name="probe of namespaces", confinement=Confinement(namespaces=True))
+        probe = Confinement(namespaces=True, probing=True)
+        child = Child(_inside, name="probe of namespaces", confinement=probe)
         try:
             child.receive(_PROBE_S, "when it entered namespaces")
         finally:

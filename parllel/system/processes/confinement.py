@@ -45,6 +45,8 @@ class Confinement:
         namespaces: whether the child gets separate user, process and mount namespaces.
         landlock: version of Landlock to use, at most `landlock_version()`; 0 for none.
         writable: folders and files that it may write; used only by Landlock.
+        probing: whether the child only finds out if the system permits this. The parent then receives the
+            system's refusal as an exception. Otherwise the refusal is printed.
 
     A confined child gains no privileges by executing a program, has no capabilities, and leaves no core
     dumps.
@@ -53,6 +55,7 @@ class Confinement:
     namespaces: bool = False
     landlock: int = 0
     writable: tuple[str, ...] = ()
+    probing: bool = False
 
     def enter(self, kept: Sequence[int] = ()) -> None:
         """Confine this process, which must have a single thread, irrevocably.

@@ -71,6 +71,8 @@ def _confine(confinement: Confinement, guard: int | None) -> None:
     try:
         confinement.enter([] if guard is None else [guard])
     except OSError as error:
+        if confinement.probing:
+            raise
         # Not sent as an exception: the parent of a confined child unpickles nothing from it.
         print(f"process {os.getpid()}: could not be confined: {error}", file=sys.stderr, flush=True)
         os._exit(NOT_CONFINED)

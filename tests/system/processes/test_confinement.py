@@ -114,3 +114,10 @@ def test_a_child_that_cannot_be_confined_executes_nothing():
         pytest.raises(WorkerDiedError, match="exited with code 78"),
     ):
         child.receive(T, "at its start")
+
+
+def test_a_probe_receives_the_refusal_and_nothing_is_printed(capfd):
+    probe = Confinement(landlock=1, writable=("x" * 300,), probing=True)
+    with ending(Child(numbers, confinement=probe)) as child, pytest.raises(OSError, match="xxx"):
+        child.receive(T, "at its start")
+    assert capfd.readouterr() == ("", "")
