@@ -132,9 +132,14 @@ def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, conf
             return post(url, {"action": "act", "state": {"observation": observation}}).json()
 
         nothing = {"action": []}
-        if confined:
-            assert ask("signals", secret) == nothing
-            assert ask("limits", secret) == nothing
+        # In a container, for instance, the system may refuse namespaces.
+        promised = "".join(confinement_lines(hidden=True)) if confined else ""
+        for do, promise in (
+            ("signals", "signal the server and other processes: holds"),
+            ("limits", "change the limits and priorities of other processes: holds"),
+        ):
+            if promise in promised:
+                assert ask(do, secret) == nothing
         assert server not in ask("attach", secret)["action"]
         # Nor is it in a process that the server has started.
         assert ask("read", secret) == nothing
