@@ -13,8 +13,9 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
 
 # Files are compiled when they are first imported: most never are. What is compiled is kept, whatever the shell
-# says: each of the many processes of the tests would compile torch again, for seconds.
-unexport PYTHONDONTWRITEBYTECODE
+# says: each of the many processes of the tests would compile torch again, for seconds. Output is buffered, as it
+# is for users.
+unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 # The pip that older Pythons bring takes twice as long for all that follows.
