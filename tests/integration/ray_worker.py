@@ -60,5 +60,7 @@ def in_a_ray_actor(name: str, run: Path) -> Played:
             assert time.monotonic() < deadline, f"{len(played)} episodes have ended"
             buffer.fetch(1, 1.0)  # makes room for more
             workers.check()
-            trajs += statistics.drain()
+            if ended := statistics.drain():
+                # On a busy machine, all of them together may take longer.
+                trajs, deadline = trajs + ended, time.monotonic() + WAIT_S
     return played
