@@ -12,8 +12,10 @@ exit by its closing.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
+import sys
 
 from parllel.distributed.operators.protocol.message_lines import MessageError
 
@@ -121,6 +123,9 @@ def take_streams() -> ProtocolStreams:
         except OSError:  # descriptor 2 is closed
             os.dup2(nowhere, 1)
         os.close(nowhere)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # What an environment prints is seen at once, and before what it fails with.
+            sys.stdout.reconfigure(line_buffering=True)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_leave_to_parent)
         _taken = streams
