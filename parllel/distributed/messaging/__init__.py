@@ -16,6 +16,12 @@ except ModuleNotFoundError as error:
     ) from error
 
 from parllel.distributed.messaging.agent import Agent, ExecutionMode
+from parllel.distributed.messaging.coordination import (
+    PriceCoordinator,
+    broadcast,
+    set_points,
+    split,
+)
 from parllel.distributed.messaging.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
@@ -52,6 +58,7 @@ __all__ = [
     "MessageType",
     "MessagingError",
     "MissingMessageError",
+    "PriceCoordinator",
     "QueueOverflowError",
     "Record",
     "SequenceGapError",
@@ -59,4 +66,7 @@ __all__ = [
     "TopicManager",
     "Transport",
     "VectorizedKafkaEnv",
+    "broadcast",
+    "set_points",
+    "split",
 ]

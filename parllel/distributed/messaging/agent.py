@@ -14,7 +14,7 @@ action and makes the policy's observation of it. The second one receives the pol
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -69,6 +69,14 @@ class Agent(ABC):
         subordinates: agents keyed by id. This agent becomes their parent.
         execution_mode: in SYNC, parents call their subordinates without a broker; in ASYNC, agents
             exchange messages only.
+        protocol: what `decide` does with the agent's action: `broadcast`, `set_points` or `split`, or any
+            function of the action and the subordinates' ids that returns an action for each of them.
+        decide_every: number of steps from one decision to the next. In the steps between, the agent
+            repeats its last one. If a policy acts for it, so does the policy: see KafkaMultiAgentEnv.
+
+    Raises:
+        ValueError: if `agent_id` is empty, `decide_every` is not at least 1, or `protocol` would have no
+            effect because there are no subordinates or the class overrides `decide`.
 
     Attributes:
         mailbox: for messages other than actions and infos, as in
@@ -88,6 +96,9 @@ class Agent(ABC):
         subordinates: Mapping[str, Agent] | None = None,
         execution_mode: ExecutionMode = ExecutionMode.ASYNC,
         env_id: str = "default",
+        *,
+        protocol: Callable[[Any, Sequence[str]], Mapping[str, Any]] | None = None,
+        decide_every: int = 1,
     ) -> None:
         if not isinstance(agent_id, str) or not agent_id:
             raise ValueError(f"agent_id: expected a non-empty string, got {agent_id!r}")
@@ -100,6 +111,9 @@ class Agent(ABC):
         self.subordinates = dict(subordinates or {})
         self.execution_mode = ExecutionMode(execution_mode)
         self.env_id = env_id
+        self.protocol = protocol
+        self.decide_every = decide_every
+        self._check_decisions()
         self.mailbox: list[KafkaMessage] = []
         for subordinate in self.subordinates.values():
             if subordinate.parent_id is None:
@@ -126,6 +140,20 @@ class Agent(ABC):
         self.info_channel: Channel | None = None
         self._channels_down: dict[str, Channel] = {}
 
+    def _check_decisions(self) -> None:
+        number, agent = self.decide_every, f"agent {self.agent_id!r}"
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(
+                f"{agent}: decide_every: expected an int of at least 1, got {number!r}"
+            )
+        if self.protocol is not None and not self.subordinates:
+            raise ValueError(f"{agent}: protocol: expected subordinates to direct, got none")
+        if self.protocol is not None and type(self).decide is not Agent.decide:
+            raise ValueError(
+                f"{agent}: protocol: expected a class that does not override decide, which calls it, got "
+                f"{type(self).__name__}"
+            )
+
     @abstractmethod
     def observe(self, global_state: Any) -> Any:
         """Return this agent's observation of the global state.
@@ -135,7 +163,9 @@ class Agent(ABC):
         """
 
     def decide(self, observation: Any, action: Any) -> Any:
-        """Return this agent's response to its parent's action. By default, the action itself.
+        """Return this agent's response to its parent's action.
+
+        By default, what the agent's protocol makes of the action, or without one the action itself.
 
         An agent with subordinates returns a dict with an action for each of them, keyed by id. The
         result of a leaf is passed to `KafkaMultiAgentEnv.apply_actions`.
@@ -143,8 +173,11 @@ class Agent(ABC):
         observation: the last result of `observe`.
         action: the parent's action. A root or trained agent receives the action of its policy.
 
-        If agents are trained, a root that is not one of them receives None.
+        If agents are trained, a root that is not one of them receives None. With `decide_every`, this is
+        called in the first step of an episode and every `decide_every` steps after it.
         """
+        if self.protocol is not None:
+            return self.protocol(action, tuple(self.subordinates))
         if self.subordinates and not isinstance(action, Mapping):
             raise TypeError(
                 f"agent {self.agent_id!r}: expected a dict with an action for each of "
@@ -253,7 +286,9 @@ class Agent(ABC):
                 self.policy_input = self.policy_observation(self._last_observation, action)
                 return
             self.policy_input = _NOTHING
-        self._last_action = decided = self.decide(self._last_observation, action)
+        if int(self._timestep) % self.decide_every == 0:
+            self._last_action = self.decide(self._last_observation, action)
+        decided = self._last_action
         if self.subordinates:
             self._send_actions_to_subordinates(decided)
 

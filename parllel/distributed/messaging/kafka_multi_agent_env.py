@@ -81,7 +81,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         ValueError, TypeError: if the agents do not form trees below the roots, see
             `make_hierarchy`; if their execution modes differ, if they belong to another
             environment, or if they need a broker and none is given; if a pattern matches no agent,
-            or an agent is both hosted and trained.
+            or an agent is both hosted and trained; if `policy_agents` differ in `decide_every`.
         WrongStateError: if another environment holds the id.
         HostError: if a hosted agent has no host, or two; or if the run's name is in use.
     """
@@ -107,6 +107,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self.root_agents = list(root_agents)
         self._trained = trained_agents(self.hierarchy, trained)
         self.policy_agents = [agent.agent_id for agent in self._trained] or self.root_agents
+        self.steps_per_action = _steps_per_action(self.agents, self.policy_agents)
         self.env_id = env_id
         self.max_steps = max_steps
         self.timestep = 0
@@ -426,6 +427,11 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._needs_reset = "its episode has ended" if self.terminated or self.truncated else None
         return RootsStep(observations, rewards, self.terminated, self.truncated, own)
 
+    def joined(self, before: RootsStep, last: RootsStep) -> RootsStep:
+        """Return the result of two steps in a row as that of one. Called by the step algorithm."""
+        rewards = {name: before.rewards[name] + reward for name, reward in last.rewards.items()}
+        return last._replace(rewards=rewards)
+
     def _connect(self) -> None:
         """Pass broker and id to the agents, create their channels, and plan the step."""
         broker, env_id = self.kafka_broker, self.env_id
@@ -510,6 +516,17 @@ def _mode_of(agents: Mapping[str, Agent]) -> ExecutionMode:
             f"all agents of an environment must have the same execution_mode, but {named}"
         )
     return next(iter(modes))
+
+
+def _steps_per_action(agents: Mapping[str, Agent], names: Sequence[str]) -> int:
+    """Return the common `decide_every` of agents that policies act for. Raises ValueError if they differ."""
+    found = {agents[name].decide_every: name for name in names}
+    if len(found) > 1:
+        named = ", ".join(f"{number} of {name!r}" for number, name in found.items())
+        raise ValueError(
+            f"decide_every: expected the same number for all agents that policies act for, got {named}"
+        )
+    return next(iter(found))
 
 
 def hosted_agents(

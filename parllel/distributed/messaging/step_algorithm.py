@@ -171,6 +171,9 @@ ResultT = TypeVar("ResultT", covariant=True)
 class SteppedEnv(Protocol[ResultT]):
     """The interface of an environment that the step algorithm needs."""
 
+    terminated: bool
+    truncated: bool
+
     @property
     def timestep(self) -> int:
         """The number of steps in the episode so far."""
@@ -188,6 +191,13 @@ class SteppedEnv(Protocol[ResultT]):
     def begin_step(self, actions: Any) -> None:
         """Send each root its action, or give each trained agent that of its policy."""
 
+    @property
+    def steps_per_action(self) -> int:
+        """For how many steps the policies act at once."""
+
+    def joined(self, before: Any, last: Any) -> ResultT:
+        """Return the result of two steps in a row as that of one."""
+
     def abandon_step(self) -> None:
         """Require a reset after a failed step."""
 
@@ -203,6 +213,9 @@ def step_environments(
 ) -> list[ResultT]:
     """Step environments together, and return their results in the same order.
 
+    Where policies act only in some steps, this takes all steps up to the next of these, or up to the
+    episode's end.
+
     Raises:
         MissingMessageError: if a message does not arrive within its broker's time-out. After this
             or any other error in a step, all these environments must be reset.
@@ -210,6 +223,29 @@ def step_environments(
     for env, action in zip(environments, actions, strict=True):
         # All are checked before the first begins, so that a wrong argument changes none of them.
         env.check_step(action)
+    try:
+        results = _step_once(environments, actions)
+        taken, going = 1, list(range(len(environments)))
+        while going := [i for i in going if _goes_on(environments[i], taken)]:
+            last = _step_once([environments[i] for i in going], [actions[i] for i in going])
+            for i, result in zip(going, last, strict=True):
+                results[i] = environments[i].joined(results[i], result)
+            taken += 1
+    except BaseException:
+        # Including those that finished: their results are lost with this exception.
+        for env in environments:
+            env.abandon_step()
+        raise
+    return results
+
+
+def _goes_on(env: SteppedEnv[Any], taken: int) -> bool:
+    return taken < env.steps_per_action and not (env.terminated or env.truncated)
+
+
+def _step_once(
+    environments: Sequence[SteppedEnv[ResultT]], actions: Sequence[Any]
+) -> list[ResultT]:
     env_steps = [env.env_step for env in environments]
     # Where policies act for agents below, the step has begun already.
     _begin_at_brokers([env for env in environments if not env.env_step.above])
@@ -218,19 +254,13 @@ def step_environments(
         env_step.broker is not None and not env_step.broker.encoded for env_step in env_steps
     )
     n, size = len(env_steps), _LEAST_IN_GROUP if at_once else len(env_steps)
-    try:
-        return [
-            result
-            for start in range(0, n, size)
-            for result in _step_together(
-                environments[start : start + size], actions[start : start + size]
-            )
-        ]
-    except BaseException:
-        # Including those that finished: their results are lost with this exception.
-        for env in environments:
-            env.abandon_step()
-        raise
+    return [
+        result
+        for start in range(0, n, size)
+        for result in _step_together(
+            environments[start : start + size], actions[start : start + size]
+        )
+    ]
 
 
 def begin_steps(environments: Sequence[SteppedEnv[Any]]) -> None:

@@ -13,7 +13,19 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from worlds import BOX, TREES, Node, PlainWorld, World, assert_equal, far, make_agents, moved
+from worlds import (
+    BOX,
+    NOTHING,
+    TREES,
+    Learner,
+    Node,
+    PlainTrained,
+    World,
+    assert_equal,
+    draw,
+    make_agents,
+    play,
+)
 
 from parllel.distributed.messaging import (
     AgentHost,
@@ -27,7 +39,6 @@ from parllel.runs import load_state, save_state
 
 MAX_STEPS = 5
 ENDS = {"ends_beyond": 0.5, "max_steps": MAX_STEPS}
-NOTHING = np.zeros(2, np.float32)
 # A tree and its trained agents, in the order of the levels.
 CASES = {
     "leaves": ("grid", ["device1", "device2"]),
@@ -45,58 +56,6 @@ WAYS = {
     "kafka": {"kafka_mode": "kafka"},
 }
 MakeEnvs = Callable[..., VectorizedKafkaEnv]
-
-
-class Learner(Node):
-    """A node whose policy sees what it observes and what its parent asks for."""
-
-    def policy_observation(self, observation, action):
-        return observation + (NOTHING if action is None else action)
-
-    def decide(self, observation, action):
-        # Roots get None if policies act below.
-        return super().decide(observation, NOTHING if action is None else action)
-
-
-class PlainTrained(PlainWorld):
-    """The same by plain recursive calls, in two halves."""
-
-    def __init__(self, tree, trained):
-        super().__init__(tree, **ENDS)
-        self.trained = trained
-
-    def reset(self, seed=None):
-        super().reset(seed)
-        return self.begin()
-
-    def begin(self):
-        """Go down to where policies act, and return what they observe."""
-        self.pushes, self.waiting, self.inputs, self.reports = {}, {}, {}, {}
-        for root, below in self.tree.items():
-            self.go_down(root, below, NOTHING)
-        return {name: self.inputs[name] for name in self.trained}
-
-    def go_down(self, name, below, action):
-        if name in self.trained and name not in self.inputs:
-            self.inputs[name], self.waiting[name] = self.seen[name] + action, below
-        else:
-            super().go_down(name, below, action)
-
-    def go_up(self, name, below):
-        self.reports[name] = super().go_up(name, below)
-        return self.reports[name]
-
-    def step(self, actions):
-        for name, below in self.waiting.items():
-            self.go_down(name, below, actions[name])
-        self.positions = moved(self.positions, self.pushes, self.physics)
-        self.timestep += 1
-        for root, below in self.tree.items():
-            self.go_up(root, below)
-        infos = {name: self.reports[name] for name in self.trained}
-        rewards = {name: info["reward"] for name, info in infos.items()}
-        terminated = far(self.positions, self.ends_beyond)
-        return self.begin(), rewards, terminated, self.timestep >= self.max_steps, infos
 
 
 @pytest.fixture
@@ -127,35 +86,12 @@ def make_envs(broker_address: Callable[[str], str]) -> Iterator[MakeEnvs]:
         envs.close()
 
 
-def draw(trained, draws):
-    return {name: draws.normal(size=2).astype(np.float32) for name in trained}
-
-
-def play(envs, plain, trained, n_steps, after_step=lambda number: None):
-    """Step and reset any subset, and compare with plain calls bit for bit."""
-    draws, ended = np.random.default_rng(1), 0
-    assert_equal(envs.reset(seed=4), [one.reset(4 + i) for i, one in enumerate(plain)])
-    for number in range(n_steps):
-        actions = [None if draws.random() < 0.3 else draw(trained, draws) for _ in plain]
-        due = []
-        for i, result in enumerate(envs.step_some(actions)):
-            if result is not None:
-                expected = plain[i].step(actions[i])
-                assert_equal(tuple(result), expected)
-                if expected[2] or expected[3]:
-                    due.append(i)
-        assert_equal(envs.reset(due), [plain[i].reset() for i in due])
-        ended += len(due)
-        after_step(number)
-    assert ended
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES)
 def test_rollouts_are_those_of_plain_calls(case, way, make_envs):
     name, trained = CASES[case]
     envs = make_envs(TREES[name], trained, ends_beyond=ENDS["ends_beyond"], **WAYS[way])
-    plain = [PlainTrained(TREES[name], trained) for _ in range(envs.num_envs)]
+    plain = [PlainTrained(TREES[name], trained, **ENDS) for _ in range(envs.num_envs)]
 
     def rename(number):
         envs.envs[0].set_env_id(f"renamed {number}")
@@ -173,7 +109,7 @@ def test_agents_above_may_run_on_hosts(make_envs, broker_address):
     try:
         settings = {"kafka_mode": "kafka", "broker_kwargs": kafka, "hosted": hosted}
         envs = make_envs(tree, trained, n=2, ends_beyond=ENDS["ends_beyond"], **settings)
-        play(envs, [PlainTrained(tree, trained) for _ in range(2)], trained, n_steps=8)
+        play(envs, [PlainTrained(tree, trained, **ENDS) for _ in range(2)], trained, n_steps=8)
         envs.close()
     finally:
         thread.join()

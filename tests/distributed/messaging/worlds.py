@@ -20,6 +20,7 @@ TREES = {
     "any string": {"\ud800": {"\udfff\n": {}, " ": {"\0": {}}}},
 }
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+NOTHING = np.zeros(2, np.float32)  # an action
 
 
 class Node(Agent):
@@ -186,6 +187,82 @@ class PlainWorld:
         infos = {sub: self.go_up(sub, under) for sub, under in below.items()}
         self.seen[name] = observed(self.state(), name)
         return compiled(self.total[name], self.seen[name], infos)
+
+
+class Learner(Node):
+    """A node whose policy sees what it observes and what its parent asks for."""
+
+    def policy_observation(self, observation, action):
+        return observation + (NOTHING if action is None else action)
+
+    def decide(self, observation, action):
+        # Roots get None if policies act below.
+        return super().decide(observation, NOTHING if action is None else action)
+
+
+class PlainTrained(PlainWorld):
+    """The same by plain recursive calls, in two halves."""
+
+    def __init__(self, tree, trained, **ends):
+        super().__init__(tree, **ends)
+        self.trained = trained
+
+    def reset(self, seed=None):
+        super().reset(seed)
+        return self.begin()
+
+    def begin(self):
+        """Go down to where policies act, and return what they observe."""
+        self.pushes, self.waiting, self.inputs, self.reports = {}, {}, {}, {}
+        for root, below in self.tree.items():
+            self.go_down(root, below, NOTHING)
+        return {name: self.inputs[name] for name in self.trained}
+
+    def go_down(self, name, below, action):
+        if name in self.trained and name not in self.inputs:
+            self.inputs[name], self.waiting[name] = self.seen[name] + action, below
+        else:
+            super().go_down(name, below, action)
+
+    def go_up(self, name, below):
+        self.reports[name] = super().go_up(name, below)
+        return self.reports[name]
+
+    def step(self, actions):
+        for name, below in self.waiting.items():
+            self.go_down(name, below, actions[name])
+        self.positions = moved(self.positions, self.pushes, self.physics)
+        self.timestep += 1
+        for root, below in self.tree.items():
+            self.go_up(root, below)
+        infos = {name: self.reports[name] for name in self.trained}
+        rewards = {name: info["reward"] for name, info in infos.items()}
+        terminated = far(self.positions, self.ends_beyond)
+        truncated = self.max_steps is not None and self.timestep >= self.max_steps
+        return self.begin(), rewards, terminated, truncated, infos
+
+
+def draw(trained, draws):
+    return {name: draws.normal(size=2).astype(np.float32) for name in trained}
+
+
+def play(envs, plain, trained, n_steps, after_step=lambda number: None):
+    """Step and reset any subset, and compare with plain calls bit for bit."""
+    draws, ended = np.random.default_rng(1), 0
+    assert_equal(envs.reset(seed=4), [one.reset(4 + i) for i, one in enumerate(plain)])
+    for number in range(n_steps):
+        actions = [None if draws.random() < 0.3 else draw(trained, draws) for _ in plain]
+        due = []
+        for i, result in enumerate(envs.step_some(actions)):
+            if result is not None:
+                expected = plain[i].step(actions[i])
+                assert_equal(tuple(result), expected)
+                if expected[2] or expected[3]:
+                    due.append(i)
+        assert_equal(envs.reset(due), [plain[i].reset() for i in due])
+        ended += len(due)
+        after_step(number)
+    assert ended
 
 
 def names(tree):
