@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -70,35 +71,36 @@ def package_of(path, root=PACKAGE):
     return "" if not parts or (parts == [parts[0]] and parts[0] in HOUSES) else entry_of(parts)
 
 
+@functools.cache
+def read(source):
+    """Return `(line, level, module, name)` of all imports, and the lines that only type checkers execute."""
+    imports, typed = [], set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imports += [(node.lineno, 0, alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            of = (node.lineno, node.level, node.module)
+            imports += [(*of, alias.name) for alias in node.names]
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            typed.update(range(node.lineno, node.end_lineno + 1))
+    return imports, typed
+
+
 def imports_of(path, source, root=PACKAGE):
     """Return `(line, dotted name)` of all imports, those in functions and under TYPE_CHECKING too."""
     folder = [root.name, *path.relative_to(root).parent.parts]
     found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = folder[: len(folder) + 1 - node.level] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            # `from parllel import cages` means parllel.cages.
-            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    for line, level, module, name in read(source)[0]:
+        # `from parllel import cages` means parllel.cages.
+        base = folder[: len(folder) + 1 - level] if level else []
+        found.append((line, ".".join([*base, *filter(None, (module, name))])))
     return sorted(found)
-
-
-def lines_for_types(source):
-    """Return the lines that only type checkers execute."""
-    return {
-        line
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-        for line in range(node.lineno, node.end_lineno + 1)
-    }
 
 
 def violations(path, source, root=PACKAGE):
     """Return `file:line: what is wrong` for each import that the layers forbid."""
     own = package_of(path, root)
-    typed = lines_for_types(source)
+    typed = read(source)[1]
     found = []
 
     def report(line, text):
