@@ -68,7 +68,8 @@ def make_envs(broker_address: Callable[[str], str]) -> Iterator[MakeEnvs]:
     ) -> VectorizedKafkaEnv:
         if settings.get("kafka_mode") == "kafka":
             own = settings.get("broker_kwargs", {})
-            settings["broker_kwargs"] = {"bootstrap": broker_address("mock"), **own}
+            address = own.get("bootstrap") or broker_address("mock")
+            settings["broker_kwargs"] = {**own, "bootstrap": address}
         envs = VectorizedKafkaEnv(
             lambda env_id: make_agents(tree, cls=cls),
             list(tree),
@@ -97,6 +98,14 @@ def test_rollouts_are_those_of_plain_calls(case, way, make_envs):
         envs.envs[0].set_env_id(f"renamed {number}")
 
     play(envs, plain, trained, n_steps=12, after_step=rename)
+
+
+def test_rollouts_over_every_broker_are_those_of_plain_calls(make_envs, kafka_address):
+    tree, trained = TREES["five levels"], ["7", "4"]
+    kafka = {"kafka_mode": "kafka", "broker_kwargs": {"bootstrap": kafka_address}}
+    envs = make_envs(tree, trained, ends_beyond=ENDS["ends_beyond"], **kafka)
+    plain = [PlainTrained(tree, trained, **ENDS) for _ in range(envs.num_envs)]
+    play(envs, plain, trained, n_steps=12)
 
 
 def test_agents_above_may_run_on_hosts(make_envs, broker_address):
