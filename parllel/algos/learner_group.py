@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -14,7 +14,8 @@ class LearnerGroup(ABC):
     """Learners, each in its own process, with equal weights and its own columns of every batch.
 
     The first learner has rank 0. Its runner trains, evaluates, logs and saves; the other processes answer
-    its requests. `parllel.torch.Learners` is the implementation.
+    its requests. `parllel.torch.Learners` starts them on this machine,
+    `parllel.distributed.rollouts.on_ray.RayLearners` on a cluster.
 
     Attributes:
         n: number of learners.
@@ -59,3 +60,30 @@ class LearnerGroup(ABC):
     @abstractmethod
     def answers(self) -> list[Any]:
         """Return the answers of the other learners to the last request, in their order."""
+
+
+class Exchange(Protocol):
+    """How learners exchange arrays. Each learner calls `open` once, and the others after it."""
+
+    def open(self, rank: int, timeout_s: float, look: Callable[[], object]) -> None:
+        """Take part as learner `rank`.
+
+        timeout_s: time limit of an exchange.  look: called now and then while this learner waits; may raise.
+        """
+
+    def settle(self) -> None:
+        """Release what only starting processes need, once all learners have called `open`."""
+
+    def add(self, array: NDArray[Any]) -> None:
+        """Replace a contiguous array, in place, by the sum over all learners. See `LearnerGroup.add`.
+
+        Raises:
+            ClosedError: before `open`, and after `close`.
+            LearnerLostError: if another learner has left, or does not come within the time limit.
+        """
+
+    def gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return the arrays of all learners, in their order. Otherwise like `add`."""
+
+    def close(self) -> None:
+        """End the waits of the others, and take part no more. Idempotent."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from parllel.algos.learner_exchange import LearnerExchange
+from parllel.algos.learner_group import Exchange
 from parllel.buffers.child_conversation import ChildConversation
 
 
@@ -36,44 +36,36 @@ def own_rank() -> int:
 
 
 class LearnerProcess:
-    """Builds a run and answers the requests of the first learner until "close", or until that one ends."""
+    """Builds a run, and does what the first learner asks for.
+
+    Args:
+        place: what distinguishes this process from the first learner's.
+        build, config: the build function and its config.
+        exchange: shared with the other learners.
+    """
 
     def __init__(
-        self,
-        connection: Connection,
-        place: Place,
-        build: Callable[..., Any],
-        config: Any,
-        exchange: LearnerExchange,
+        self, place: Place, build: Callable[..., Any], config: Any, exchange: Exchange
     ) -> None:
-        self._conversation = ChildConversation(connection)
         self._place, self._build, self._config = place, build, config
         self._exchange = exchange
         self._stack = ExitStack()
         self._learners: Any = None
 
-    def run(self) -> None:
-        """Answer requests until "close"."""
-        conversation = self._conversation
-        with contextlib.suppress(Exception), self._stack:
-            try:
-                while (request := conversation.next_request()) is not None:
-                    number, op, args = conversation.read_call(request)
-                    if op == "close":
-                        conversation.send(
-                            conversation.reply_to(number, (Exception,), self._stack.close)
-                        )
-                        return
-                    # After any error the learners no longer have equal weights, so the process ends.
-                    conversation.send(conversation.reply_to(number, (), self._answer, op, *args))
-            # Reported before anything is closed, as closing may also fail or hang.
-            except BaseException as error:
-                conversation.fail(error)
+    def answer(self, op: str, *args: Any) -> Any:
+        """Do what the first learner asks for, and return the answer.
 
-    def _answer(self, op: str, *args: Any) -> Any:
+        After any error the learners no longer have equal weights, so the process must end.
+        """
         if op == "build":
             return self._make()
+        if op == "join":
+            return self._learners.join(self._exchange, self._place.threads)
         return self._learner.answer(op, *args)
+
+    def close(self) -> None:
+        """Close what the build function has left to its stack. Idempotent."""
+        self._stack.close()
 
     def _make(self) -> Any:
         # Not above: `parllel.torch` is imported without runners.
@@ -91,7 +83,6 @@ class LearnerProcess:
                 f"{type(runner).__name__} without"
             )
         self._learners = runner.learners
-        self._learners.join(self._exchange, self._place.threads)
         self._learner = OtherLearner(cycle)
         return cycle.part()
 
@@ -101,7 +92,22 @@ def serve(
     place: Place,
     build: Callable[..., Any],
     config: Any,
-    inherited: LearnerExchange,
+    inherited: Exchange,
 ) -> None:
-    """Run a learner; the target of the child process. inherited: shared with the other learners."""
-    LearnerProcess(connection, place, build, config, inherited).run()
+    """Answer requests until "close", or until the first learner ends; the target of a child process.
+
+    inherited: shared with the other learners.
+    """
+    conversation = ChildConversation(connection)
+    learner = LearnerProcess(place, build, config, inherited)
+    with contextlib.suppress(Exception), contextlib.closing(learner):
+        try:
+            while (request := conversation.next_request()) is not None:
+                number, op, args = conversation.read_call(request)
+                if op == "close":
+                    conversation.send(conversation.reply_to(number, (Exception,), learner.close))
+                    return
+                conversation.send(conversation.reply_to(number, (), learner.answer, op, *args))
+        # Reported before anything is closed, as closing may also fail or hang.
+        except BaseException as error:
+            conversation.fail(error)
