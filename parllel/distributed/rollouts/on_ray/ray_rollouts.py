@@ -8,16 +8,14 @@ The manager runs on the trainer's node, and dies with the trainer.
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from contextlib import suppress
 from typing import Any
 
-import cloudpickle
 import ray
 
 from parllel.distributed.rollouts.on_ray.answers import LATE_S, START_S, answer
+from parllel.distributed.rollouts.on_ray.packed_build import pack_build
 from parllel.distributed.rollouts.on_ray.publication import fingerprint_of
 from parllel.distributed.rollouts.on_ray.ray_connection import RayConnection
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
@@ -41,9 +39,8 @@ _NEWS_S = 3600.0
 class RayRollouts(Rollouts):
     """Runs workers on the nodes of a Ray cluster, under supervision.
 
-    `build` is pickled by the installed cloudpickle before Ray sends it. Ray's bundled copy would
-    pickle the functions of a resumed script by name, and the workers could not import them. Workers
-    import modules from the same folders as this process, if their nodes have them.
+    `build` is pickled by the installed cloudpickle before Ray sends it, see `pack_build`. Workers import
+    modules from the same folders as this process, if their nodes have them.
 
     Args:
         build: function that builds a worker in its actor.
@@ -77,9 +74,7 @@ class RayRollouts(Rollouts):
         self._n_news, self._closed = 0, False
         # Before the actor, because it remembers the connection to which the actor belongs.
         self._tie = RayConnection()
-        # Absolute, because "" means the current folder, which differs in the workers.
-        path = [os.path.abspath(folder) for folder in sys.path]
-        packed = cloudpickle.dumps((path, cloudpickle.dumps(build)))
+        packed = pack_build(build)
         self._places = WorkerPlaces(n_workers, options)
         self._manager: Any = start_actor(
             RolloutManager,

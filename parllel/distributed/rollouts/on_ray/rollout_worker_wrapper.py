@@ -12,13 +12,11 @@ Only the follower calls the manager. An error on one thread ends the others, and
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
-import cloudpickle
 import ray
 
 from parllel.distributed.rollouts.arguments import check_kind
@@ -26,6 +24,7 @@ from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.fragments.sample_fragment import FragmentKey
 from parllel.distributed.rollouts.on_ray.answers import LATE_S, answer
 from parllel.distributed.rollouts.on_ray.large_fragments import FragmentContent
+from parllel.distributed.rollouts.on_ray.packed_build import unpack_build
 from parllel.distributed.rollouts.on_ray.publication import Publication
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import EpisodeReporter
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
@@ -43,7 +42,7 @@ class RolloutWorkerWrapper:
     """Builds a worker, runs it, and supplies it with weights.
 
     Args:
-        build: the trainer's `sys.path` and a `BuildWorker`, pickled by the installed cloudpickle.
+        build: the trainer's `sys.path` and a `BuildWorker`, packed by `pack_build`.
         name: name of the worker.
         buffer: storage for its fragments.
         statistics: the actor that receives its episodes.
@@ -94,7 +93,8 @@ class RolloutWorkerWrapper:
     def _built(self, stack: ExitStack) -> RolloutWorker:
         context = WorkerContext(self._name, self._buffer, self._episodes, stack)
         # Unpacked here, so that errors in its imports are reported as errors of the worker.
-        worker = _unpacked(self._build)(context)
+        build: BuildWorker = unpack_build(self._build)
+        worker = build(context)
         check_kind("RayRollouts: build: its result", worker, RolloutWorker)
         stack.enter_context(worker)
         # Statuses and arrived fragments are matched by this name.
@@ -166,12 +166,3 @@ class RolloutWorkerWrapper:
             self._worker.load_weights(weights, publication.version)
         # After loading: the first turn of `run` takes these weights.
         self._weights_came.set()
-
-
-def _unpacked(packed: bytes) -> BuildWorker:
-    """Unpack the function that builds the worker, after extending `sys.path` by the trainer's."""
-    # In two steps: the function's modules can be imported only once the path is extended.
-    path, build = cloudpickle.loads(packed)
-    sys.path += [folder for folder in path if folder not in sys.path]
-    function: BuildWorker = cloudpickle.loads(build)
-    return function

@@ -21,3 +21,9 @@ def here() -> Any:
     """Return the scheduling strategy that places an actor on this process's node."""
     # Not soft, because on another node it would survive this one.
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+def node_address() -> str:
+    """Return the IP address of this process's node, at which Ray has other nodes reach it."""
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return address
