@@ -159,7 +159,8 @@ class SharedCycle(LearningCycle):
             if found != own:
                 raise WorkerError(
                     f"learner {rank}: its weights differ from those of learner 0, so something other than "
-                    "the algorithm changed them in one process only, such as a callback"
+                    "the algorithm changed them in one process only, such as a callback, or their "
+                    "processors round sums differently"
                 )
 
     def take_seconds(self) -> Mapping[str, float]:

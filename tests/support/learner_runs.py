@@ -42,6 +42,8 @@ class Config:
         real: whether the agent's own actions count, in place of made-up ones.
         fault: "kill", "stop" or "raise", which happens in the process of learner `who`.
         during: "sample", "learn" or "checkpoint", in the sixth batch or after it.
+        on_ray: whether the others are actors; simulator: of this resource, what each of them needs.
+        registered: id of a registered environment to make, in place of MadeUpEnv itself.
         mistake: "same seeds", "other sizes", "unknown transform", "own loss", "one callback", "no learners".
     """
 
@@ -59,6 +61,9 @@ class Config:
     mistake: str = ""
     timeout_s: float = 120.0
     start_method: str = "fork"
+    on_ray: bool = False
+    simulator: float = 0.0
+    registered: str = ""
 
 
 class Fault:
@@ -189,19 +194,31 @@ class OwnLoss(FaultyPPO):
         return super().loss(inputs)
 
 
+def learners_of(config: Config) -> Any:
+    """Return the learners of a run, which are entered by the caller."""
+    if config.on_ray:
+        # Not above: most tests need no Ray.
+        from parllel.distributed.rollouts.on_ray import RayLearners, WorkerOptions
+
+        # Reserved together, for which more has to be given back.
+        options = WorkerOptions(resources={"simulator": config.simulator}, placement="pack")
+        return RayLearners(
+            config.learners, build, config, options=options, timeout_s=config.timeout_s
+        )
+    return Learners(
+        config.learners,
+        build,
+        config,
+        timeout_s=config.timeout_s,
+        start_method=config.start_method,
+    )
+
+
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
     """Build the run of one learner."""
-    learners = stack.enter_context(
-        Learners(
-            config.learners,
-            build,
-            config,
-            timeout_s=config.timeout_s,
-            start_method=config.start_method,
-        )
-    )
+    learners = stack.enter_context(learners_of(config))
     batch_spec = learners.share_of(BatchSpec(config.T, config.B))
     if config.mistake == "other sizes" and learners.rank:
         batch_spec = BatchSpec(config.T, batch_spec.B + 1)
@@ -212,8 +229,10 @@ def build(
     np.random.seed(learners.rank)
     torch.manual_seed(learners.rank)
     fault = Fault(config, learners.rank)
+    make = partial(gym.make, config.registered) if config.registered else MadeUpEnv
     factories = [
-        partial(MadeUpEnv, first + b, config.head, config.real, fault) for b in range(batch_spec.B)
+        partial(make, number=first + b, head=config.head, real=config.real, fault=fault)
+        for b in range(batch_spec.B)
     ]
     cages = [VectorizedCage(factories, seeds=[100 + environments + b for b in range(batch_spec.B)])]
     agent = agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(8, 8))

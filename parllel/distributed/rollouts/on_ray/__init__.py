@@ -1,13 +1,20 @@
-"""Rollout workers on Ray, on one machine or many.
+"""Rollout workers and learners on Ray, on one machine or many.
 
     trainer     RayRollouts --- weights, stop ----> RolloutManager (actor) --- starts, watches ---+
                 RayEpisodeStatistics <--- episodes -- statistics actor <---------------+          |
                 RayReplayBuffer <--- fragments ------ buffer actor <--- fragments --+  |          v
                                                                             RolloutWorkerWrapper (actors)
 
+    trainer     RayLearners --- batch, learn, state ----> LearnerActor (actors)
+                            <--- gradients, over TCP --->
+
+`RayLearners` needs PyTorch too, the extra `torch`.
+
 Raises:
     ImportError: if Ray is not installed, or is too old.
 """
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from parllel.errors import install_command as _install_command
 
@@ -33,11 +40,19 @@ from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffe
 from parllel.distributed.rollouts.on_ray.ray_rollouts import RayRollouts
 from parllel.distributed.rollouts.on_ray.ray_session import RaySession
 from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
+from parllel.lazy_names import lazy_names as _lazy_names
+
+if _TYPE_CHECKING:
+    from parllel.distributed.rollouts.on_ray.ray_learners import RayLearners
 
 __all__ = [
     "RayEpisodeStatistics",
+    "RayLearners",
     "RayReplayBuffer",
     "RayRollouts",
     "RaySession",
     "WorkerOptions",
 ]
+
+# Not imported above: actors of workers need no PyTorch.
+__getattr__, __dir__ = _lazy_names(__name__, {"ray_learners": ("RayLearners",)}, "torch", ["torch"])
