@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import psutil
@@ -20,13 +21,18 @@ from gymnasium.envs.registration import EnvSpec
 from learner_runs import Config, MadeUpEnv, build
 from ray_setup import gone, wait_until
 
-from parllel.distributed.rollouts.on_ray import RayLearners, WorkerOptions
+from parllel.cages.env_registry import pack_registry
+from parllel.distributed.rollouts.on_ray import RayLearners, WorkerOptions, learner_actor
+from parllel.distributed.rollouts.on_ray.learner_actor import LearnerActor
+from parllel.distributed.rollouts.on_ray.packed_build import pack_build
 from parllel.distributed.rollouts.on_ray.ray_connection import RayConnection
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import StatisticsActor
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
 from parllel.runners import resume, train
+from parllel.system.processes.exceptions import raise_packed
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.torch.gloo_exchange import GlooExchange
+from parllel.torch.learner_process import Place
 
 pytestmark = [
     pytest.mark.heavy,
@@ -160,6 +166,26 @@ def test_what_cannot_work_is_refused_at_the_start(tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(ConnectionError, match="RayLearners: expected this process to be connected"):
         RayLearners(2, build, ON_RAY)
+
+
+def test_without_the_disk_of_the_first_one_a_learner_writes_to_a_temporary_folder(
+    tmp_path, monkeypatch
+):
+    def build_nothing(config, stack, folder, console):
+        raise ArithmeticError(str(folder.path))
+
+    monkeypatch.setattr(learner_actor, "end_with_raylet", lambda: None)
+    monkeypatch.setattr("parllel.torch.learner_process._place", None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = Place(1, "/nowhere", 1)
+    packed = pack_build((build_nothing, None))
+    actor = LearnerActor(2, place, pack_registry(), packed, ("127.0.0.1", 1))
+    reply = actor.answer(cloudpickle.dumps(("build", ())))
+    with pytest.raises(ArithmeticError, match=rf"^{tmp_path}/parllel-learners-\w+/learner-1"):
+        raise_packed(reply[1:], "the actor")
+    assert len([*tmp_path.iterdir()]) == 1
+    assert actor.answer(cloudpickle.dumps(("close", ())))[:1] == learner_actor.ANSWER
+    assert not [*tmp_path.iterdir()]
 
 
 def script(name, *arguments):

@@ -49,7 +49,7 @@ def make_wrapper(monkeypatch):
     here = SimpleNamespace(get_node_id=lambda: "here")
     monkeypatch.setattr(rollout_worker_wrapper.ray, "get_runtime_context", lambda: here)
     monkeypatch.setattr(rollout_worker_wrapper, "end_with_raylet", lambda: None)
-    monkeypatch.setattr(rollout_worker_wrapper, "_unpacked", lambda build: build)
+    monkeypatch.setattr(rollout_worker_wrapper, "unpack_build", lambda build: build)
     for module in (rollout_worker_wrapper, ray_episode_statistics):
         monkeypatch.setattr(module, "answer", lambda reference, *arguments: reference)
     return make
