@@ -50,8 +50,7 @@ def split(
     """Return a share of the action for each subordinate, by id. The shares add up to the action.
 
     action: a number, or an array each of whose entries is split.
-    weights: the shares' proportions by id, as in `functools.partial(split, weights={...})`. By
-        default all shares are equal.
+    weights: proportions by id, as in `functools.partial(split, weights={...})`; equal by default.
 
     Raises:
         ValueError: if the weights are not those of the subordinates, are negative or not finite, or
