@@ -14,6 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from parllel.distributed.messaging.agent import Agent
 from parllel.types import State
 
@@ -70,12 +72,12 @@ def split(
 class PriceCoordinator(Agent):
     """Moves a price until the quantities that its subordinates choose add up to a target.
 
-    All subordinates receive the price as their action, and report the "quantity" that they chose. After
-    each step, `price += rate * (target - quantity)`, which is dual ascent (Boyd et al. 2011, Distributed
-    Optimization and Statistical Learning via the Alternating Direction Method of Multipliers, section 2.1)
-    and in economics tâtonnement. Its own info has the sums of "quantity" and "reward", and the price of
-    this step, so that price coordinators can be below one another. There, the price that a coordinator
-    receives is its target.
+    All subordinates receive the price as their action, and report the "quantity" that they chose. Before
+    its next decision, `price += rate * (target - quantity)`, which is dual ascent and in economics
+    tâtonnement (Boyd et al. 2011, Distributed Optimization and Statistical Learning via the Alternating
+    Direction Method of Multipliers, section 2.1). Its own info has the sums of "quantity" and "reward", and
+    the price of this step, so that price coordinators can be below one another. There, the price that a
+    coordinator receives is its target.
 
     Args:
         agent_id: as for Agent.
@@ -131,13 +133,25 @@ class PriceCoordinator(Agent):
         """Observe nothing: what it needs is reported to it."""
 
     def decide(self, observation: None, action: Any) -> dict[str, float]:
-        """Return the price for each subordinate. The action is the target from now on; None keeps it."""
+        """Return the price for each subordinate.
+
+        action: the target from now on, a number or an array of one entry; None keeps the last one.
+
+        Raises:
+            ValueError: if it is not a finite number.
+        """
         if action is not None:
-            self.target = float(action)
+            target = np.asarray(action)
+            if target.size != 1 or target.dtype.kind not in "fiu" or not np.isfinite(target).all():
+                raise ValueError(
+                    f"agent {self.agent_id!r}: action: expected a finite number, the target, got "
+                    f"{action!r:.200}"
+                )
+            self.target = float(target.item())
         return dict.fromkeys(self.subordinates, self.price)
 
     def compile_info(self, infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Report quantity, price and reward, and move the price.
+        """Report quantity, price and reward, and move the price if the next step sends one.
 
         Raises:
             ValueError: if a subordinate reports no quantity, or one that is not finite.
@@ -150,8 +164,10 @@ class PriceCoordinator(Agent):
                 )
         quantity = float(sum(info["quantity"] for info in infos.values()))
         report = {**super().compile_info(infos), "quantity": quantity, "price": self.price}
-        moved = self.price + self.rate * (self.target - quantity)
-        self.price = min(max(moved, self.low), self.high)
+        # Between two decisions, quantities do not answer a new price yet.
+        if (int(self._timestep) + 1) % self.decide_every == 0:
+            moved = self.price + self.rate * (self.target - quantity)
+            self.price = min(max(moved, self.low), self.high)
         return report
 
     def state(self) -> State:

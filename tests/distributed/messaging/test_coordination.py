@@ -190,6 +190,30 @@ def test_a_checkpoint_keeps_the_price(make_env):
     assert info["agents"]["market"]["price"] == pytest.approx(2.728)
 
 
+def test_a_price_moves_only_before_it_is_sent(make_env):
+    supplier = Supplier("supplier", 1.0)
+    market = PriceCoordinator(
+        "market", price=1.0, rate=0.5, decide_every=3, subordinates={"supplier": supplier}
+    )
+    # A policy acts for the market, so that each step of the environment is three of the physics.
+    env = make_env(ExecutionMode.SYNC, market, supplier)
+    env.reset()
+    # As the actions of policies are, with a Box of one entry: 1 -> 1 + 0.5 * (3 - 1) -> 2 + 0.5 * (3 - 2)
+    action = {"market": np.array([3.0], np.float32)}
+    prices = [env.step(action)[-1]["agents"]["market"]["price"] for _ in range(3)]
+    assert prices == [1.0, 2.0, 2.5]
+    assert env.timestep == 9
+
+
+@pytest.mark.parametrize("action", [math.nan, [1.0, 2.0], "3", np.array([])])
+def test_a_target_that_is_no_number_is_refused(make_env, action):
+    market = PriceCoordinator("market", price=1.0, rate=0.1, subordinates={"a": Leaf("a")})
+    env = make_env(ExecutionMode.SYNC, market, *market.subordinates.values())
+    env.reset()
+    with pytest.raises(ValueError, match="agent 'market': action: expected a finite number"):
+        env.step({"market": action})
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
