@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -101,8 +102,9 @@ def test_shares_add_up_and_are_in_proportion(weights, total):
     shares = split(total, list(weights), weights)
     assert list(shares) == list(weights)
     assert math.fsum(shares.values()) == pytest.approx(total, rel=1e-12, abs=1e-9)
+    whole = sum(map(Fraction, weights.values()))
     for name, weight in weights.items():
-        expected = total * weight / math.fsum(weights.values())
+        expected = float(Fraction(total) * Fraction(weight) / whole)
         assert shares[name] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
