@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from parllel.runs.names import suggest_names
 from parllel.samplers import Plan, plan_sampling
 from parllel.seeding import Seeds
 from parllel.system.processes import RestartBudget
+
+# Arguments of SynchronizedProcessCage that a Plan decides.
+_PLANNED = {field.name for field in fields(Plan)} | {"participate"}
 
 
 # Checked even without workers: nothing would read the arguments of SynchronizedProcessCage then, and a
@@ -59,13 +62,14 @@ def build_cages(
             `buffers`); ignored without workers.
 
     Raises:
-        TypeError: for an argument that SynchronizedProcessCage does not accept, or if `seeds` or
-            `parallel` has the wrong type.
+        TypeError: for an argument that SynchronizedProcessCage does not accept, or that a Plan has; or if
+            `seeds` or `parallel` has the wrong type.
         ValueError: if `n_envs` is less than 1, for `restarts` without workers, for a Plan that leaves workers
             without environments, and for a `name` whose seeds were already drawn.
     """
     _check_arguments(n_envs, seeds, name)
     _check_parallel(parallel, n_envs)
+    _check_planned(process_arguments)
     _check_restarts(restarts, parallel)
     stack = ExitStack() if stack is None else stack
     # After the argument checks, because the planner makes an environment and steps it.
@@ -150,6 +154,16 @@ def _check_arguments(n_envs: Any, seeds: Any, name: str) -> None:
             f"build_cages: the seeds of {name!r} were already drawn. Give the new environments "
             "another name, or create seeds = Seeds(...) in the same cell as the cages"
         )
+
+
+def _check_planned(arguments: dict[str, Any]) -> None:
+    # Without workers they would be ignored.
+    for name in arguments:
+        if name in _PLANNED:
+            raise TypeError(
+                f"build_cages: {name}: expected it in a Plan, as in parallel=Plan(n_workers=2, n_main=1), "
+                "not as an argument"
+            )
 
 
 def _check_parallel(parallel: Any, n_envs: int) -> None:

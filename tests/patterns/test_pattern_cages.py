@@ -190,6 +190,9 @@ def test_if_a_process_cannot_make_its_own_no_process_is_left():
         ),
         ({"parallel": 2}, TypeError, r"parallel: expected a bool or a Plan, got 2; pass Plan\(2\)"),
         ({"parallel": "yes"}, TypeError, "parallel: expected a bool or a Plan, got 'yes'$"),
+        # Which workers decide, where there may be none.
+        ({"n_workers": 2}, TypeError, r"n_workers: expected it in a Plan, as in parallel=Plan\("),
+        ({"parallel": Plan(1), "n_main": 1}, TypeError, "n_main: expected it in a Plan"),
     ],
 )
 def test_wrong_arguments_are_named(wrong, error, message):
