@@ -48,7 +48,7 @@ def talk() -> Iterator[Talk]:
         child = Child(target, args, inherited=inherited, name="cage 3", start_method=method)
         options = {"timeout_s": LONG_S, "buffers": inherited, **options}
         started.append(Conversation(child, **options))
-        assert started[-1].answer(FIRST_WORDS, "at start") == "hello"
+        assert started[-1].answer(FIRST_WORDS, "at start", LONG_S) == "hello"
         return started[-1]
 
     yield start

@@ -311,7 +311,8 @@ def test_a_client_that_leaves_ends_the_handler(serve_sockets, caplog):
         for one in (flooded, deaf_one):
             one.socket.shutdown(sockets.SHUT_RDWR)
         await_no_sockets(server)
-    assert not caplog.records
+    # What the client's library says of its own shutdown depends on what it was doing.
+    assert not [record for record in caplog.records if record.name != "websockets.client"]
 
 
 def test_no_two_routes_share_a_path():
