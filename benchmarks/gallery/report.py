@@ -15,14 +15,13 @@ from benchmarks.harness.answers import table
 from benchmarks.harness.results import Report
 
 HEADS = (
-    "settings",
-    "environment",
+    "settings, environment",
     "steps",
     "seeds",
     "parllel",
     "Stable-Baselines3",
     "difference",
-    "curves",
+    "p, curves",
 )
 N_COLUMNS = 3
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -112,7 +111,7 @@ def markdown(report: Report) -> str:
     """Return the table of the entries with their picture."""
     rows = [_cells(name, entry) for name, entry in trained(report).items()]
     picture = "![learning curves beside Stable-Baselines3's](../benchmarks/results/gallery.png)"
-    return "\n".join([*table(HEADS, rows, "llrrllll"), "", picture]) + "\n"
+    return "\n".join([*table(HEADS, rows, "lrrllll"), "", picture]) + "\n"
 
 
 def page(report: Report, sac_curves: Report) -> str:
@@ -133,8 +132,7 @@ def _cells(name: str, entry: Mapping[str, Any]) -> list[str]:
     settings, sides = entry["settings"], entry["sides"]
     compared = entry.get("comparison")
     return [
-        f"`{name}`",
-        settings["env_id"],
+        f"`{name}`, {settings['env_id']}",
         f"{settings['n_steps']:,}",
         _seeds(*(len(sides[side]["trainings"]) for side in ("ours", "sb3"))),
         _side_words(sides["ours"]),
@@ -182,7 +180,7 @@ def _difference_words(compared: Mapping[str, Any] | None) -> str:
 
 
 def _curve_words(compared: Mapping[str, Any] | None) -> str:
-    """Return whether the curves differ."""
+    """Return the p-value of the curves, and which is higher if they differ."""
     if compared is None or compared["least_p_value"] > LEVEL:
         return "too few seeds"
     if compared["learning_curves"] is None:
@@ -190,8 +188,8 @@ def _curve_words(compared: Mapping[str, Any] | None) -> str:
     alike = compared["learning_curves"]
     p = alike["p_value"]
     if p > LEVEL:
-        return f"no difference (p = {p:.2f})"
-    return f"{'higher' if alike['ours'] > alike['theirs'] else 'lower'} (p = {p:.2f})"
+        return f"{p:.2f}"
+    return f"{p:.2f}, {'higher' if alike['ours'] > alike['theirs'] else 'lower'}"
 
 
 def number(value: float) -> str:
