@@ -48,7 +48,11 @@ def load_script(file: str) -> Script:
         except AttributeError:
             kind = None
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise ValueError(f"{file}: the config of `build` is not a dataclass; {_EXPECTED}")
+        given = "none" if first is None or first.annotation is first.empty else str(first)
+        raise ValueError(
+            f"{file}: the config of `build` needs an annotation that names a dataclass, got {given}; "
+            f"{_EXPECTED}"
+        )
     try:
         return Script(path.resolve(), build, kind())
     except Exception as error:
