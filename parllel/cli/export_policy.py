@@ -12,7 +12,7 @@ from parllel.policies.policy_loading import load_policy
 from parllel.policies.run_policy import RunPolicy
 from parllel.runs.trust import check_source
 from parllel.torch.exports.export_policy import CHECKED, export_policy
-from parllel.torch.exports.file_formats import format_of
+from parllel.torch.exports.file_formats import FORMATS, format_of
 from parllel.torch.exports.hub_folder import check_folder, export_folder
 
 
@@ -26,6 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
     # Before the run is built, which can take seconds.
     if is_folder:
         check_folder(path)
+    elif path.suffix not in FORMATS:
+        raise ValueError(
+            f"--to: expected a file that ends in {' or '.join(FORMATS)}, or a folder, whose name ends "
+            f"in {os.sep}, got {arguments.to}"
+        )
     else:
         format_of(path)
     if not path.parent.is_dir():

@@ -62,7 +62,7 @@ def test_a_run_becomes_a_folder(call, learned, tmp_path):
 
 
 def test_mistakes_are_told_before_the_run_is_built(mistake, learned, tmp_path, monkeypatch):
-    assert "expected a name that ends in .onnx or .pt" in mistake(
+    assert "--to: expected a file that ends in .onnx or .pt, or a folder, " in mistake(
         "export", learned, "--to", tmp_path / "policy.zip", "--trust"
     )
     assert f"--to: there is no folder {tmp_path / 'x'}" in mistake(
