@@ -31,10 +31,10 @@ class Seeds:
     Example:
         >>> seeds = Seeds(0)
         >>> generator = seeds.generator("agent")
-        >>> seeds.generator("agent")
+        >>> seeds.generator("agent")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        ValueError: seed 'agent' was requested twice; every part needs a different name
+        ValueError: seed 'agent' was requested twice; every part needs a different name, ...
     """
 
     def __init__(self, entropy: int | None = None) -> None:
@@ -57,7 +57,8 @@ class Seeds:
             raise TypeError(f"Seeds: a name must be a non-empty string, got {name!r}")
         if name in self._given:
             raise ValueError(
-                f"seed {name!r} was requested twice; every part needs a different name"
+                f"seed {name!r} was requested twice; every part needs a different name, and building parts "
+                f"again needs a new {self!r}"
             )
         # Not Python's `hash`, which differs from process to process.
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()

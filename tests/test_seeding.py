@@ -46,7 +46,9 @@ def test_seeds_stay_what_they_were_in_earlier_versions():
 def test_a_name_is_given_out_once(method):
     seeds = Seeds(0)
     getattr(seeds, method)("agent")
-    with pytest.raises(ValueError, match="seed 'agent' was requested twice"):
+    with pytest.raises(
+        ValueError, match=r"seed 'agent' was requested twice; .* needs a new Seeds\(0\)"
+    ):
         seeds.spawn("agent", 2)
 
 
