@@ -194,7 +194,10 @@ def tuned(name: str) -> TunedConfig:
 
     Raises:
         ValueError: for an unknown name. The message suggests a similar one.
+        TypeError: for anything but a string.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"tuned: expected a name such as {next(iter(TUNED))!r}, got {name!r}")
     if name in TUNED:
         return TUNED[name]
     near = nearest(name, TUNED)

@@ -68,6 +68,8 @@ def test_unknown_names_are_refused(scripts, tmp_path):
     assert "unknown settings 'cartpol-ppo'; did you mean 'cartpole-ppo'?" in done.stderr
     with pytest.raises(ValueError, match=r"unknown settings 'x'; expected one of cartpole-ppo, "):
         tuned("x")
+    with pytest.raises(TypeError, match=r"tuned: expected a name such as 'cartpole-ppo', got 3"):
+        tuned(3)
 
 
 @pytest.mark.parametrize("name", TUNED)
