@@ -133,12 +133,6 @@ def test_actions_are_those_of_sb3(saved, name, monkeypatch):
         np.testing.assert_allclose(actions, expected, rtol=1e-4, atol=1e-5)
     else:
         np.testing.assert_array_equal(actions, expected)
-    print(
-        "UNIQ",
-        name,
-        len(np.unique(expected, axis=0)),
-        np.unique(expected, axis=0, return_counts=True)[1][:6],
-    )
     assert len(np.unique(expected, axis=0)) > 1
 
 
