@@ -39,8 +39,15 @@ def check_counts(who: str, **arguments: int) -> None:
             raise ValueError(f"{who}: {name}: expected a number above 0, got {value}")
 
 
+def check_not_seeds(who: str, seed: Any) -> None:
+    """Raise TypeError for Seeds, which `agent_for` takes, where one seed is expected."""
+    if isinstance(seed, Seeds):
+        raise TypeError(f'{who}: seed: expected an int, got {seed!r}; give seeds.integer("a name")')
+
+
 def check_seed(who: str, seed: Any) -> None:
-    """Raise ValueError for a negative number. Other checks are left to numpy."""
+    """Raise ValueError for a negative number, TypeError for Seeds. Other checks are left to numpy."""
+    check_not_seeds(who, seed)
     if isinstance(seed, (int, np.integer)) and seed < 0:
         raise ValueError(f"{who}: seed: expected 0 or more, got {seed}")
 

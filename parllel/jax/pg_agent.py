@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.algos.arguments import check_not_seeds
 from parllel.buffers.named_tuple import NamedTuple as Node
 from parllel.errors import UnusableDeviceError
 from parllel.jax.compilation import kept
@@ -48,6 +49,7 @@ class PgAgent(Agent):
                 raise TypeError(
                     f"PgAgent: {name}: expected a {kind.__name__} of parllel.jax, got {value!r}{hint}"
                 )
+        check_not_seeds("PgAgent", seed)
         self.device = usable_device(device, "PgAgent")
         model.parameters = jax.device_put(model.parameters, self.device)
         self._model, self._distribution = model, distribution

@@ -379,6 +379,8 @@ def test_a_device_that_is_not_there_is_named():
         PgAgent(MODEL([np.ones(1)]), Categorical(2), seed=0, device="tpu")
     with pytest.raises(TypeError, match="device: expected a text such as 'cpu' or 'gpu', got 0"):
         PgAgent(MODEL([np.ones(1)]), Categorical(2), seed=0, device=0)
+    with pytest.raises(TypeError, match=r"^PgAgent: seed: expected an int, got Seeds"):
+        PgAgent(MODEL([np.ones(1)]), Categorical(2), seed=Seeds(0))
     with pytest.raises(TypeError, match="did you mean hidden_sizes"):
         agent_for(spaces(VECTOR, TWO), seeds=Seeds(0), hidden_size=(4,))
 

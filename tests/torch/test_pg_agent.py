@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from parllel import Seeds
 from parllel.torch import (
     Categorical,
     CategoricalHead,
@@ -260,9 +261,13 @@ def test_what_is_not_on_the_device_is_moved_there(make, make_batch, monkeypatch)
             r"distribution: expected a Distribution, got <class .*; call it$",
         ),
         ({"distribution": 2}, r"distribution: expected a Distribution, got 2$"),
+        (
+            {"seed": Seeds(3)},
+            r'seed: expected an int, got Seeds\(3\); give seeds.integer\("a name"\)$',
+        ),
     ],
 )
 def test_parts_of_another_kind_are_refused(wrong, said):
-    right = {"model": nn.Linear(2, 2), "distribution": Categorical(2)}
+    right = {"model": nn.Linear(2, 2), "distribution": Categorical(2), "seed": 0}
     with pytest.raises(TypeError, match="^PgAgent: " + said):
-        PgAgent(**{**right, **wrong}, seed=0)
+        PgAgent(**{**right, **wrong})

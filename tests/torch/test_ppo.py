@@ -325,6 +325,8 @@ def test_a_text_is_no_limit():
 def test_a_negative_seed_is_refused():
     with pytest.raises(ValueError, match="PPO: seed: expected 0 or more, got -1"):
         ppo(categorical(), seed=-1)
+    with pytest.raises(TypeError, match=r"PPO: seed: expected an int, got Seeds\(0\); give"):
+        ppo(categorical(), seed=Seeds(0))
 
 
 def test_more_minibatches_than_steps_are_refused_before_there_is_a_batch():

@@ -219,6 +219,8 @@ def test_bad_arguments():
         QAgent(QModel, 3, seed=0)
     with pytest.raises(ValueError, match="n_actions"):
         QAgent(Fixed(), 0, seed=0)
+    with pytest.raises(TypeError, match=r"^QAgent: seed: expected an int, got Seeds"):
+        QAgent(Fixed(), 3, seed=Seeds(0))
     with pytest.raises(TypeError, match=r"expected values \[N, 4\]"):
         fixed_agent(4).step(torch.zeros(2, 3))
 

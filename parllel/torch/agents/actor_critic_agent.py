@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.algos.arguments import check_not_seeds
 from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.pg_agent import usable_device
 from parllel.torch.box_scale import BoxScale
@@ -48,6 +49,7 @@ class ActorCriticAgent(Agent):
             if not isinstance(module, nn.Module):
                 hint = "; call it" if isinstance(module, type) else ""
                 raise TypeError(f"{who}: {name}: expected a Module, got {module!r}{hint}")
+        check_not_seeds(who, seed)
         self.device = usable_device(device, who)
         self.policy = policy.to(self.device)
         self.critics = critics.to(self.device)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.algos.arguments import check_not_seeds
 from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.tree import buffer_map
 from parllel.errors import UnusableDeviceError
@@ -54,6 +55,7 @@ class PgAgent(Agent):
         device: torch.device | str = "cpu",
     ) -> None:
         _check_kinds(type(self).__name__, model, distribution)
+        check_not_seeds(type(self).__name__, seed)
         self.device = usable_device(device, type(self).__name__)
         self.model = model.to(self.device)
         self.distribution = distribution

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.algos.arguments import check_not_seeds
 from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.pg_agent import usable_device
 from parllel.torch.module_state import load_module_state, module_state
@@ -64,6 +65,7 @@ class QAgent(Agent):
         if not isinstance(model, nn.Module):
             hint = "; call it" if isinstance(model, type) else ""
             raise TypeError(f"{who}: model: expected a Module, got {model!r}{hint}")
+        check_not_seeds(who, seed)
         if n_actions < 1:
             raise ValueError(f"{who}: n_actions: expected at least 1, got {n_actions}")
         self.device = usable_device(device, who)
