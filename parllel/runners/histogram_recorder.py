@@ -13,7 +13,7 @@ from parllel.buffers.paths import leaf_paths
 from parllel.buffers.samples import Samples
 from parllel.cages.traj_info import TrajInfo
 from parllel.runners.callback import Callback, RunnerInterface
-from parllel.transforms.record_video import RecordingSchedule, every_nth
+from parllel.transforms.record_video import RecordingSchedule, check_schedule, every_nth
 from parllel.types import State
 
 
@@ -27,10 +27,14 @@ class HistogramRecorder(Callback):
         schedule: function that decides whether a batch is due, given the number of environment steps so far
             and the number of the batch, counted from 0; see `parllel.transforms.every_nth`.
 
+    Raises:
+        TypeError: if `schedule` is not a function.
+
     The state is the number of batches.
     """
 
     def __init__(self, schedule: RecordingSchedule = every_nth(10)) -> None:  # noqa: B008
+        check_schedule("HistogramRecorder", schedule)
         self._schedule = schedule
         self._n_batches = 0
 

@@ -13,7 +13,12 @@ from parllel.pictures.video_file import VideoFile
 from parllel.pictures.video_folder import VideoFolder
 from parllel.runners.callback import Callback, RunnerInterface
 from parllel.samplers.eval_sampler import EvalSampler
-from parllel.transforms.record_video import RecordingSchedule, capped_cubic, picture_grid
+from parllel.transforms.record_video import (
+    RecordingSchedule,
+    capped_cubic,
+    check_schedule,
+    picture_grid,
+)
 from parllel.types import State
 
 # Of a GIF: at most this many pixels wide, every second picture of the first ones.
@@ -42,6 +47,7 @@ class VideoRecorder(Callback):
 
     Raises:
         ValueError: if a number is less than one.
+        TypeError: if `schedule` is not a function.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class VideoRecorder(Callback):
         for name, value in (("n_envs", n_envs), ("max_frames", max_frames), ("keep", keep)):
             if value is not None and value < 1:
                 raise ValueError(f"VideoRecorder: {name}: expected at least 1, got {value}")
+        check_schedule("VideoRecorder", schedule)
         self._schedule = schedule
         self._folder = folder
         self._n_envs = n_envs

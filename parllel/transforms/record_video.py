@@ -59,6 +59,14 @@ def every_nth(n: int) -> RecordingSchedule:
     return EveryNth(n)
 
 
+def check_schedule(who: str, schedule: Any) -> None:
+    """Raise TypeError for anything but a function, such as a bare number."""
+    if not callable(schedule):
+        raise TypeError(
+            f"{who}: schedule: expected a function such as every_nth(10), got {schedule!r}"
+        )
+
+
 class RecordVideo(BatchTransform):
     """Makes clips of the image observations of some columns, and passes them to `write`.
 
@@ -88,6 +96,7 @@ class RecordVideo(BatchTransform):
     Raises:
         ValueError: if no columns are given, a column is given twice, or `n_frames` is less than
             one.
+        TypeError: if `schedule` is not a function.
     """
 
     def __init__(
@@ -108,6 +117,7 @@ class RecordVideo(BatchTransform):
         self._source = source
         self.reads = (source,)
         self._columns = list(columns)
+        check_schedule("RecordVideo", schedule)
         self._schedule = schedule
         self._n_frames = n_frames
         self._pictures = pictures_of if pictures is None else pictures

@@ -97,3 +97,9 @@ def test_the_count_is_in_the_checkpoint():
     one._n_batches = 7
     two.load_state(one.state())
     assert two.state() == {"n_batches": 7}
+
+
+def test_a_number_is_no_schedule():
+    said = r"HistogramRecorder: schedule: expected a function such as every_nth\(10\), got 10"
+    with pytest.raises(TypeError, match=said):
+        HistogramRecorder(10)

@@ -252,6 +252,10 @@ def test_what_is_missing_is_told_at_the_start(tmp_path):
     for name in ("n_envs", "max_frames", "keep"):
         with pytest.raises(ValueError, match=f"VideoRecorder: {name}: expected at least 1, got 0"):
             VideoRecorder(**{name: 0})
+    with pytest.raises(
+        TypeError, match=r"VideoRecorder: schedule: expected .* every_nth\(10\), got 5"
+    ):
+        VideoRecorder(5)
 
 
 def test_a_runner_that_does_not_evaluate_is_refused():

@@ -280,6 +280,8 @@ def test_wrong_arguments_and_observations():
         RecordVideo(Clips(), columns=(1, 1))
     with pytest.raises(ValueError, match="n_frames: expected at least 1, got 0"):
         RecordVideo(Clips(), n_frames=0)
+    with pytest.raises(TypeError, match=r"RecordVideo: schedule: expected a function .*, got 10"):
+        RecordVideo(Clips(), schedule=10)
     for example in (np.zeros((4, 4), np.float32), np.zeros(4, np.uint8)):
         with pytest.raises(ValueError, match=r"env\.observation: expected images, uint8 \[H, W\]"):
             make_samples(2, 1, example, RecordVideo(Clips()))
