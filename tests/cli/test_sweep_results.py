@@ -86,6 +86,12 @@ def test_results_are_written(runs, tmp_path):
     assert remarks == []
 
 
+def test_remarks_on_curves_name_the_picture(runs, tmp_path):
+    runs[1].progress.curve.append((90, 3.0))
+    _, (remark,) = write_results(SweepFolder(tmp_path), runs, "return")
+    assert remark.startswith("curves.png: cut at step 60, which all runs reach: ")
+
+
 def test_values_that_all_runs_share_are_not_in_the_table(runs):
     for run in runs:
         run.settings.values["n_steps"] = 60

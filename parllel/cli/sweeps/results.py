@@ -189,7 +189,7 @@ def _draw(
             curves[label] = members[0].curve
         elif members:
             curve, n, done = join(members)
-            remarks += done
+            remarks += [f"curves.png: {remark}" for remark in done]
             curves[f"{label} ({n} runs)"] = curve
     if not any(curves.values()):
         return [f"there is no picture, as no run has logged {key!r}; --key names another column"]
