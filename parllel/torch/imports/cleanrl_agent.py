@@ -10,6 +10,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from parllel.agents.agent import Agent
+from parllel.algos.arguments import check_not_seeds
 from parllel.torch.imports.layer_reader import (
     LayerReader,
     flat_trunk,
@@ -43,7 +44,9 @@ def cleanrl_agent(
         ValueError: for a file that needs pickle, a network that is not supported (names the parameter), or
             spaces that do not fit.
         FileNotFoundError: if there is no such file.
+        TypeError: for Seeds instead of one seed.
     """
+    check_not_seeds("cleanrl_agent", seed)
     path = Path(path)
     with path.open("rb") as file:
         parameters = load_parameters(path, file)

@@ -19,6 +19,7 @@ import torch
 from gymnasium import Space
 
 from parllel.agents.agent import Agent
+from parllel.algos.arguments import check_not_seeds
 from parllel.torch.agents.sac_agent import SacAgent
 from parllel.torch.agents.td3_agent import TD3Agent
 from parllel.torch.imports.layer_reader import (
@@ -72,7 +73,9 @@ def sb3_agent(
         ValueError: for a file of another kind, a network that is not supported (names the parameter), or
             spaces that do not fit.
         FileNotFoundError: if there is no such file.
+        TypeError: for Seeds instead of one seed.
     """
+    check_not_seeds("sb3_agent", seed)
     path = Path(path)
     data, parameters = _read(path)
     _check_classes(path, data)

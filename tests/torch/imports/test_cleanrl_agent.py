@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from parllel import Seeds
 from parllel.torch import TorchHandler, cleanrl_agent
 
 VECTOR = spaces.Box(-np.inf, np.inf, (5,), np.float32)
@@ -102,3 +103,5 @@ def test_what_is_not_supported_is_named(tmp_path, capsys):
         cleanrl_agent(path, VECTOR, BOX, seed=0)
     with pytest.raises(FileNotFoundError, match="none"):
         cleanrl_agent(tmp_path / "none", VECTOR, BOX, seed=0)
+    with pytest.raises(TypeError, match=r"^cleanrl_agent: seed: expected an int, got Seeds\(0\)"):
+        cleanrl_agent(path, VECTOR, BOX, seed=Seeds(0))

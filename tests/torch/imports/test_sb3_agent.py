@@ -13,6 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from parllel import Seeds
 from parllel.cages.spaces import Spaces
 from parllel.policies.run_policy import RunPolicy
 from parllel.torch import TorchHandler, export_policy, sb3_agent
@@ -169,6 +170,8 @@ def test_what_is_not_supported_is_named(saved, tmp_path):
         sb3_agent(path, spaces.Dict({"a": VECTOR}), spaces.Discrete(3), seed=0)
     with pytest.raises(FileNotFoundError, match=r"none\.zip"):
         sb3_agent(tmp_path / "none.zip", VECTOR, BOX, seed=0)
+    with pytest.raises(TypeError, match=r"^sb3_agent: seed: expected an int, got Seeds\(0\)"):
+        sb3_agent(path, VECTOR, BOX, seed=Seeds(0))
     (tmp_path / "no.zip").write_text("no zip")
     with pytest.raises(ValueError, match=r"no\.zip: expected a model that Stable-Baselines3 saved"):
         sb3_agent(tmp_path / "no.zip", VECTOR, BOX, seed=0)
