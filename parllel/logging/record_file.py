@@ -99,7 +99,7 @@ class RecordFile(Closeable):
             numbers and lists. Numbers that are not finite become "NaN", "Infinity" and "-Infinity".
 
         Raises:
-            TypeError: if `kind` is no string, or for any other value; names its path.
+            TypeError: if `kind` is no string, `values` no mapping, or for any other value; names its path.
             ValueError: if `values` has a `kind`, `seq` or `version`.
             OSError: if it cannot be written, as the disk is full or the file was removed.
             RuntimeError: after `close`, if another process has written to the file, or in a process that was
@@ -107,6 +107,8 @@ class RecordFile(Closeable):
         """
         if not isinstance(kind, str):
             raise TypeError(f"RecordFile: kind: expected a string, got {kind!r:.100}")
+        if not isinstance(values, Mapping):
+            raise TypeError(f"RecordFile: values: expected a mapping, got {values!r:.100}")
         for key in _OWN_KEYS:
             if key in values:
                 raise ValueError(

@@ -168,6 +168,8 @@ def test_arguments_are_checked(path):
     with RecordFile(path) as records:
         with pytest.raises(TypeError, match="kind: expected a string, got 3"):
             records.append(3, {})
+        with pytest.raises(TypeError, match="values: expected a mapping, got 3"):
+            records.append("any", 3)
         for key in ("kind", "seq", "version"):
             with pytest.raises(ValueError, match=f"'{key}': expected a different name"):
                 records.append("any", {key: 1})
