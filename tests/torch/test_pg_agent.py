@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from parllel import Seeds
+from parllel.errors import UnusableDeviceError
 from parllel.torch import (
     Categorical,
     CategoricalHead,
@@ -271,3 +272,15 @@ def test_parts_of_another_kind_are_refused(wrong, said):
     right = {"model": nn.Linear(2, 2), "distribution": Categorical(2), "seed": 0}
     with pytest.raises(TypeError, match="^PgAgent: " + said):
         PgAgent(**{**right, **wrong})
+
+
+def test_the_reason_why_a_device_is_refused_is_short(monkeypatch):
+    def fail(*args, **settings):
+        raise NotImplementedError("Could not run 'aten::empty'. Available: " + "CPU, " * 200)
+
+    monkeypatch.setattr(torch, "zeros", fail)
+    with pytest.raises(
+        UnusableDeviceError, match=r"got 'mps' \(Could not run .* \.\.\.\); give"
+    ) as caught:
+        PgAgent(nn.Linear(2, 2), Categorical(2), seed=0, device="mps")
+    assert len(str(caught.value)) < 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Any, TypeVar
 
 import torch
@@ -243,7 +244,8 @@ def usable_device(device: torch.device | str, who: str) -> torch.device:
     # Without CUDA in its build PyTorch raises an AssertionError.
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         kind = TypeError if isinstance(error, TypeError) else UnusableDeviceError
-        why = str(error).partition("\n")[0]
+        # PyTorch lists all of its backends where one is missing.
+        why = shorten(str(error).partition("\n")[0], 200, placeholder=" ...")
         raise kind(
             f"{who}: device: expected one that PyTorch can use on this machine, got {device!r} ({why}); "
             "give device='cpu'"
