@@ -77,6 +77,7 @@ class Agent(ABC):
     Raises:
         ValueError: if `agent_id` is empty, `decide_every` is not at least 1, or `protocol` would have no
             effect because there are no subordinates or the class overrides `decide`.
+        TypeError: if `protocol` is not a function.
 
     Attributes:
         mailbox: for messages other than actions and infos, as in
@@ -145,6 +146,10 @@ class Agent(ABC):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise ValueError(
                 f"{agent}: decide_every: expected an int of at least 1, got {number!r}"
+            )
+        if self.protocol is not None and not callable(self.protocol):
+            raise TypeError(
+                f"{agent}: protocol: expected a function such as `broadcast`, got {self.protocol!r}"
             )
         if self.protocol is not None and not self.subordinates:
             raise ValueError(f"{agent}: protocol: expected subordinates to direct, got none")

@@ -57,9 +57,16 @@ def split(
     Raises:
         ValueError: if the weights are not those of the subordinates, are negative or not finite, or
             are all 0.
+        TypeError: if the action is not a number or array.
     """
+    try:
+        equal = action / len(subordinates)
+    except TypeError:
+        raise TypeError(
+            f"split: expected a number or an array to divide among {list(subordinates)}, got {action!r:.200}"
+        ) from None
     if weights is None:
-        return dict.fromkeys(subordinates, action / len(subordinates))
+        return dict.fromkeys(subordinates, equal)
     total = math.fsum(weights.values())
     if weights.keys() != set(subordinates) or min(weights.values()) < 0 or not 0 < total < math.inf:
         raise ValueError(
@@ -94,6 +101,7 @@ class PriceCoordinator(Agent):
     Raises:
         ValueError: if `price` is not between `low` and `high`, if a number is not finite or the rate is 0,
             or without subordinates.
+        TypeError: if `price`, `rate`, `target` or a limit is not a number.
     """
 
     def __init__(
@@ -110,6 +118,10 @@ class PriceCoordinator(Agent):
         super().__init__(agent_id, **settings)
         if not self.subordinates:
             raise ValueError(f"agent {agent_id!r}: subordinates: expected at least one, got none")
+        numbers = {"price": price, "rate": rate, "target": target, "low": low, "high": high}
+        for name, value in numbers.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+                raise TypeError(f"agent {agent_id!r}: {name}: expected a number, got {value!r}")
         if not low <= price <= high or not math.isfinite(price):
             raise ValueError(
                 f"agent {agent_id!r}: price: expected a number from {low} to {high}, got {price!r}"

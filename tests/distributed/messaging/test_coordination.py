@@ -255,6 +255,26 @@ def test_a_price_that_cannot_move_is_refused(settings, message):
         PriceCoordinator("market", **settings)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Leaf("a", protocol="split", subordinates={"b": Leaf("b")}),
+            "agent 'a': protocol: expected a function such as `broadcast`, got 'split'",
+        ),
+        (lambda: split(None, ["a", "b"]), r"split: expected a number .* \['a', 'b'\], got None"),
+        (lambda: split([1.0], ["a"], {"a": 1.0}), r"split: expected a number .*, got \[1.0\]"),
+        (
+            lambda: PriceCoordinator("a", price="1", rate=1.0, subordinates={"b": Leaf("b")}),
+            "agent 'a': price: expected a number, got '1'",
+        ),
+    ],
+)  # fmt: skip
+def test_values_of_another_type_are_named(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
 @pytest.mark.parametrize("report", [{}, {"quantity": math.nan}, {"quantity": math.inf}])
 def test_a_report_without_a_quantity_names_who_sent_it(make_env, report):
     class Silent(Leaf):
