@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from parllel.algos.arguments import check_spaces_and_seeds
 from parllel.cages.spaces import Spaces
 from parllel.jax.distributions import Categorical, Gaussian
-from parllel.jax.pg_agent import PgAgent, usable_device
+from parllel.jax.pg_agent import PgAgent
 from parllel.jax.pg_model import Activation, PgModel
 from parllel.runs.names import suggest_names
 from parllel.seeding import Seeds
@@ -50,10 +50,9 @@ def agent_for(
         ValueError: for sizes below one, an unknown activation, or a device that JAX cannot use here.
     """
     check_spaces_and_seeds("agent_for", spaces, seeds, hidden_sizes)
-    shape, distribution = _vector_shape(spaces.observation), distribution_for(spaces.action)
-    usable_device(device, "agent_for")  # before seeds are drawn, which are given out once
+    distribution = distribution_for(spaces.action)
     model = PgModel(
-        shape,
+        _vector_shape(spaces.observation),
         distribution,
         (64, 64) if hidden_sizes is None else hidden_sizes,
         seeds.integer("model"),
