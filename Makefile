@@ -52,10 +52,6 @@ $(TANSU): $(VENV)/.installed
 
 # Collecting all tests takes longer than these few.
 marked = $(shell grep -rlw mark.$(1) tests)
-# A process that has imported torch, Ray or EnvPool takes twice as long to fork: tests of folders that import
-# them when they are collected run after the others.
-LARGE = ^(from|import) (torch|ray|parllel\.torch)|^envpool =
-WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | sed -E 's:(tests/((distributed|cages)/)?[^/]*)/.*:\1:' | sort -u)
 
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled
@@ -78,12 +74,16 @@ test-compiled: install
 	$(BIN)/python -m pytest --collect-only -qq --no-summary > /dev/null
 	$(BIN)/python -c "import $(COMPILED)"
 
-# Two processes more than there are cores, as many tests wait; at most eight.
-SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal --ignore=tests/jax \
-    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
+# Two processes more than there are cores, as many tests wait; at most eight. Two parts at a time, so that one goes
+# on while the other starts or ends.
+WORKERS = $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8) // $(1))")
+SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal
 test-side-by-side: install
-	$(SIDE_BY_SIDE) $(WITH_LARGE:%=--ignore=%)
-	$(SIDE_BY_SIDE) $(filter-out tests/jax,$(WITH_LARGE))
+	$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=target \
+	    $(addprefix part-,$(shell $(BIN)/python tests/support/parts.py))
+
+part-%:
+	$(SIDE_BY_SIDE) -n $(call WORKERS,2) $(ARGS) $$($(BIN)/python tests/support/parts.py $*)
 
 # In processes of their own: one in which JAX has started must not fork, as other tests do.
 test-jax: install
@@ -93,7 +93,7 @@ test-jax: install
 BEYOND_CORE = $(addprefix tests/,benchmarks cli distributed examples integration soak testing test_documents.py)
 test-core: install  ## lint, types, the tests of the core, of torch and of policies, for daily work
 	$(MAKE) --no-print-directory --jobs 3 lint type test-compiled
-	$(SIDE_BY_SIDE) $(BEYOND_CORE:%=--ignore=%)
+	$(SIDE_BY_SIDE) -n $(call WORKERS,1) $(ARGS) --ignore=tests/jax $(BEYOND_CORE:%=--ignore=%)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
 	$(BIN)/python -m pytest tests/distributed/remote/server/test_multiserver.py $(ARGS)
@@ -136,7 +136,7 @@ bench-replays: install  ## compare replays with those of other libraries, write 
 bench-off-policy: install  ## compare DQN and SAC with Stable-Baselines3's, write benchmarks/results/off_policy.json
 	$(BIN)/python benchmarks/run.py --only off_policy --output benchmarks/results/off_policy.json $(ARGS)
 
-bench-learners: install  ## compare two learners with one, write benchmarks/results/learners.json
+bench-learners: install  ## compare two learners with one, and on Ray with processes, write benchmarks/results/learners.json
 	$(BIN)/python benchmarks/run.py --only learners --output benchmarks/results/learners.json $(ARGS)
 
 bench-sac: install  ## compare learning curves of SAC with Stable-Baselines3's, write benchmarks/results/sac_curves.*

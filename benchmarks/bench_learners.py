@@ -1,7 +1,7 @@
-"""What do two learners gain over one with the whole batch, on two cores?
+"""What do two learners gain over one with the whole batch, and what does it cost to have the second on Ray?
 
-Both sides train PPO on made-up observations, with all steps in one process, or half of them in each of
-two. One side at a time works, so the other one's processes wait.
+All sides train PPO on made-up observations, with all steps in one process, or half of them in each of
+two, on two cores of one machine. One side at a time works, so the other one's processes wait.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ T, B, INPUTS = 64, 16, 64
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of a side: number of learners, and units of both hidden layers."""
+    """Settings of a side: number of learners, units of both hidden layers, and whether they are on Ray."""
 
     learners: int
     hidden: int
+    on_ray: bool = False
 
 
 class Noise(gym.Env[Any, Any]):
@@ -56,10 +57,14 @@ class Noise(gym.Env[Any, Any]):
 
 def build(config: Config, stack: ExitStack, folder: RunFolder, console: Any) -> OnPolicyRunner:
     """Build the run of one learner."""
-    from parllel.torch import PPO, Learners, TorchHandler, agent_for
+    from parllel.torch import PPO, TorchHandler, agent_for
     from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
     from parllel_patterns import PPO_DEFAULTS, build_sampler
 
+    if config.on_ray:
+        from parllel.distributed.rollouts.on_ray import RayLearners as Learners
+    else:
+        from parllel.torch import Learners
     learners = stack.enter_context(Learners(config.learners, build, config))
     spec, seeds = learners.share_of(BatchSpec(T, B)), learners.seeds(0)
     cages = [VectorizedCage([Noise] * spec.B, seeds=seeds.spawn("environments", spec.B))]
@@ -99,8 +104,8 @@ class Training:
         return steps
 
 
-def against_one(hidden: int) -> Callable[[], AbstractContextManager[Sides]]:
-    """Return what sets up two learners, and one."""
+def between(first: Config, second: Config) -> Callable[[], AbstractContextManager[Sides]]:
+    """Return what sets up both sides."""
 
     @contextmanager
     def make() -> Iterator[Sides]:
@@ -110,26 +115,44 @@ def against_one(hidden: int) -> Callable[[], AbstractContextManager[Sides]]:
         torch.set_num_threads(1)
         with ExitStack() as stack:
             stack.callback(torch.set_num_threads, threads)
-            two, one = (Training(Config(n, hidden), stack) for n in (2, 1))
+            if first.on_ray:
+                from parllel.distributed.rollouts.on_ray import RaySession
+
+                stack.enter_context(RaySession(num_cpus=1))
+            sides = [Training(config, stack) for config in (first, second)]
 
             def check() -> None:
-                for side in (two, one):
+                for side in sides:
                     assert [side.iterate() for _ in range(3)] == [T * B] * 3
 
-            yield Sides(two.iterate, one.iterate, check)
+            yield Sides(sides[0].iterate, sides[1].iterate, check)
 
     return make
 
 
+SIZES = (64, 256, 1024)
+SETTING = f"PPO on T={T} B={B} with two hidden layers of"
+
 COMPARISONS = [
-    Comparison(
-        f"learners/hidden_{hidden}",
-        f"PPO on T={T} B={B} with two hidden layers of {hidden}: two learners against one",
-        against_one(hidden),
-        quick=hidden == 64,
-        needs=("torch",),
-    )
-    for hidden in (64, 256, 1024)
+    *(
+        Comparison(
+            f"learners/hidden_{hidden}",
+            f"{SETTING} {hidden}: two learners against one",
+            between(Config(2, hidden), Config(1, hidden)),
+            quick=hidden == 64,
+            needs=("torch",),
+        )
+        for hidden in SIZES
+    ),
+    *(
+        Comparison(
+            f"learners/on_ray_{hidden}",
+            f"{SETTING} {hidden}: two learners on Ray against two in processes",
+            between(Config(2, hidden, on_ray=True), Config(2, hidden)),
+            needs=("torch", "ray"),
+        )
+        for hidden in SIZES
+    ),
 ]
 
 test_learners = timed_sides(COMPARISONS)

@@ -49,6 +49,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+@pytest.mark.few(1)
 def test_a_script_that_imports_torch_has_workers_without(tmp_path, start_method):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

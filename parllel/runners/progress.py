@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from time import monotonic
@@ -60,9 +61,14 @@ class ProgressBar:
         self._progress.update(self._task, description=text)
 
     def announce_stop(self, signal_name: str) -> None:
-        """Announce that the run ends after the current batch."""
+        """Announce that the run ends after the current batch: in the bar, or on standard error."""
+        text = f"{signal_name}: stopping after this batch; repeat it to stop at once"
         if not self._progress.disable:
-            self.say(f"{signal_name}: stopping after this batch; repeat it to stop at once")
+            self.say(text)
+            return
+        # Called by a signal handler, which may have interrupted a `print` to the same stream.
+        with contextlib.suppress(OSError):
+            os.write(2, f"{text}\n".encode())
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()

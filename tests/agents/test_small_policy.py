@@ -181,7 +181,7 @@ def test_tanh_is_right_to_some_roundings_everywhere():
     ],
     ids=lambda cell: f"{cell.dtype}{cell.shape}",
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_observations_are_cast_and_flattened(observation):
     setup = Setup(n_inputs=12, observation=observation)
     setup.small.start_batch(setup.noise)

@@ -129,6 +129,7 @@ def test_unknown_question_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_benchmarks_run_under_pytest():
     """Collect all, and run those of two files."""
     found = run("-m", "pytest", "benchmarks/", "--collect-only", "-q", cwd=ROOT)

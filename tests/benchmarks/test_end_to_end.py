@@ -158,6 +158,7 @@ def returns_of(name, side, title):
     ],
 )
 @pytest.mark.few(1)
+@pytest.mark.soak
 def test_every_setting_in_turn_learns_the_same(scene, one, other):
     """Where environments are stepped and who computes the policy changes no episode."""
     expected = returns_of(scene, "in_turn", other)
@@ -165,6 +166,7 @@ def test_every_setting_in_turn_learns_the_same(scene, one, other):
     assert returns_of(scene, "in_turn", one) == expected
 
 
+@pytest.mark.soak
 def test_compiled_environments_play_the_same_episodes():
     here = "this process, small policy"
     assert returns_of("cartpole", "compiled", here) == returns_of("cartpole", "in_turn", here)

@@ -152,6 +152,7 @@ def test_all_sides_are_measured():
 
 
 @pytest.mark.timeout(180)  # processes with imports of their own, on a machine that may be busy
+@pytest.mark.soak
 def test_leaves_run_on_hosts():
     pytest.importorskip("confluent_kafka")
     from benchmarks.messaging.hosts import MEMORY, ONE_PROCESS, TWO_HOSTS, beside_hosts

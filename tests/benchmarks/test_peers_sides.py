@@ -138,6 +138,7 @@ def test_ours_with_workers_steps_the_same(peers):
     assert driver.same_trace(first_batch(client, OURS, work, settings), alone)
 
 
+@pytest.mark.soak
 def test_envpool_in_a_cage_is_envpool_by_its_own_loop(peers):
     pytest.importorskip("envpool", reason="has no wheels for this Python or system")
     client, driver, workload = peers

@@ -165,7 +165,7 @@ def compare(make, **options):
 
 @pytest.mark.parametrize("kind", ["random", "small", "torch"])
 @pytest.mark.parametrize("space", KINDS)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_batches_of_each_action_space_and_handler(space, kind):
     compare(KINDS[space], kind=kind)
 
@@ -177,7 +177,7 @@ def test_batches_of_each_sampler(Sampler):
 
 @pytest.mark.parametrize("main", [0, 2])
 @pytest.mark.parametrize("Sampler", [BasicSampler, RolloutSampler, RecurrentSampler])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_batches_over_workers(Sampler, main):
     options = {"n_workers": 2, "participate": main > 0, "n_main": main or None}
     kind = "small" if Sampler is RolloutSampler else "random"

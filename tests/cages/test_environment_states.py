@@ -153,6 +153,7 @@ KINDS = [
 @pytest.mark.parametrize(
     ("traj_info", "automatic"), [(OddTrajInfo, True), (partial(TrajInfo, 0.5), False)]
 )
+@pytest.mark.few(2)
 def test_other_cages_go_on_from_a_file(kind, traj_info, automatic, tmp_path):
     generator = np.random.default_rng(0)
     actions = generator.integers(0, 2, (4, T, B))

@@ -130,6 +130,7 @@ def record(cage: Any, samples: Any, rows: range) -> list[bytes]:
 
 
 @pytest.mark.parametrize(("make", "method"), [(workers, "forkserver"), (process, "fork")])
+@pytest.mark.few(1)
 def test_copies_of_a_cage_touch_nothing(make: Callable[[str], Any], method: str) -> None:
     with make(method) as cage, make(method) as alone:
         bound = []
@@ -147,6 +148,7 @@ def test_copies_of_a_cage_touch_nothing(make: Callable[[str], Any], method: str)
 
 
 @pytest.mark.parametrize("make", [workers, process])
+@pytest.mark.few(1)
 def test_copies_in_the_middle_of_a_row_touch_nothing(make: Callable[[], Any]) -> None:
     with make() as cage:
         bind(cage, T=SPEC.T)
@@ -196,6 +198,7 @@ def batch_of(sampler: Sampler) -> list[bytes]:
 
 
 @pytest.mark.parametrize("make", [build, build_eval, build_asynchronous])
+@pytest.mark.few(1)
 def test_copies_of_a_sampler_touch_nothing(make: Callable[[], Any]) -> None:
     with make() as sampler, make() as alone:
         assert batch_of(sampler) == batch_of(alone)

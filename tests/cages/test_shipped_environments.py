@@ -58,6 +58,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("env_id", PAIRS)
+@pytest.mark.few(2)
 def test_batches_are_those_of_the_other_library(env_id):
     ours, kind = batches(partial(gym.make, env_id))
     assert kind is CompiledEnvironments

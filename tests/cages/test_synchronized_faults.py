@@ -46,6 +46,7 @@ class TestFaults(MakesSynchronizedCage, CageFaultsContract):
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
+@pytest.mark.few(5)
 def test_faults_beside_the_share_of_main(fault: str) -> None:
     faults = TestFaults()
     faults.settings = {"n_workers": 2, "participate": True}

@@ -245,6 +245,7 @@ def test_a_table_that_cannot_be_written_is_an_error(run):
 
 
 @pytest.mark.parametrize("output", ["> /dev/full", "| true", ">&-"])
+@pytest.mark.few(1)
 def test_a_run_succeeds_without_a_reader_of_its_output(run, output):
     line = f"{sys.executable} -m parllel.cli resume {run} n_steps=100 {output}"
     done = subprocess.run(

@@ -93,6 +93,7 @@ def test_a_grid_is_run_and_not_repeated(sweep, folder):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.soak
 def test_threads_are_shared(tmp_path, spawn):
     script = tmp_path / "threaded.py"
     script.write_text(
@@ -150,6 +151,7 @@ def test_a_killed_sweep_takes_its_runs_along_and_is_continued(sweep, folder):
         assert steps_of(run)[-1] == 300
 
 
+@pytest.mark.soak
 def test_a_killed_run_is_named_and_continued(sweep, folder):
     arguments = ("n_steps=200", "seed=0-1", "pause_s=0.2", "--jobs", "2")
     victim = folder / "n_steps=200,seed=0,pause_s=0.2"
@@ -189,6 +191,7 @@ def test_ctrl_c_saves_checkpoints(sweep, folder):
     assert "Traceback" not in output
 
 
+@pytest.mark.soak
 def test_a_second_ctrl_c_kills(sweep, folder):
     process = sweep("seed=0", "pause_s=1000")
     until(lambda: (folder / "seed=0,pause_s=1000.0" / "progress.csv").is_file())

@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy import stats
 from small_build import Config
 
 from parllel.cli.sweeps.display import Display
@@ -38,6 +37,8 @@ def runs(tmp_path):
 
 
 def test_quantiles_are_those_of_students_distribution():
+    from scipy import stats
+
     for freedom in range(1, 200):
         expected = stats.t.ppf(0.975, freedom)
         assert student_quantile(freedom) == pytest.approx(
@@ -46,6 +47,8 @@ def test_quantiles_are_those_of_students_distribution():
 
 
 def test_results_are_means_over_seeds_best_first(runs):
+    from scipy import stats
+
     found = results_of(runs)
     assert [one.settings["learning.rate"] for one in found] == [0.2, 0.3, 0.1]
     assert [one.n_seeds for one in found] == [3, 1, 3]

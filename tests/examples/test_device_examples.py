@@ -155,6 +155,7 @@ def test_a_run_resumes_bit_for_bit(module, tmp_path):
 @pytest.mark.parametrize(
     ("level", "sharing"), [("devices", "shared"), ("devices", "independent"), ("feeders", "shared")]
 )
+@pytest.mark.few(1)
 def test_policies_below_the_root_learn(module, tmp_path, level, sharing):
     example, signals = module("train_devices"), module("signals")
     config = example.Config(

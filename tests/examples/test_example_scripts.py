@@ -357,7 +357,7 @@ def test_agents_that_share_a_model(scripts, tmp_path):
 
 
 @pytest.mark.parametrize("name", _OFF_POLICY)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_off_policy_runs_go_on_with_their_replays(scripts, tmp_path, open_fonts, name):
     made = run(scripts, name, tmp_path)
     steps = _OFF_POLICY[name][1]

@@ -98,6 +98,7 @@ def test_the_walk(checkout, ray_folder, tmp_path):
         (PILOT, "msgspec", "wire"),
     ],
 )
+@pytest.mark.few(3)
 def test_what_is_missing_is_named_in_one_sentence(command, library, extra, checkout, tmp_path):
     done = bash(command, checkout, lacks=library, folder=tmp_path)
     traceback = assert_named(extra, done)

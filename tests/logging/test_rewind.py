@@ -32,6 +32,7 @@ def write_rows(writer, rows):
 @settings(max_examples=150)
 @given(run=RUNS, data=st.data())
 @pytest.mark.parametrize("kind", [CsvWriter, JsonlWriter])
+@pytest.mark.few(1)
 def test_a_run_that_was_killed_and_resumed_leaves_the_file_of_one_that_was_not(kind, run, data):
     rows, step = [], 0
     for more, values in run:

@@ -179,6 +179,7 @@ ENTRY_POINTS = pytest.mark.parametrize("entry_point", [at_operators, at_play, at
         "task.py:plain",
     ],
 )
+@pytest.mark.few(4)
 def test_each_name_works_at_each_entry_point(entry_point, name, file, monkeypatch, capfd):
     monkeypatch.chdir(file.parent)
     (file.parent / "short_carts.py").write_text(CARTS)
@@ -214,6 +215,7 @@ def test_each_entry_point_finds_the_environments_of_minigrid(
         ("task.py:missing", "task.py:missing': task.py defines no function 'missing'"),
     ],
 )
+@pytest.mark.few(3)
 def test_each_entry_point_refuses_a_name_in_the_same_words(
     entry_point, name, message, file, monkeypatch, capfd
 ):

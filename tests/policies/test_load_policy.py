@@ -91,7 +91,7 @@ def assert_same_play(found, expected):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "fragments"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_hundred_episodes_are_those_of_the_evaluation(trained, kind):
     path = trained(kind)
     expected, episodes = evaluation(path, 100)
@@ -130,6 +130,7 @@ def test_what_only_learning_needs_is_not_imported(trained):
 @pytest.mark.parametrize(
     "kind", ["frames", "small_policy", "extra_input", "sampled_elsewhere", "asynchronous"]
 )
+@pytest.mark.few(2)
 def test_other_kinds_of_runs(trained, kind):
     path = trained(kind)
     expected, _ = evaluation(path, 8)
@@ -239,6 +240,7 @@ def partitions(draw):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_actions_do_not_depend_on_the_grouping(policies, kind):
     policy = policies[kind, 16]
     make = MAKE[kind]

@@ -80,6 +80,7 @@ def build(
 @pytest.mark.parametrize("kind", ["sac", "td3"])
 # Random actions belong to sampling: a policy that was saved during them does not act at random.
 @pytest.mark.parametrize("random_steps", [40, 1000])
+@pytest.mark.few(2)
 def test_a_loaded_policy_acts_as_in_evaluations(tmp_path, open_fonts, kind, random_steps):
     path = train(build, Config(kind, random_steps=random_steps), base=tmp_path, name=kind)[1].path
     with LeakGuard():

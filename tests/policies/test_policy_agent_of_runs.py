@@ -31,6 +31,7 @@ def played_alone(policy, make_env, seed, n_steps):
 
 
 @pytest.mark.parametrize("kind", ["normalized", "several_agents", "recurrent", "frames"])
+@pytest.mark.few(2)
 def test_episodes_are_those_of_the_policy_alone(trained, kind):
     path, make_env = trained(kind), MAKE[kind]
     policy = load_policy(path)

@@ -18,6 +18,7 @@ CONTEXT = SimpleNamespace(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", ["normalized", "recurrent"])
+@pytest.mark.few(1)
 def test_it_acts_as_in_this_process(trained, kind):
     path = trained(kind)
     with load_policy(path) as policy, Agent(str(path), CONTEXT) as agent:

@@ -86,7 +86,7 @@ def stored_priorities(replay: PrioritizedReplay, model: Model) -> dict[float, fl
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(setup=setups, n_step=st.integers(1, 5), late=st.booleans())
 def test_priorities_agree_with_a_list_of_steps(setup: Setup, n_step: int, late: bool) -> None:
     writer, replay = make(setup, n_step)

@@ -169,7 +169,7 @@ def stored_starts(replay: SequenceReplay, n_batches: int) -> set[tuple[int, int]
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(setup=setups, parts=lengths)
 def test_sequences_are_those_of_a_list_of_steps(setup: Setup, parts: tuple[int, int, int]) -> None:
     writer, replay = make(setup, parts)

@@ -92,7 +92,7 @@ def fill(writer: Writer, replay: UniformReplay, n_batches: int) -> None:
         check(writer, replay)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(setup=setups, n_step=st.integers(1, 6), data=st.data())
 def test_draws_what_a_list_of_steps_would(setup, n_step, data):
     setup = fitting(setup, n_step, data)

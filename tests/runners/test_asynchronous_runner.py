@@ -270,6 +270,7 @@ def test_other_samplers_are_refused():
 
 
 @pytest.mark.parametrize("given", [None, make_agent()], ids=["none", "another"])
+@pytest.mark.few(1)
 def test_a_sampler_that_follows_another_agent_is_refused(given):
     with AsynchronousSampler(partial(build, False), agent=given) as sampler:
         algorithm = PPO(make_agent(), **PPO_DEFAULTS, seed=3)

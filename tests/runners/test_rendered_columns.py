@@ -34,6 +34,7 @@ def eval_sampler(factories=FACTORIES, n_episodes=None, **placement):
 
 
 @pytest.mark.parametrize("placement", PLACES.values(), ids=PLACES.keys())
+@pytest.mark.few(1)
 def test_the_environment_of_one_column_is_drawn(placement):
     with eval_sampler(**placement) as sampler:
         sampler.cages.reset(0, all_envs=True)

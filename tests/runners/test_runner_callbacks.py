@@ -12,7 +12,7 @@ from parllel.runs import RunFolder
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_ends_the_run_after_the_batch(make_runner, tmp_path, name):
+def test_a_signal_ends_the_run_after_the_batch(make_runner, tmp_path, capfd, name):
     class Signalling(Callback):
         def after_sampling(self, elapsed_steps, samples, trajs):
             if elapsed_steps == 30:
@@ -24,6 +24,10 @@ def test_a_signal_ends_the_run_after_the_batch(make_runner, tmp_path, name):
     result = make_runner(ListSampler([]), algorithm, **options).run()
     assert (result.elapsed_steps, result.stopped_by) == (30, name)
     assert len(algorithm.calls) == 3
+    # There is no bar that could say so.
+    assert (
+        capfd.readouterr().err == f"{name}: stopping after this batch; repeat it to stop at once\n"
+    )
     assert folder.checkpoints.load_newest()[1]["elapsed_steps"] == 30
     assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 

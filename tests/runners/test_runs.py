@@ -517,6 +517,7 @@ def test_a_script_that_trains_when_it_is_imported_is_not_trained_again(tmp_path)
 
 
 @pytest.mark.parametrize("doing", ["resume", "repeat", "rebuild"])
+@pytest.mark.few(1)
 def test_a_run_whose_source_has_moved(tmp_path, doing, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     source = (HERE / "small_run.py").read_text()

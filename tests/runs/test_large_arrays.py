@@ -18,7 +18,7 @@ ARRAYS = [
     np.random.default_rng(0).normal(size=(300, 11, 5)),
     np.zeros((0, 3), np.float32),
     np.array(True),
-    np.arange(5_000_000, dtype=np.uint64),  # in several pieces
+    np.arange(5_000_000, dtype=np.uint8),  # in several pieces
 ]
 
 

@@ -56,7 +56,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
     cls=st.sampled_from([BasicSampler, AlternatingSampler, RecurrentSampler]),
     seed=st.integers(0, 99),
 )
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_it_holds_what_buffers_of_one_batch_would(kind, T, n_batches, switching, cls, seed):
     setup = SamplerSetup(
         T,

@@ -144,7 +144,7 @@ def assert_siblings_equal(found: list[Any], expected: list[Any], shared: list[in
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", DEATHS)
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 def test_only_the_row_of_the_death_is_lost(kind: str, fault: str, tmp_path: Path) -> None:
     at = 5  # the second step of its second episode
     timeout_s = 0.5 if fault in ("hang", "stop") else 20.0

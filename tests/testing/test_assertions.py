@@ -36,6 +36,7 @@ class TestWritesNothing(BatchTransformContract):
         (("--assert=plain",), []),  # asked for, and no error
     ],
 )
+@pytest.mark.few(1)
 def test_a_project_without_a_conftest_sees_the_values_of_failed_assertions(tmp_path, flags, said):
     (tmp_path / "test_numbers.py").write_text(PROJECT)
     name = "test_it_writes_what_it_declares_and_nothing_else"

@@ -104,6 +104,7 @@ def test_an_environment_without_mistakes_passes():
         (RoundedBySquares, "test_compiled_functions_return_the_bits_of_plain_python"),
     ],
 )
+@pytest.mark.few(4)
 def test_a_mistake_is_found(body, name):
     with pytest.raises(AssertionError):
         run(body, name)

@@ -78,7 +78,7 @@ def uninterrupted(tmp_path_factory, open_fonts):
 
 @pytest.mark.parametrize("update", ["autograd", "auto", "flat"])
 @pytest.mark.parametrize("head", ["categorical", "gaussian"])
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_two_learners_equal_one_with_the_whole_batch(update, head, tmp_path):
     # 10 batches of 2 epochs of 3 minibatches: 60 updates.
     config = Config(update=update, head=head)
@@ -138,6 +138,7 @@ def in_process(config, base):
 
 
 @pytest.mark.parametrize("during", ["sample", "learn", "checkpoint"])
+@pytest.mark.few(2)
 def test_a_run_whose_first_learner_is_killed_resumes_to_the_same_numbers(
     during, uninterrupted, tmp_path
 ):

@@ -59,6 +59,7 @@ def build(env_id, make_agent):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(2)
 def test_another_process_samples_with_the_exploration_of_the_algorithm(kind):
     env_id, make_agent, make_algorithm = KINDS[kind]
     (cage,) = build_cages(partial(gym.make, env_id), SPEC.B, seeds=Seeds(5))

@@ -54,7 +54,7 @@ def compare(two, one, rows_of_two, rows):
 @pytest.mark.parametrize(
     ("kind", "update"), [("sac", "auto"), ("sac", "autograd"), ("td3", "auto")]
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_two_learners_equal_one_with_the_whole_batch(kind, update, tmp_path):
     config = Config(kind=kind, update=update, made_up=True)
     one, rows = run(build, replace(config, learners=1), tmp_path)

@@ -470,7 +470,7 @@ def deviating():
     ],
     ids=lambda options: "-".join(options),
 )
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_flat_parameters_learn_what_autograd_learns(make, options):
     """After 80 updates, where none is skipped."""
     found = []

@@ -118,7 +118,7 @@ def train(make_batch, refill):
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("update", ["autograd", "auto", "flat"])
 @pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 def test_several_learners_equal_one(n, update, head, valid, train):
     # 5 batches of 2 epochs of 5 minibatches.
     options = {"update": update, "valid": valid, "minibatches": 5, "clip_grad_norm": 0.05}

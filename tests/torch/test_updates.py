@@ -445,7 +445,7 @@ def make_batch_of(make_batch, agent, options):
     ],
     ids=lambda options: "-".join(map(str, options)) or "default",
 )
-@pytest.mark.few(14)
+@pytest.mark.few(8)
 def test_parameters_are_autograds_after_80_updates(make_batch, refill, head, options):
     found, algorithm, diagnostics = after_updates(make_batch, refill, head, "flat", **options)
     expected, other, wanted = after_updates(make_batch, refill, head, "autograd", **options)
@@ -609,7 +609,7 @@ class Deviating(nn.Module):
     [{}, {"value_clip": 0.1, "entropy_loss_coeff": 0.0}, {"batch": {"valid": True}}],
     ids=["default", "value_clip", "valid"],
 )
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 def test_other_models_learn_as_with_autograd(make_batch, refill, head, options):
     def unknown(agent):
         if head == "deviating":

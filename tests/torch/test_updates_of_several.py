@@ -165,7 +165,7 @@ def test_gradients_are_autograds_in_float64(
     ],
     ids=["default", "value_clip", "anneal", "kl_limit"],
 )
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_parameters_are_autograds_after_80_updates(make, options):
     results = []
     for update in ("auto", "autograd"):
@@ -306,6 +306,7 @@ def hooked_ensemble():
         (shared, OtherLoss, "loss is overridden"),
     ],
 )
+@pytest.mark.few(4)
 def test_agents_that_are_not_known_fall_back(make, kind, why):
     results = []
     for update in ("auto", "autograd"):

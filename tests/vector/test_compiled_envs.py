@@ -30,7 +30,7 @@ def plain(part):
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("make", [CartPole, MountainCarContinuous])
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_every_row_equals_that_of_a_sync_vector_env(make, mode, parallel):
     reference = gym.vector.SyncVectorEnv([make] * N, autoreset_mode=mode)
     envs, options = [make] * N, {"n_workers": 1}

@@ -309,6 +309,7 @@ PRODUCE, FETCH = 0, 1
         (FETCH, -1),  # UNKNOWN_SERVER_ERROR
     ],
 )
+@pytest.mark.few(5)
 def test_an_error_of_the_server_is_recovered_from(request_kind, code):
     with MockKafkaBroker() as server, kafka(server.address, timeout_s=10.0) as broker:
         traffic = Traffic(broker)

@@ -35,6 +35,7 @@ def changed(before, after, board):
 
 
 @pytest.mark.parametrize(("env_id", "n_squares"), [(CHESS, 2), (FOUR, 1), (TTT, 1)])
+@pytest.mark.few(1)
 def test_an_action_changes_the_squares_that_it_is_about(env_id, n_squares):
     generator = np.random.default_rng(0)
     with game_of(make_game_env(env_id, {"render_mode": "rgb_array"})) as game:

@@ -47,6 +47,7 @@ def random_game(env, seed):
     ("env_id", "make", "kind", "seeds"),
     [(CHESS, chess.env, "chess", [5]), (FOUR, connect_four.env, "baseline", [0, 1, 2])],
 )
+@pytest.mark.few(1)
 def test_random_players_play_the_games_of_a_plain_loop(env_id, make, kind, seeds, tmp_path):
     players = ("player_0", "player_1")
     operators = {p: OperatorConfig(kind, f"op-{p}", policy="random") for p in players}

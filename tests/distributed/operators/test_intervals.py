@@ -53,6 +53,7 @@ def test_equal_players_are_seldom_called_different(name):
 
 
 @pytest.mark.parametrize("n", [7, 15, 40])
+@pytest.mark.few(1)
 def test_a_seed_played_again_is_no_further_evidence(n):
     rng = np.random.default_rng(n)
     # What follows from the seed alone gains the same each time: four episodes of a seed are one.

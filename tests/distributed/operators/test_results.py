@@ -226,6 +226,7 @@ def test_the_chart_names_what_failed(folder, tmp_path):
 
 @pytest.mark.parametrize(("n_players", "comparisons"), [(4, "pairs"), (8, "first")])
 @pytest.mark.few(1)
+@pytest.mark.soak
 def test_experiments_of_equal_players_seldom_claim_anything(tmp_path, n_players, comparisons):
     rng = np.random.default_rng(n_players)
     names, n_experiments = "abcdefgh"[:n_players], 250

@@ -222,7 +222,7 @@ def check_ledgers(workers, buffer):
 
 
 @pytest.mark.parametrize("how", ["killed", "in a message", "stopped", "while it waits for room"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_worker_that_dies_is_replaced_and_loses_no_fragment_that_was_handled(how):
     capacity = 6 if how == "while it waits for room" else 100_000
     make = partial(build, wrong="message" if how == "in a message" else None, which="worker 1")

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize(("kind", "places"), KINDS)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_a_plain_model_agrees(kind, places, recurrent, monkeypatch):
     short_waits(monkeypatch)
     check_programs(kind, places, recurrent, 16)

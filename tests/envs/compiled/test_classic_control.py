@@ -64,7 +64,7 @@ def pair(name, **parameters):
 @pytest.mark.parametrize("name", IDS)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), skill=st.sampled_from([0.0, 0.5, 0.9]))
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_it_returns_the_bits_of_gymnasium(name, seed, skill):
     check_equal(*pair(name), seed, any_action(name, skill), N_STEPS)
 

@@ -50,13 +50,13 @@ def wander(skill):
 @pytest.mark.parametrize("name", IDS)
 @settings(max_examples=6)
 @given(seed=st.integers(0, 2**32), skill=st.sampled_from([0.0, 0.5, 0.8]))
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_it_returns_the_bits_of_minigrid(name, seed, skill):
     check_equal(*pair(name), seed, wander(skill), 150)
 
 
 @pytest.mark.parametrize("name", IDS)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_layouts_are_drawn_in_the_order_of_minigrid(name):
     env, reference = pair(name)
     for seed in range(200):
@@ -124,6 +124,7 @@ def test_the_goal_may_be_reached_in_the_last_step():
 
 
 @pytest.mark.parametrize("name", IDS)
+@pytest.mark.few(3)
 def test_spaces_are_those_of_minigrid(name):
     env, reference = pair(name)
     assert env.observation_space == reference.observation_space

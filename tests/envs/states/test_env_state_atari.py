@@ -25,7 +25,7 @@ def game(name, frames=None, **options):
 
 @pytest.mark.parametrize("name", ["Breakout", "Pong"])
 @pytest.mark.parametrize("stickiness", [0.0, 0.25])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_games_go_on(name, stickiness, tmp_path):
     make_env = partial(game, name, frames=250, repeat_action_probability=stickiness)
     episodes = check_goes_on(make_env, tmp_path, before=31, points=4, after=40)

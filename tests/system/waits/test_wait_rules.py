@@ -196,6 +196,7 @@ def test_interrupt_is_raised_soon(wait: Wait, taken_by_other_thread: bool) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spin_us", [0.0, 200.0, 10_000.0])
+@pytest.mark.few(2)
 def test_long_wait_takes_hardly_any_processor_time(kind: str, spin_us: float) -> None:
     wait = make(kind, spin_us=spin_us)
     before = time.process_time()

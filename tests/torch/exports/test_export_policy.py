@@ -78,7 +78,7 @@ ONNX = ("categorical", "sac", "gaussian_gru", "r2d1", "parts", "images")
     ("kind", "suffix"),
     [*((kind, ".pt") for kind in EXACT), *((kind, ".onnx") for kind in ONNX)],
 )
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 def test_a_file_takes_the_actions_of_the_run(run_of, tmp_path, kind, suffix):
     path = tmp_path / f"{kind}{suffix}"
     with load_policy(run_of(kind)) as policy:

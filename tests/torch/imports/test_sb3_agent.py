@@ -340,6 +340,7 @@ def test_other_convolutions_are_named(saved, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", ["images_last", "images_scaled", "images_dqn_hidden"])
+@pytest.mark.few(1)
 def test_agents_of_images_can_be_exported(saved, name, tmp_path):
     model, path = saved(name)
     _, observation_space, action_space, _ = CASES[name]

@@ -58,6 +58,7 @@ def script_of(folder, mode="free"):
 
 
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
+@pytest.mark.few(1)
 def test_a_watched_experiment_writes_what_it_writes_by_itself(tmp_path, mode):
     script = script_of(tmp_path, mode)
     with load_experiment(script) as experiment:

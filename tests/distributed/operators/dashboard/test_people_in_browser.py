@@ -114,6 +114,7 @@ def click_square(shown, name, column, row, *, columns=8, rows=8, left=0.0):
 
 
 @pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.few(1)
 def test_moves_of_chess_are_clicked_on_the_board(shown, width):
     shown.page.set_viewport_size({"width": width, "height": 1000})
     players = [("player_0", "human", "white", None), ("player_1", "chess", "wild", "random")]

@@ -73,6 +73,7 @@ def way_in(seen, ahead, right):
 
 
 @pytest.mark.parametrize("env_id", ENVS)
+@pytest.mark.few(2)
 def test_all_that_the_agent_sees_is_said_and_nothing_else(env_id):
     env = gym.make(env_id).unwrapped
     generator = np.random.default_rng(len(env_id))

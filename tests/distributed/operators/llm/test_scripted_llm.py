@@ -34,6 +34,7 @@ def test_the_command_answers_by_turns_until_a_signal(number):
         ("chess_worker", "pettingzoo/classic/chess_v6", 3),
     ],
 )
+@pytest.mark.few(2)
 def test_random_answers_are_understood_by_every_worker(tmp_path, module, env_id, max_steps):
     settings = {"model": "any", "attempts": 0, "unparsed": "error"}
     words = ["--env-id", env_id, "--max-steps", str(max_steps), "--telemetry-dir", str(tmp_path)]

@@ -105,6 +105,7 @@ def test_they_cost_their_own_game_alone(folder):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confined by means of Linux")
 @pytest.mark.parametrize("confined", [True, False])
+@pytest.mark.few(2)
 def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, confined):
     shutil.copy(hostile_agent.__file__, tmp_path / "agent.py")
     secret, key = "a-secret-" + "3" * 30, "a-key-" + "7" * 30
