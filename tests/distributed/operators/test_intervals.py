@@ -13,7 +13,7 @@ from parllel.distributed.operators.experiments.intervals import (
     sign_flip_interval,
 )
 
-NS = (2, 3, 5, 6, 7, 8, 10, 15, 20, 30, 50)
+NS = (2, 3, 5, 6, 8, 10, 15, 50)
 RETURNS = {
     "normal": lambda rng, shape: rng.normal(size=shape),
     "exponential": lambda rng, shape: rng.exponential(size=shape),
