@@ -57,15 +57,16 @@ class Noise(gym.Env[Any, Any]):
 
 def build(config: Config, stack: ExitStack, folder: RunFolder, console: Any) -> OnPolicyRunner:
     """Build the run of one learner."""
-    from parllel.torch import PPO, TorchHandler, agent_for
+    from parllel.torch import PPO, Learners, TorchHandler, agent_for
     from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
     from parllel_patterns import PPO_DEFAULTS, build_sampler
 
+    kind: type[Any] = Learners
     if config.on_ray:
-        from parllel.distributed.rollouts.on_ray import RayLearners as Learners
-    else:
-        from parllel.torch import Learners
-    learners = stack.enter_context(Learners(config.learners, build, config))
+        from parllel.distributed.rollouts.on_ray import RayLearners
+
+        kind = RayLearners
+    learners = stack.enter_context(kind(config.learners, build, config))
     spec, seeds = learners.share_of(BatchSpec(T, B)), learners.seeds(0)
     cages = [VectorizedCage([Noise] * spec.B, seeds=seeds.spawn("environments", spec.B))]
     agent = agent_for(cages[0].spaces, seeds=seeds, hidden_sizes=(config.hidden, config.hidden))
