@@ -1,4 +1,4 @@
-"""Compiled parts of a PPO update: the loss with its gradients, the clipped step of Adam, and tanh.
+"""Compiled parts of a PPO update: the loss with its gradients, activations, and the clipped step of Adam.
 
 This module imports numba, so it is imported by the first update. Callers check the shapes. N is the number of
 steps, K of agents, D of dimensions or choices of an action, and L of logits. What is stored is float32; the
@@ -24,6 +24,8 @@ Bools = NDArray[np.bool_]
 POLICY, VALUE, ENTROPY, KL, CLIPPED, COUNT = range(6)
 N_SUMS = 6
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+# Rows that are added up in float32, three times as fast as in float64. More rows would lose digits.
+_ROWS = 64
 
 
 # Divisions by zero give what IEEE 754 says: losses that are not finite are refused by callers.
@@ -350,19 +352,54 @@ def rectify(x: Floats, out: Floats) -> None:
             target[i] = max(source[i], zero) + zero
 
 
-@compiled("(f4[::1], f4[::1])", nogil=True, fastmath={"contract"})
-def scale_by_tanh_slope(gradient: Floats, output: Floats) -> None:
-    """Multiply the gradient [n] of a tanh by its slope 1 - y^2, from its output [n]."""
-    for i in range(gradient.size):
-        gradient[i] *= np.float32(1) - output[i] * output[i]
+@compiled()
+def _move_to(totals: Any, sums: Any) -> None:
+    """Add sums to their totals, and begin them again."""
+    for i in range(totals.size):
+        totals[i] += sums[i]
+        sums[i] = np.float32(0)
 
 
-@compiled("(f4[::1], f4[::1])", nogil=True)
-def scale_by_relu_slope(gradient: Floats, output: Floats) -> None:
-    """Multiply the gradient [n] of a rectifier by its slope, from its output [n]."""
-    for i in range(gradient.size):
-        # Selected, not multiplied: the gradient of what is cut is 0 even where the other is infinite.
-        gradient[i] = gradient[i] if output[i] > 0 else np.float32(0)
+@compiled("(f4[:,::1], f4[:,::1], f4[::1], f8[::1])", nogil=True, fastmath={"contract"})
+def scale_by_tanh_slope(
+    gradient: Floats, output: Floats, grad_bias: Floats, totals: Doubles
+) -> None:
+    """Multiply the gradient [n, units] of a tanh by its slope 1 - y^2, and write its sums over rows.
+
+    output [n, units]: y.  grad_bias [units]: the sums.  totals [units]: scratch.
+    """
+    grad_bias[:] = 0
+    totals[:] = 0
+    for n in range(gradient.shape[0]):
+        row, y = gradient[n], output[n]
+        for i in range(row.size):
+            slope = row[i] * (np.float32(1) - y[i] * y[i])
+            row[i] = slope
+            grad_bias[i] += slope
+        if n % _ROWS == _ROWS - 1:
+            _move_to(totals, grad_bias)
+    _move_to(totals, grad_bias)
+    grad_bias[:] = totals
+
+
+@compiled("(f4[:,::1], f4[:,::1], f4[::1], f8[::1])", nogil=True)
+def scale_by_relu_slope(
+    gradient: Floats, output: Floats, grad_bias: Floats, totals: Doubles
+) -> None:
+    """As `scale_by_tanh_slope`, of a rectifier."""
+    grad_bias[:] = 0
+    totals[:] = 0
+    for n in range(gradient.shape[0]):
+        row, y = gradient[n], output[n]
+        for i in range(row.size):
+            # Selected, not multiplied: the gradient of what is cut is 0 even where the other is infinite.
+            slope = row[i] if y[i] > 0 else np.float32(0)
+            row[i] = slope
+            grad_bias[i] += slope
+        if n % _ROWS == _ROWS - 1:
+            _move_to(totals, grad_bias)
+    _move_to(totals, grad_bias)
+    grad_bias[:] = totals
 
 
 @compiled("(f4[::1], i8[::1], f8[::1])", nogil=True, fastmath={"contract", "reassoc"})

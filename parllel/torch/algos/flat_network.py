@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,16 +85,7 @@ class FlatPass:
             del self._forward[-1]
         # From the last layer to the first.
         self._backward = [
-            _BackwardLayer(
-                gradient=self.gradients[i],
-                output=self.outputs[i].reshape(-1).numpy() if is_hidden[i] else None,
-                grad_weight=network.gradients[i][0],
-                grad_bias=network.gradients[i][1],
-                transposed=_transposed(weights[i]),
-                weight=weights[i],
-                below=self.gradients[i - 1] if i else None,
-            )
-            for i in reversed(range(len(buffers)))
+            _BackwardLayer(self, network, i, is_hidden[i]) for i in reversed(range(len(buffers)))
         ]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -116,17 +107,22 @@ class FlatPass:
         x: the input of `forward`.  below: where to write the gradient of that input, or with `add`, where to
         add it; None if nobody needs it.
         """
-        inputs = [*reversed(self.outputs[:-1]), x]
-        for source, layer in zip(inputs, self._backward, strict=True):
+        for layer in self._backward:
             gradient = layer.gradient
-            if layer.output is not None:
-                self._slope(gradient.view(-1).numpy(), layer.output)
-            if layer.transposed is None:
-                torch.mm(gradient.t(), source, out=layer.grad_weight)
+            if layer.hidden is None:
+                torch.sum(gradient, 0, out=layer.grad_bias)
             else:
-                torch.mm(source.t(), gradient, out=layer.transposed)
-                layer.grad_weight.copy_(layer.transposed.t())
-            torch.sum(gradient, 0, out=layer.grad_bias)
+                self._slope(*layer.hidden)
+            if layer.grad_transposed is None:
+                torch.mm(
+                    layer.transposed,
+                    x if layer.input is None else layer.input,
+                    out=layer.grad_weight,
+                )
+            else:
+                transposed = x.t() if layer.input_transposed is None else layer.input_transposed
+                torch.mm(transposed, gradient, out=layer.grad_transposed)
+                layer.grad_weight.copy_(layer.grad_transposed.t())
             if layer.below is not None:
                 torch.mm(gradient, layer.weight, out=layer.below)
         if below is not None:
@@ -136,20 +132,28 @@ class FlatPass:
                 torch.mm(gradient, layer.weight, out=below)
 
 
-class _BackwardLayer(NamedTuple):
-    gradient: Tensor
-    output: NDArray[np.float32] | None  # of a hidden layer
-    grad_weight: Tensor
-    grad_bias: Tensor
-    transposed: Tensor | None
-    weight: Tensor
-    below: Tensor | None
+class _BackwardLayer:
+    """Views for the backward pass of layer `i`."""
 
-
-def _transposed(weight: Tensor) -> Tensor | None:
-    """Return a buffer for the transposed gradient of a weight; None if it is computed as it is."""
-    n_outputs, n_inputs = weight.shape
-    return torch.empty(n_inputs, n_outputs) if 1 < n_inputs < _FEW_INPUTS else None
+    def __init__(self, at: FlatPass, network: FlatNetwork, i: int, is_hidden: bool) -> None:
+        self.weight = network.layers[i][0]
+        self.grad_weight, self.grad_bias = network.gradients[i]
+        self.gradient = at.gradients[i]
+        self.transposed = self.gradient.t()
+        n_outputs, n_inputs = self.weight.shape
+        self.grad_transposed: Tensor | None = None
+        if 1 < n_inputs < _FEW_INPUTS:
+            self.grad_transposed = torch.empty(n_inputs, n_outputs)
+        # None if they are given to each pass, and if nobody needs the gradient.
+        self.input = self.input_transposed = self.below = None
+        if i:
+            self.input, self.below = at.outputs[i - 1], at.gradients[i - 1]
+            self.input_transposed = self.input.t()
+        # Arguments of the slope.
+        self.hidden: tuple[NDArray[Any], ...] | None = None
+        if is_hidden:
+            arrays = [one.numpy() for one in (self.gradient, at.outputs[i], self.grad_bias)]
+            self.hidden = (*arrays, np.empty(n_outputs))
 
 
 def flat_layers(

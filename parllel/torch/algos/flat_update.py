@@ -114,8 +114,19 @@ class FlatUpdate:
         Raises:
             ValueError: for an action that is not one of the distribution's.
         """
+        for group in self._groups:
+            group.use(start, stop)
+        return self._loss(coefficients)
+
+    def loss_of_batch(self, coefficients: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """As `loss`, of the whole batch, which is not copied. It must stay as it is until `backward`."""
+        for group in self._groups:
+            group.use_batch()
+        return self._loss(coefficients)
+
+    def _loss(self, coefficients: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         sums = np.empty((max(len(self._names), 1), 6))  # compiled_updates.N_SUMS
-        losses = [group.loss(start, stop, coefficients, sums) for group in self._groups]
+        losses = [group.loss(coefficients, sums) for group in self._groups]
         return sum(losses), sums
 
     def backward(self) -> None:
@@ -170,6 +181,7 @@ class _Group:
         self._batch: dict[str, Tensor] = {}
         self._epoch: dict[str, Tensor] = {}
         self._minibatches: dict[tuple[int, int], _Minibatch] = {}
+        self._passes: dict[int, list[FlatPass]] = {}  # by the number of steps
 
     def check(self, inputs: PpoInputs) -> None:
         for observation, action in self._observations_and_actions(inputs):
@@ -221,18 +233,26 @@ class _Group:
                 self._minibatches.clear()
             torch.index_select(field, 0, order, out=self._epoch[name][: len(order)])
 
-    def loss(
-        self,
-        start: int,
-        stop: int,
-        coefficients: NDArray[np.float64],
-        sums: NDArray[np.float64],
-    ) -> float:
-        """Return the loss of steps [start, stop), and write the sums of its terms to the agents' rows."""
+    def use_batch(self) -> None:
+        """Take the batch as the minibatch. Its agents are in the order of the epoch's buffers."""
+        batch = {name: field.contiguous() for name, field in self._batch.items()}
+        self._current = _Minibatch(batch, self._passes_of(len(batch["action"])))
+
+    def use(self, start: int, stop: int) -> None:
+        """Take steps [start, stop) of the epoch as the minibatch."""
         at = self._minibatches.get((start, stop))
         if at is None:
-            at = self._minibatches[start, stop] = self._minibatch(start, stop)
+            rows = slice(start * self._n_agents, stop * self._n_agents)
+            cut = {name: field[rows] for name, field in self._epoch.items() if name in self._batch}
+            at = _Minibatch(cut, self._passes_of(rows.stop - rows.start))
+            if len(self._minibatches) >= _KEPT:
+                self._minibatches.clear()
+            self._minibatches[start, stop] = at
         self._current = at
+
+    def loss(self, coefficients: NDArray[np.float64], sums: NDArray[np.float64]) -> float:
+        """Return the loss of the minibatch, and write the sums of its terms to the agents' rows."""
+        at = self._current
         x = at.observation
         for one in at.trunk:
             x = one.forward(x)
@@ -295,17 +315,16 @@ class _Group:
         """Return the steps [K * N] of the agents of this group, from [N, agents] or [N]."""
         return field[:, self._columns].t().reshape(-1) if self._columns else field
 
-    def _minibatch(self, start: int, stop: int) -> _Minibatch:
-        if len(self._minibatches) >= _KEPT:
-            self._minibatches.clear()
-        rows = slice(start * self._n_agents, stop * self._n_agents)
-        cut = {name: field[rows] for name, field in self._epoch.items() if name in self._batch}
-        n = rows.stop - rows.start
-        for network in self._networks:
+    def _passes_of(self, n: int) -> list[FlatPass]:
+        passes = self._passes.get(n)
+        if passes is None:
+            grown = [network.reserve(n) for network in self._networks]
             # Views of smaller buffers would be left behind.
-            if network.reserve(n):
+            if any(grown) or len(self._passes) >= _KEPT:
+                self._passes.clear()
                 self._minibatches.clear()
-        return _Minibatch(cut, [network.views(n) for network in self._networks])
+            passes = self._passes[n] = [network.views(n) for network in self._networks]
+        return passes
 
 
 class _Minibatch:

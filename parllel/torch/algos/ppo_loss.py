@@ -81,10 +81,8 @@ def known_loss(
         inputs: a minibatch.
         parameters: those of the networks, in their order.
     """
-    n = len(inputs.return_)
     flat.load(inputs, mask)
-    flat.shuffle(torch.arange(n), [n])
-    value, sums = flat.loss(0, n, coefficients)
+    value, sums = flat.loss_of_batch(coefficients)
     flat.backward()
     # A copy, because another loss may be computed before this one is differentiated.
     gradients = list(map(torch.from_numpy, flat.adam.split(flat.adam.gradients.copy())))
