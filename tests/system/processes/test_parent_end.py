@@ -37,7 +37,13 @@ class Parent:
 
     def rest(self) -> str:
         """Wait for the end of the script and return what it wrote to stderr."""
-        return self.process.communicate(timeout=30)[1].decode()
+        try:
+            return self.process.communicate(timeout=30)[1].decode()
+        except subprocess.TimeoutExpired as error:
+            left = [pid for pid in (self.process.pid, *self.family) if process_runs(pid)]
+            raise AssertionError(
+                f"{left} of {self.process.pid}, {self.family} run; it wrote {error.stderr!r}"
+            ) from None
 
     def clean_up(self) -> None:
         for pid in [*self.family, self.process.pid]:
