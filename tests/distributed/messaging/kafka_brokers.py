@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import signal
 import socket
 import time
@@ -26,6 +28,7 @@ KINDS = (*OWN_KINDS, *(["given"] if GIVEN else []))
 _START_S = 20.0
 _LOOK_S = 0.01
 _ATTEMPTS = 5
+_PORTS = range(20_000, 30_000)
 
 
 class TansuBroker(Closeable):
@@ -48,9 +51,7 @@ class TansuBroker(Closeable):
                     raise
 
     def _start(self, advertised: tuple[str, int] | None) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = _unused_port()
         self.address = f"127.0.0.1:{port}"
         host, shown = advertised or ("127.0.0.1", port)
         # Without the address it would listen to the whole network.
@@ -76,6 +77,16 @@ class TansuBroker(Closeable):
 
     def close(self) -> None:
         self.program.end(0.0)
+
+
+def _unused_port() -> int:
+    # Not from the range of those that the system gives to whoever asks for any: a server of another test got
+    # the port before the broker listened, and was taken for it.
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 OwnBroker = MockKafkaBroker | TansuBroker
