@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
+import random
 import signal
 import socket
 import time
@@ -82,11 +82,11 @@ class TansuBroker(Closeable):
 def _unused_port() -> int:
     # Not from the range of those that the system gives to whoever asks for any: a server of another test got
     # the port before the broker listened, and was taken for it.
-    while True:
-        port = secrets.choice(_PORTS)
+    for port in random.SystemRandom().sample(_PORTS, 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise OSError(f"no port of {_PORTS} could be bound")
 
 
 OwnBroker = MockKafkaBroker | TansuBroker
