@@ -1,14 +1,20 @@
-"""What is the CPU time of a fragment on Ray, from a worker to the trainer, in all processes together?
+"""What is the CPU time of a fragment on Ray, from a worker to the trainer's batch, in all processes together?
 
-The producer packs fragments that it has, and the trainer has them in its own memory at the end. `packed` is
-the way of small fragments for all sizes: pickled bytes through the buffer's actor. `references` is the least
-that Ray needs: the producer puts the arrays of a fragment into the object store, an actor passes the
-references on, and the trainer copies the arrays out.
+The producer has the fragments of a turn, and at the end the trainer has copied them into a batch. `packed` is
+the way of small fragments for all sizes: pickled bytes through the buffer's actor. `references` is what Ray
+alone needs: the producer puts the arrays of a fragment into the object store, an actor passes the references
+on, and the trainer copies the arrays into the batch.
+
+    FRAGMENTS_BEFORE=CHECKOUT python benchmarks/run.py --only fragments_before
+
+compares with the buffer of another checkout of this repository, in a process that works when it is told to.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -66,7 +72,8 @@ class Producer:
     def __init__(self, buffer: Any, shape: Sequence[int], length: int) -> None:
         self._buffer, self._n = buffer, 0
         self._fragment = make_fragment(shape, length)
-        if buffer is not None:
+        # Neither without a buffer, nor in older checkouts.
+        if hasattr(buffer, "offer_from_here"):
             buffer.offer_from_here()
 
     def add(self, n: int) -> None:
@@ -78,7 +85,8 @@ class Producer:
 
     def contents(self, keys: Any) -> list[Any]:
         """Return the content of fragments that are offered."""
-        return [None, *self._buffer.contents(keys)]
+        found: list[Any] = self._buffer.contents(keys)
+        return found
 
     def put(self, keeper: Any, n: int) -> None:
         """Put the arrays of `n` fragments, and pass the references on."""
@@ -109,20 +117,50 @@ class Keeper:
         return found
 
 
-class Through:
-    """Fragments through a buffer."""
+class Batch:
+    """The memory into which the trainer copies the fragments of a turn."""
 
-    def __init__(self, stack: ExitStack, size: str, large_bytes: int) -> None:
+    def __init__(self, size: str) -> None:
+        self.n, shape, length = SIZES[size]
+        one = leaves(make_fragment(shape, length))
+        self.columns = [[np.zeros_like(leaf) for leaf in one] for _ in range(self.n)]
+        self._expected = one
+
+    def fill(self, fragments: Sequence[SampleFragment]) -> None:
+        """Copy fragments."""
+        for column, fragment in zip(self.columns, fragments, strict=True):
+            for into, leaf in zip(column, leaves(fragment), strict=True):
+                into[...] = leaf
+
+    def check(self) -> None:
+        """Raise AssertionError unless each column holds the producer's fragment."""
+        for column in self.columns:
+            for leaf, expected in zip(column, self._expected, strict=True):
+                np.testing.assert_array_equal(leaf, expected)
+
+
+class Through:
+    """Fragments through a buffer.
+
+    arguments: further arguments of the buffer, which another checkout may not know.
+    """
+
+    def __init__(self, stack: ExitStack, size: str, **arguments: Any) -> None:
         from parllel.distributed.rollouts.on_ray import RayReplayBuffer
 
         self.n, shape, length = SIZES[size]
-        self._buffer = stack.enter_context(RayReplayBuffer(self.n, large_bytes=large_bytes))
+        self.batch = Batch(size)
+        self._buffer = stack.enter_context(RayReplayBuffer(self.n, **arguments))
         self._producer = start(Producer, self._buffer, shape, length)
 
-    def __call__(self) -> list[SampleFragment]:
-        """Return the fragments of a turn."""
+    def __call__(self) -> None:
+        """Move the fragments of a turn into the batch."""
         self._producer.add.remote(self.n)
-        return self._buffer.fetch(self.n, WAIT_S)
+        self.batch.fill(self._buffer.borrow(self.n, WAIT_S))
+
+    def check(self) -> None:
+        """Raise AssertionError unless all fragments arrived as they were sent."""
+        self.batch.check()
 
 
 class References:
@@ -130,20 +168,33 @@ class References:
 
     def __init__(self, size: str) -> None:
         self.n, shape, length = SIZES[size]
+        self.batch = Batch(size)
         self._producer, self._keeper = start(Producer, None, shape, length), start(Keeper)
 
-    def __call__(self) -> list[SampleFragment]:
-        """Return the fragments of a turn."""
+    def __call__(self) -> None:
+        """Move the fragments of a turn into the batch."""
         import ray
 
         from parllel.distributed.rollouts.on_ray.large_fragments import FragmentContent
 
         ray.get(self._producer.put.remote(self._keeper, self.n))
-        found = []
-        for header, reference in ray.get(self._keeper.fetch.remote(self.n)):
-            content = FragmentContent(header, ray.get(reference))
-            found.append(content.copy().unpack())
-        return found
+        self.batch.fill(
+            [
+                FragmentContent(header, ray.get(reference)).unpack()
+                for header, reference in ray.get(self._keeper.fetch.remote(self.n))
+            ]
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError unless all fragments arrived as they were sent."""
+        self.batch.check()
+
+
+def leaves(fragment: SampleFragment) -> list[Any]:
+    """Return the arrays of a fragment that go into a batch."""
+    from parllel.buffers.tree import buffer_leaves
+
+    return [leaf for part in (fragment.env, fragment.agent) for _, leaf in buffer_leaves(part)]
 
 
 def start(kind: type, *arguments: Any) -> Any:
@@ -158,30 +209,100 @@ def start(kind: type, *arguments: Any) -> Any:
 def beside(size: str, other: str) -> Iterator[Sides]:
     """Send fragments of a size, and the same in another way."""
     from parllel.distributed.rollouts.on_ray import RaySession
-    from parllel.distributed.rollouts.on_ray.ray_replay_buffer import LARGE_BYTES
 
     with ExitStack() as stack:
         stack.enter_context(RaySession(num_cpus=2))
-        ours = Through(stack, size, LARGE_BYTES)
-        theirs = References(size) if other == "references" else Through(stack, size, NEVER)
-
-        def check() -> None:
-            expected = make_fragment(*SIZES[size][1:]).env.observation
-            for side in (ours, theirs):
-                fragments = side()
-                assert len(fragments) == ours.n
-                for fragment in fragments:
-                    np.testing.assert_array_equal(fragment.env.observation, expected)
-
-        check()
-        # Without Ray's idle workers, which end at any time.
-        pids = [pid for pid, title in descendants(os.getpid()).items() if "IDLE" not in title]
-        yield Sides(
-            lambda: len(ours()),
-            lambda: len(theirs()),
-            check,
-            clock=lambda: sum(map(cpu_s, pids)),
+        ours = Through(stack, size)
+        theirs = (
+            References(size) if other == "references" else Through(stack, size, large_bytes=NEVER)
         )
+        yield both(ours, theirs)
+
+
+def both(ours: Through, theirs: Any) -> Sides:
+    """Return both sides, whose processes run."""
+
+    def check() -> None:
+        for side in (ours, theirs):
+            side()
+            side.check()
+
+    def turn(side: Any) -> int:
+        side()
+        return ours.n
+
+    check()
+    # Without Ray's idle workers, which end at any time.
+    pids = [pid for pid, title in descendants(os.getpid()).items() if "IDLE" not in title]
+    return Sides(
+        partial(turn, ours),
+        partial(turn, theirs),
+        check,
+        clock=lambda: sum(map(cpu_s, pids)),
+    )
+
+
+# ---------------------------------------------------------------------- another checkout
+
+# Run as `__main__`, so that the classes above are sent to Ray's processes whole.
+_CHILD = """
+import sys
+exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"))
+turn_when_told(sys.argv[2])
+"""
+
+
+def turn_when_told(size: str) -> None:
+    """Move the fragments of a turn for each line of standard input, and answer with a line."""
+    from parllel.distributed.rollouts.on_ray import RaySession
+
+    with ExitStack() as stack:
+        stack.enter_context(RaySession(num_cpus=2))
+        side = Through(stack, size)
+        side()
+        side.check()
+        for _ in sys.stdin:
+            side()
+            print("done", flush=True)
+
+
+class OfAnotherCheckout:
+    """A process that runs the buffer of another checkout."""
+
+    def __init__(self, stack: ExitStack, checkout: str, size: str) -> None:
+        self._child: Any = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, __file__, size],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([".", "patterns"])},
+        )
+        stack.callback(self._close)
+
+    def __call__(self) -> None:
+        """Let it move the fragments of a turn."""
+        self._child.stdin.write("\n")
+        self._child.stdin.flush()
+        assert self._child.stdout.readline() == "done\n"
+
+    def check(self) -> None:
+        """Do nothing: the other process checks its batches."""
+
+    def _close(self) -> None:
+        self._child.stdin.close()
+        self._child.wait(timeout=60)
+
+
+@contextmanager
+def against_before(checkout: str, size: str) -> Iterator[Sides]:
+    """Send fragments with this code, and with that of another checkout."""
+    from parllel.distributed.rollouts.on_ray import RaySession
+
+    with ExitStack() as stack:
+        theirs = OfAnotherCheckout(stack, checkout, size)
+        stack.enter_context(RaySession(num_cpus=2))
+        yield both(Through(stack, size), theirs)
 
 
 _QUESTIONS: tuple[tuple[str, str, str, Literal["faster", "slower"], float, float], ...] = (
@@ -203,6 +324,20 @@ COMPARISONS = [
         needs=("ray",),
     )
     for size, other, what, reads, target, aim in _QUESTIONS
+]
+BEFORE = os.environ.get("FRAGMENTS_BEFORE")
+COMPARISONS += [
+    Comparison(
+        f"fragments_before/{size.replace(' ', '-')}",
+        f"CPU of a fragment of {size} on Ray, against the other checkout",
+        partial(against_before, BEFORE, size),
+        "faster",
+        target,
+        quick=False,
+        needs=("ray",),
+    )
+    for size, target in (("2 kB", 1.0), ("1.4 MB", 5.0), ("12 MB", 5.0))
+    if BEFORE is not None
 ]
 
 test_ray_fragments = timed_sides(COMPARISONS)

@@ -36,8 +36,9 @@ class FragmentMaker:
             done += now
         return done
 
-    def contents(self, keys: Any) -> list[FragmentContent | None]:
-        """Return the content of offered fragments, as `RayReplayBuffer.offer_from_here` says."""
+    def contents(self, keys: Any) -> list[FragmentContent]:
+        """Return the contents of offered fragments, as `RayReplayBuffer.offer_from_here` says."""
         if self._dies:
             os._exit(1)
-        return [None, *self._buffer.contents(keys)]
+        found: list[FragmentContent] = self._buffer.contents(keys)
+        return found

@@ -4,7 +4,7 @@ worker        OfferedFragment  --- add ---------------------->  BufferActor
               content          <-- RolloutWorkerWrapper.contents --  as soon as there is room
 object store  content, owned by the actor, which called for it: it outlives the worker
 BufferActor   HeldFragment: a view of the content, or a copy if too much is in the store
-trainer       ClaimedFragment  --- copied once from the store into the trainer's memory
+trainer       ClaimedFragment  --- copied from the store into the trainer's memory, or only borrowed
 """
 
 # Ray has no public way to give an object to another owner, but a return value belongs to the caller.
@@ -59,9 +59,10 @@ class FragmentContent(NamedTuple):
         """Size in bytes."""
         return len(self.header) + sum(array.nbytes for array in self.arrays)
 
-    def copy(self) -> FragmentContent:
-        """Copy the arrays, which may be views of the object store."""
-        return FragmentContent(self.header, [array.copy() for array in self.arrays])
+    def owned(self) -> FragmentContent:
+        """Copy the arrays that are views of the object store, which are read-only."""
+        arrays = [array if array.flags.writeable else array.copy() for array in self.arrays]
+        return FragmentContent(self.header, arrays)
 
     def unpack(self) -> SampleFragment:
         """Unpickle the fragment. Its large arrays are views of `arrays`."""
@@ -81,19 +82,34 @@ class OfferedFragment(FragmentLabel):
     nbytes: int
 
 
-# Compared and hashed by identity, because `==` of arrays is an array.
+# Both compared and hashed by identity, because `==` of arrays is an array.
+@dataclass(frozen=True, eq=False)
+class HeldGroup:
+    """The contents of several fragments in one object of the object store.
+
+    Attributes:
+        reference: the reference to the object, a list of FragmentContent.
+        nbytes: size of all contents.
+    """
+
+    reference: Any
+    nbytes: int
+
+
 @dataclass(frozen=True, eq=False)
 class HeldFragment(FragmentLabel):
     """A fragment in the buffer's actor.
 
     Attributes:
-        content: the content. If there is a reference, the arrays are views of the object store, and
+        content: the content. If there is a group, the arrays are views of the object store, and
             keep it there, even if the node on which it was produced is lost.
-        reference: the reference to the content; None if the arrays own their memory.
+        group: the group that contains it; None if the arrays own their memory.
+        at: its place in the group.
     """
 
     content: FragmentContent = field(repr=False)
-    reference: Any = field(repr=False)
+    group: HeldGroup | None = field(repr=False)
+    at: int
 
 
 @dataclass(frozen=True)
@@ -103,10 +119,12 @@ class ClaimedFragment(FragmentLabel):
     Attributes:
         number: identifies the fragment for `BufferActor.contents` and `BufferActor.release`.
         nbytes: size of the content.
-        reference: the reference to the content in a tuple, because Ray would resolve a reference at
-            top level; empty if the actor must be asked for the content.
+        reference: the reference to the group that contains it, in a tuple, because Ray would resolve a
+            reference at top level; empty if the actor must be asked for the content.
+        at: its place in the group.
     """
 
     number: int
     nbytes: int
     reference: tuple[Any, ...] = field(repr=False)
+    at: int

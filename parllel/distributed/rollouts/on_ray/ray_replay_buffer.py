@@ -9,7 +9,10 @@ Every wait has a time-out, so that the death of the actor or of its node ends it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import ray
@@ -92,12 +95,10 @@ class RayReplayBuffer(ReplayBufferInterface):
         self._owner, self._closed, self._full = owner, False, False
         # Not pickled, as each process has its own connection.
         self._tie = RayConnection()
-        # A `fetch` call whose wait was cut short, and fragments from it that were not returned yet.
+        # A `fetch` call whose wait was cut short, and fragments from such calls that were not returned yet.
         # Both are used only by the trainer's thread, and `_full` by the sender's.
         self._unanswered: Any = None
-        self._left: list[SampleFragment] = []
-        # Fetched before those, but still to be copied into this process.
-        self._arriving: list[PackedFragment | ClaimedFragment] = []
+        self._fetched: list[PackedFragment | ClaimedFragment | FragmentContent] = []
         # The actor of this process, from which the buffer can call for the content of fragments.
         self._producer: Any = None
         self._producer_id = ""  # once it is registered
@@ -109,8 +110,8 @@ class RayReplayBuffer(ReplayBufferInterface):
     def offer_from_here(self) -> None:
         """Offer large fragments from now on, instead of sending them, in the actor of this process.
 
-        Its method `contents` must return None and the values of this object's `contents`, as separate return
-        values, while another thread is in `add`.
+        Its method `contents` must return the result of this object's `contents`, while another thread is in
+        `add`.
         """
         self._producer = ray.get_runtime_context().current_actor
 
@@ -176,86 +177,103 @@ class RayReplayBuffer(ReplayBufferInterface):
 
         Fragments that arrive too late, after a time-out or Ctrl-C, are returned by the next calls.
         """
+        return self._take(n, owned=True) if self._have(n, timeout_s, version) else []
+
+    def borrow(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
+        """Like `fetch`, but arrays of large fragments may be read-only views of Ray's object store.
+
+        They occupy the store as long as they exist, so drop them before the next call.
+        """
+        return self._take(n, owned=False) if self._have(n, timeout_s, version) else []
+
+    def _have(self, n: int, timeout_s: float, version: int | None) -> bool:
+        """Fetch what is missing of `n` fragments. Returns False if they don't arrive in time."""
         self._receive(timeout_s)
-        missing = n - len(self._left)
-        # With nothing left, also for an `n` below 1, which the actor refuses.
-        if missing > 0 or not self._left:
+        missing = n - len(self._fetched)
+        # Also for an `n` below 1, which the actor refuses.
+        if missing > 0 or n < 1:
             self._check(f"fetch: {n}")
             # Kept until it is answered, because these fragments have already left the buffer.
-            self._unanswered = self.actor.fetch.remote(missing, timeout_s, version)
+            n_asked = missing if n > 0 else n
+            self._unanswered = self.actor.fetch.remote(n_asked, timeout_s, version)
             self._receive(timeout_s)
-        if len(self._left) < n:
-            return []
-        found, self._left = self._left[:n], self._left[n:]
-        return found
+        return len(self._fetched) >= n
 
     def _receive(self, timeout_s: float) -> None:
         """Receive what was fetched. After a time-out or Ctrl-C, the next call continues."""
-        if self._unanswered is not None:
-            self._arriving += self._answered(timeout_s)
-        while self._arriving:
-            arrived = self._piece()
-            del self._arriving[: len(arrived)]
-            self._left += arrived
-
-    def _answered(self, timeout_s: float) -> list[PackedFragment | ClaimedFragment]:
+        if self._unanswered is None:
+            return
         self._check("fetch")
         try:
             # Ctrl-C leaves the call pending as well, because it is no Exception.
-            fetched: list[PackedFragment | ClaimedFragment] = answer(
-                self._unanswered, "RayReplayBuffer", "fetch", timeout_s + LATE_S
-            )
+            found = answer(self._unanswered, "RayReplayBuffer", "fetch", timeout_s + LATE_S)
         except WorkerTimeoutError:
             raise  # the call stays pending, and its fragments are returned later
         except Exception:
             self._unanswered = None  # there will be no answer
             raise
-        self._unanswered = None
-        return fetched
+        self._unanswered, self._fetched = None, self._fetched + found
 
-    def _piece(self) -> list[SampleFragment]:
-        """Copy the first of the arriving fragments into this process, a few megabytes at most."""
-        first = self._arriving[0]
-        if isinstance(first, PackedFragment):
-            return [first.unpack()]
-        claimed: list[ClaimedFragment] = []
-        size, most = 0, _MAX_LABELLED_BYTES if first.reference else _MAX_BYTES
-        for fragment in self._arriving:
-            # Each kind separately. The actor's answers occupy the object store, so they are bounded.
-            if (
-                isinstance(fragment, PackedFragment)
-                or bool(fragment.reference) != bool(first.reference)
-                or (claimed and size + fragment.nbytes > most)
-            ):
-                break
-            claimed.append(fragment)
-            size += fragment.nbytes
-        found = [content.copy().unpack() for content in self._contents(claimed)]
-        # Not awaited. Without an answer, the actor is dead, as the next call finds out.
-        self.actor.release.remote([fragment.number for fragment in claimed])
+    def _take(self, n: int, *, owned: bool) -> list[SampleFragment]:
+        """Return the first `n` of what was fetched. Unless `owned`, they may be views of the object store."""
+        self._open(n, in_store=True, owned=owned)
+        # Afterwards, because they include what Ray has lost.
+        self._open(n, in_store=False, owned=True)
+        found = []
+        for one in self._fetched[:n]:
+            assert not isinstance(one, ClaimedFragment)
+            if owned and isinstance(one, FragmentContent):
+                one = one.owned()  # a `borrow` that was interrupted leaves views
+            found.append(one.unpack())
+        del self._fetched[:n]
         return found
 
-    def _contents(self, claimed: Sequence[ClaimedFragment]) -> list[FragmentContent]:
-        """Return views of the object store."""
-        self._check("fetch")
-        found: list[FragmentContent]
-        references = [reference for fragment in claimed for reference in fragment.reference]
-        if references:
+    def _open(self, n: int, *, in_store: bool, owned: bool) -> None:
+        """Replace claimed fragments among the first `n` by their content.
+
+        in_store: whether those that are in the object store, or those that are in the actor's memory.
+        """
+        left = [
+            (at, one)
+            for at, one in enumerate(self._fetched[:n])
+            if isinstance(one, ClaimedFragment) and bool(one.reference) == in_store
+        ]
+        # The actor's answers occupy the object store, too, until they have been copied.
+        most = (_MAX_LABELLED_BYTES if owned else math.inf) if in_store else _MAX_BYTES
+        while left:
+            ends = accumulate(one.nbytes for _, one in left)
+            end = max(1, sum(nbytes <= most for nbytes in ends))
+            piece, left = left[:end], left[end:]
+            claimed = [one for _, one in piece]
             try:
-                found = answer(references, "RayReplayBuffer", "fetch", LATE_S)
-                return found
+                contents = self._views(claimed) if in_store else self._from_actor(claimed)
             except ObjectLostError:
                 # The node of the worker is lost, and Ray with it the way to the copy on this node.
                 # The actor still has a view of that.
-                pass
-        numbers = [fragment.number for fragment in claimed]
-        found = self._ask("contents", numbers)
-        return found
+                for at, one in piece:
+                    self._fetched[at] = replace(one, reference=())
+                continue
+            for (at, _), content in zip(piece, contents, strict=True):
+                self._fetched[at] = content.owned() if owned else content
+            # Not awaited. Without an answer, the actor is dead, as the next call finds out.
+            self.actor.release.remote([one.number for one in claimed])
+
+    def _views(self, claimed: Sequence[ClaimedFragment]) -> list[FragmentContent]:
+        """Return views of the object store."""
+        self._check("fetch")
+        # Fragments of one group share a reference.
+        references = list(dict.fromkeys(one.reference[0] for one in claimed))
+        groups = dict(zip(references, answer(references, "RayReplayBuffer", "fetch"), strict=True))
+        return [groups[one.reference[0]][one.at] for one in claimed]
+
+    def _from_actor(self, claimed: Sequence[ClaimedFragment]) -> list[FragmentContent]:
+        contents: list[FragmentContent] = self._ask("contents", [one.number for one in claimed])
+        return contents
 
     def prepared(self) -> int:
         """Return the number of fragments that can be fetched now."""
         number: int = self._ask("prepared")
-        return number + self._n_left
+        return number + len(self._fetched)
 
     def new_version(self, version: int) -> None:
         """Set the current version of the weights."""
@@ -265,12 +283,8 @@ class RayReplayBuffer(ReplayBufferInterface):
         """Return the counters of the ledger: added = accepted + stale + lost + queued."""
         counts: dict[str, int] = self._ask("counts")
         # Fragments held here have left the actor but not reached the caller.
-        left = self._n_left
+        left = len(self._fetched)
         return {**counts, "accepted": counts["accepted"] - left, "queued": counts["queued"] + left}
-
-    @property
-    def _n_left(self) -> int:
-        return len(self._left) + len(self._arriving)
 
     def added(self) -> dict[str, int]:
         """Return the number of different fragments added by each producer, including stale ones."""

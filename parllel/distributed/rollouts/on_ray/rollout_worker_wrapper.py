@@ -123,9 +123,9 @@ class RolloutWorkerWrapper:
 
     # ------------------------------------------------------------------ what the buffer calls
 
-    def contents(self, keys: Sequence[FragmentKey]) -> list[FragmentContent | None]:
-        """Return None and the content of fragments that are offered to the buffer, which owns the values."""
-        return [None, *self._buffer.contents(keys)]
+    def contents(self, keys: Sequence[FragmentKey]) -> list[FragmentContent]:
+        """Return the contents of fragments that are offered to the buffer, whose actor owns the result."""
+        return self._buffer.contents(keys)
 
     # ------------------------------------------------------------------ the follower
 

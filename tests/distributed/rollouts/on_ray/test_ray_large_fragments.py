@@ -104,31 +104,70 @@ def test_nothing_is_written_to_disk():
     assert stored()[1] == spilled
 
 
-def test_a_fetch_that_was_interrupted_goes_on(monkeypatch):
+def interrupt(patch, views_before):
+    """Raise KeyboardInterrupt instead of views of the object store, after so many times."""
+    real, times = RayReplayBuffer._views, []
+
+    def interrupted(self, claimed):
+        if len(times) == views_before:
+            raise KeyboardInterrupt
+        times.append(len(claimed))
+        return real(self, claimed)
+
+    patch.setattr(RayReplayBuffer, "_views", interrupted)
+
+
+@pytest.mark.parametrize("first", ["fetch", "borrow"])
+def test_a_fetch_that_was_interrupted_goes_on(monkeypatch, first):
     nbytes = 9 * MIB  # more than two do not fit into a piece
+    before, _ = stored()
     with RayReplayBuffer(4) as buffer:
         maker = start_maker(buffer, nbytes)
         assert ray.get(maker.add.remote([0, 1, 2, 3])) == 4
-        piece, pieces = RayReplayBuffer._piece, []
-
-        def interrupted(self):
-            if len(pieces) == 1:
-                raise KeyboardInterrupt
-            pieces.append(piece(self))
-            return pieces[-1]
-
         with monkeypatch.context() as patch:
-            patch.setattr(RayReplayBuffer, "_piece", interrupted)
+            interrupt(patch, views_before=1 if first == "fetch" else 0)
             with pytest.raises(KeyboardInterrupt):
-                buffer.fetch(4, 10)
+                getattr(buffer, first)(4, 10)
         assert buffer.prepared() == 4
         assert buffer.counts() == {**BALANCED, "added": 4, "queued": 4}
+        with pytest.raises(ValueError, match="0"):
+            buffer.fetch(0, 10)
         found = buffer.fetch(4, 10)
         assert [one.digest() for one in found] == digests(range(4), nbytes)
+        # They are copies, so nothing stays in the store.
+        wait_until(lambda: stored()[0] < before + MIB, "an object store without fragments")
         assert buffer.counts() == {**BALANCED, "added": 4, "accepted": 4}
 
 
-def test_content_that_ray_has_lost_comes_from_the_actor(monkeypatch):
+def test_what_is_borrowed_stays_in_the_store_while_it_is_used():
+    nbytes, n = 8 * MIB, 4
+    before, _ = stored()
+    with RayReplayBuffer(n, max_reuse=2) as buffer:
+        maker = start_maker(buffer, nbytes)
+        assert ray.get(maker.add.remote(list(range(n)))) == n
+        for _ in range(2):
+            found = buffer.borrow(n, 30)
+        # Neither the actor nor the worker has them any more.
+        wait_until(lambda: not ray.get(buffer.actor.counts.remote())["queued"], "the last use")
+        finish(maker)
+        assert [one.digest() for one in found] == digests(range(n), nbytes)
+        assert stored()[0] >= before + n * nbytes
+        del found
+        wait_until(lambda: stored()[0] < before + MIB, "an object store without fragments")
+
+
+def test_some_of_what_came_together_can_be_fetched():
+    nbytes = MIB
+    with RayReplayBuffer(6) as buffer:
+        maker = start_maker(buffer, nbytes)
+        assert ray.get(maker.add.remote(list(range(6)))) == 6
+        found = buffer.fetch(1, 10) + buffer.borrow(2, 10) + buffer.fetch(3, 10)
+        assert [one.digest() for one in found] == digests(range(6), nbytes)
+        assert buffer.counts() == {**BALANCED, "added": 6, "accepted": 6}
+
+
+@pytest.mark.parametrize("way", ["fetch", "borrow"])
+def test_content_that_ray_has_lost_comes_from_the_actor(monkeypatch, way):
     lost = []
 
     def lose(references, *arguments):
@@ -142,6 +181,6 @@ def test_content_that_ray_has_lost_comes_from_the_actor(monkeypatch):
         maker = start_maker(buffer, 3 * MIB)
         assert ray.get(maker.add.remote([0, 1])) == 2
         monkeypatch.setattr(ray_replay_buffer, "answer", lose)
-        found = buffer.fetch(2, 10)
+        found = getattr(buffer, way)(2, 10)
         assert lost
         assert [one.digest() for one in found] == digests(range(2), 3 * MIB)
