@@ -107,7 +107,8 @@ class ParllelSide(Side):
         deadline = time.monotonic() + FETCH_S
         while time.monotonic() < deadline:
             self._workers.check()
-            fragments = self._buffer.fetch(self._workload.B, 1.0)
+            # As trainers do, who copy the fragments into a batch; the peers' arrays are views, too.
+            fragments = self._buffer.borrow(self._workload.B, 1.0)
             if fragments:
                 self._statistics.drain()
                 return fragments
