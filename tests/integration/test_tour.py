@@ -7,7 +7,8 @@ import shutil
 import subprocess
 
 import pytest
-from shell_pages import ROOT, blocks_of, free_port, run_lines, variables
+from ports import unused_port
+from shell_pages import ROOT, blocks_of, run_lines, variables
 
 PAGE = (ROOT / "docs" / "distributed.md").read_text()
 PORT = "8081"  # which another program may have
@@ -65,7 +66,7 @@ def test_the_walk(checkout, ray_folder, tmp_path):
     blocks = blocks_of(PAGE, "sh")
     # In one shell: a server that one block starts is asked in the next.
     lines = "\n".join(f"echo '{MARK.format(i)}'\n{block}" for i, block in enumerate(blocks))
-    said = run_lines(lines.replace(PORT, str(free_port())), checkout, timeout_s=900)
+    said = run_lines(lines.replace(PORT, str(unused_port())), checkout, timeout_s=900)
     parts = re.split(r"^--- block \d\n", said, flags=re.M)[1:]
     train, _, serve, compare, scale, broker = parts
     expected = returns_in(train)

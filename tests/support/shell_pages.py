@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -51,10 +50,3 @@ def run_lines(lines: str, folder: Path, *, timeout_s: float = 250, **more: str) 
     assert process.returncode == 0, f"{lines}\n{said}"
     assert "Traceback" not in said, said
     return said
-
-
-def free_port() -> int:
-    """Return a port of loopback that no other program has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
 import socket
 import time
@@ -12,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ports import unused_port
 from tcp_proxy import TcpProxy
 
 from parllel.errors import WorkerDiedError
@@ -28,7 +27,6 @@ KINDS = (*OWN_KINDS, *(["given"] if GIVEN else []))
 _START_S = 20.0
 _LOOK_S = 0.01
 _ATTEMPTS = 5
-_PORTS = range(20_000, 30_000)
 
 
 class TansuBroker(Closeable):
@@ -51,7 +49,7 @@ class TansuBroker(Closeable):
                     raise
 
     def _start(self, advertised: tuple[str, int] | None) -> None:
-        port = _unused_port()
+        port = unused_port()
         self.address = f"127.0.0.1:{port}"
         host, shown = advertised or ("127.0.0.1", port)
         # Without the address it would listen to the whole network.
@@ -77,16 +75,6 @@ class TansuBroker(Closeable):
 
     def close(self) -> None:
         self.program.end(0.0)
-
-
-def _unused_port() -> int:
-    # Not from the range of those that the system gives to whoever asks for any: a server of another test got
-    # the port before the broker listened, and was taken for it.
-    for port in random.SystemRandom().sample(_PORTS, 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise OSError(f"no port of {_PORTS} could be bound")
 
 
 OwnBroker = MockKafkaBroker | TansuBroker

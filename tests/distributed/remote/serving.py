@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ports import unused_port
 from waiting import LONG_S
 
 from parllel.distributed.remote.server import Actions, build_server
@@ -22,14 +22,6 @@ from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import ServerSettings, WebServer
 
 ENDED = 0  # exit status after SIGTERM
-
-
-def free_port() -> int:
-    """Return a port that is free now. Only for what must be known before the server starts."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -64,7 +56,7 @@ def http_server(
 @contextlib.contextmanager
 def kaggle_server(python: Path) -> Iterator[str]:
     """Serve with the package, which knows no end in order, and yield the URL."""
-    port = free_port()
+    port = unused_port()
     command = [python.parent / "kaggle-environments", "http-server", "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"

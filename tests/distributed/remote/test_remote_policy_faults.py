@@ -5,6 +5,7 @@ import socket
 import numpy as np
 import pytest
 from gymnasium import spaces
+from ports import unused_port
 from served_policy import ServedPolicy, text_reply
 
 from parllel import BatchSpec, Seeds
@@ -50,12 +51,6 @@ def connect(served):
             policy.close()
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
@@ -93,13 +88,13 @@ def test_a_server_that_cannot_be_reached_or_has_no_agent_is_an_error_at_once(ser
     served.replies = [{"error": "No agent initialized. Call initialize_agents first."}]
     with pytest.raises(RemoteError, match="answered: No agent initialized"):
         connect()
-    url = f"http://127.0.0.1:{free_port()}/"
+    url = f"http://127.0.0.1:{unused_port()}/"
     with pytest.raises(RemoteError, match=rf"^{url}: cannot be reached: connection refused$"):
         RemotePolicy(url, OBSERVATIONS, ACTIONS, reconnect_s=0.1)
 
 
 def test_a_server_that_is_started_again_is_reached_again(served):
-    port = free_port()
+    port = unused_port()
     with served.serving(port=port) as url:
         policy = RemotePolicy(url, OBSERVATIONS, ACTIONS, reconnect_s=30)
         policy.act(SEEN, range(3))
@@ -110,7 +105,7 @@ def test_a_server_that_is_started_again_is_reached_again(served):
 
 
 def test_an_agent_with_a_memory_is_not_asked_for_the_same_step_twice():
-    served, port = served_policy(recurrent=True), free_port()
+    served, port = served_policy(recurrent=True), unused_port()
     with served.serving(port=port) as url:
         policy = RemotePolicy(url, OBSERVATIONS, ACTIONS, reconnect_s=30)
         # It did not begin with this one.

@@ -149,14 +149,16 @@ class BufferActor:
         # Awaiting it copies it to this node, so it outlives the worker's.
         contents: list[FragmentContent] = await asyncio.wait_for(reference, _CONTENT_S)
         nbytes = sum(content.nbytes for content in contents)
-        group: HeldGroup | None = HeldGroup(reference, nbytes)
-        if sum(held.nbytes for held in self._in_store) + nbytes <= self._max_stored_bytes:
+        group = HeldGroup(reference, nbytes)
+        fits = sum(held.nbytes for held in self._in_store) + nbytes <= self._max_stored_bytes
+        if fits:
             self._in_store.add(group)
         else:
             # Ray would spill to files instead, which is slower, and does not end with the run.
-            contents, group = [content.owned() for content in contents], None
+            contents = [content.owned() for content in contents]
+        kept = group if fits else None
         return [
-            HeldFragment(label.key, label.oldest_version, label.instance_id, content, group, at)
+            HeldFragment(label.key, label.oldest_version, label.instance_id, content, kept, at)
             for at, (label, content) in enumerate(zip(offered, contents, strict=True))
         ]
 

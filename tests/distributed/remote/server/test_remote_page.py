@@ -6,7 +6,8 @@ import shutil
 import sys
 
 import pytest
-from shell_pages import ROOT, blocks_of, free_port, run_lines
+from ports import unused_port
+from shell_pages import ROOT, blocks_of, run_lines
 
 PAGE = (ROOT / "docs" / "remote.md").read_text()
 PORT = "8081"  # which another program may have
@@ -21,6 +22,6 @@ def test_the_shell_lines_of_the_page_run(tmp_path):
     blocks = [f"{sys.executable} train_cartpole.py", *blocks_of(PAGE, "sh")]
     assert len(blocks) > 4
     for block in blocks:
-        run_lines(block.replace(PORT, str(free_port())), tmp_path)
+        run_lines(block.replace(PORT, str(unused_port())), tmp_path)
     assert (tmp_path / "episode.html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "logs.json").exists()
