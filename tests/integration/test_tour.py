@@ -7,8 +7,8 @@ import shutil
 import subprocess
 
 import pytest
-from ports import unused_port
 from shell_pages import ROOT, blocks_of, run_lines, variables
+from unused_ports import unused_port
 
 PAGE = (ROOT / "docs" / "distributed.md").read_text()
 PORT = "8081"  # which another program may have

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ports import unused_port
 from tcp_proxy import TcpProxy
+from unused_ports import unused_port
 
 from parllel.errors import WorkerDiedError
 from parllel.system.processes import Program

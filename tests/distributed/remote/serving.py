@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ports import unused_port
+from unused_ports import unused_port
 from waiting import LONG_S
 
 from parllel.distributed.remote.server import Actions, build_server

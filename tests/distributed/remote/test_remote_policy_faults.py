@@ -5,8 +5,8 @@ import socket
 import numpy as np
 import pytest
 from gymnasium import spaces
-from ports import unused_port
 from served_policy import ServedPolicy, text_reply
+from unused_ports import unused_port
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler

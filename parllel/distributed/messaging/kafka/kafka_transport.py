@@ -229,9 +229,11 @@ class KafkaTransport(Transport):
     def trouble(self) -> str:
         """Return why records may be missing, or "" if all have arrived."""
         # Without the lock, which `send_hop` may hold until its deadline: this only explains errors.
-        if not len(self._window):
+        reason = self._last_error or self._connection.last_error()
+        # Hosts and environments send signs of life all the time, so one is often on its way.
+        if not (self._window.count_of_environments() or (reason and len(self._window))):
             return ""
-        reason = self._last_error or self._connection.last_error() or "it answers other requests"
+        reason = reason or "it answers other requests"
         return f"broker {self._settings.bootstrap}: {len(self._window)} records did not come back ({reason})"
 
     def statistics(self) -> dict[str, int]:

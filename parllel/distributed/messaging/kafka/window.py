@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from parllel.distributed.messaging.transport import Record
+from parllel.distributed.messaging.transport import HOSTS, Record
 
 Lane = tuple[str, int]
 
@@ -47,6 +47,11 @@ class ReorderWindow:
 
     def __len__(self) -> int:
         return len(self._sent)
+
+    def count_of_environments(self) -> int:
+        """Return the number of records in flight that belong to an environment, not to hosts."""
+        # Called without the transport's lock, and a list is made in one go.
+        return sum(sent.record.kind != HOSTS for sent in list(self._sent.values()))
 
     def add(self, record: Record, lane: Lane) -> int:
         """Register a record to be sent, and return its number."""

@@ -22,7 +22,7 @@ from parllel.distributed.messaging import (
 from parllel.distributed.messaging.kafka import KafkaTransport
 from parllel.distributed.messaging.kafka.frame import frame
 from parllel.distributed.messaging.kafka.run_topics import run_topics, sessions_topic
-from parllel.distributed.messaging.transport import Record
+from parllel.distributed.messaging.transport import HOSTS, Record
 from parllel.errors import ClosedError, WrongStateError
 from parllel.testing import MockKafkaBroker
 
@@ -326,6 +326,25 @@ def test_a_child_that_was_forked_is_to_have_its_own(run, monkeypatch):
             with pytest.raises(WrongStateError, match="before the process was forked"):
                 transport.send_hop(hop_of("info", 1), time.monotonic() + TIMEOUT_S)
         assert sent(transport, hop_of("info", 2)) == hop_of("info", 2)
+
+
+def test_a_sign_of_life_in_flight_explains_nothing(run):
+    beat, hop = Record(HOSTS, b"", b"beat"), hop_of("info", 1, n=1)
+    with (
+        MockKafkaBroker() as broker,
+        KafkaTransport(broker.address, run, hosts=True, timeout_s=TIMEOUT_S) as transport,
+    ):
+        # In flight until somebody calls `receive`.
+        transport.send_hop([beat], time.monotonic() + TIMEOUT_S)
+        assert transport.trouble() == ""
+        transport.send_hop(hop, time.monotonic() + TIMEOUT_S)
+        assert re.match("broker .*: 2 records did not come back", transport.trouble())
+        assert len(received(transport, 2, time.monotonic() + TIMEOUT_S)) == 2
+        broker.close()
+        # Unless the connection reports an error as well.
+        transport.send_hop([beat], time.monotonic() + 1.0)
+        assert transport.receive(2.0) == []
+        assert re.match("broker .*: 1 records did not come back .*refused", transport.trouble())
 
 
 def test_nothing_is_printed(run, capfd):

@@ -6,8 +6,8 @@ import shutil
 import sys
 
 import pytest
-from ports import unused_port
 from shell_pages import ROOT, blocks_of, run_lines
+from unused_ports import unused_port
 
 PAGE = (ROOT / "docs" / "remote.md").read_text()
 PORT = "8081"  # which another program may have
