@@ -35,8 +35,8 @@ _Fragment: TypeAlias = PackedFragment | OfferedFragment | HeldFragment
 _PROMISED_S = 2e-3
 # Time-out for the content of fragments: a worker that is stopped must not keep the room promised to it.
 _CONTENT_S = 20.0
-# Parts of the node's object store: contents of stored fragments, which may be fetched but not yet copied when
-# as many others are stored, and contents that are arriving. The rest is for weights and messages.
+# Parts of the node's object store: contents of stored fragments, which the trainer may have borrowed when as
+# many others are stored, and contents that are arriving. The rest is for weights and messages.
 _STORED_SHARE, _ARRIVING_SHARE = 0.25, 0.25
 # Name under which the producers heard of longest ago are counted together.
 EARLIER = "earlier producers"
