@@ -13,13 +13,12 @@ compares with the buffer of another checkout of this repository, in a process th
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -153,7 +152,7 @@ class Through:
         self._buffer = stack.enter_context(RayReplayBuffer(self.n, **arguments))
         self._producer = start(Producer, self._buffer, shape, length)
 
-    def __call__(self) -> None:
+    def turn(self) -> None:
         """Move the fragments of a turn into the batch."""
         self._producer.add.remote(self.n)
         self.batch.fill(self._buffer.borrow(self.n, WAIT_S))
@@ -161,6 +160,13 @@ class Through:
     def check(self) -> None:
         """Raise AssertionError unless all fragments arrived as they were sent."""
         self.batch.check()
+
+
+class Side(NamedTuple):
+    """A way of the fragments of a turn into a batch, and the check of what is in it."""
+
+    turn: Callable[[], Any]
+    check: Callable[[], None]
 
 
 class References:
@@ -171,7 +177,7 @@ class References:
         self.batch = Batch(size)
         self._producer, self._keeper = start(Producer, None, shape, length), start(Keeper)
 
-    def __call__(self) -> None:
+    def turn(self) -> None:
         """Move the fragments of a turn into the batch."""
         import ray
 
@@ -219,16 +225,16 @@ def beside(size: str, other: str) -> Iterator[Sides]:
         yield both(ours, theirs)
 
 
-def both(ours: Through, theirs: Any) -> Sides:
+def both(ours: Through, theirs: Through | References | Side) -> Sides:
     """Return both sides, whose processes run."""
 
     def check() -> None:
         for side in (ours, theirs):
-            side()
+            side.turn()
             side.check()
 
-    def turn(side: Any) -> int:
-        side()
+    def turn(side: Through | References | Side) -> int:
+        side.turn()
         return ours.n
 
     check()
@@ -244,13 +250,6 @@ def both(ours: Through, theirs: Any) -> Sides:
 
 # ---------------------------------------------------------------------- another checkout
 
-# Run as `__main__`, so that the classes above are sent to Ray's processes whole.
-_CHILD = """
-import sys
-exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"))
-turn_when_told(sys.argv[2])
-"""
-
 
 def turn_when_told(size: str) -> None:
     """Move the fragments of a turn for each line of standard input, and answer with a line."""
@@ -259,50 +258,27 @@ def turn_when_told(size: str) -> None:
     with ExitStack() as stack:
         stack.enter_context(RaySession(num_cpus=2))
         side = Through(stack, size)
-        side()
+        side.turn()
         side.check()
         for _ in sys.stdin:
-            side()
+            side.turn()
             print("done", flush=True)
-
-
-class OfAnotherCheckout:
-    """A process that runs the buffer of another checkout."""
-
-    def __init__(self, stack: ExitStack, checkout: str, size: str) -> None:
-        self._child: Any = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, __file__, size],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=checkout,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([".", "patterns"])},
-        )
-        stack.callback(self._close)
-
-    def __call__(self) -> None:
-        """Let it move the fragments of a turn."""
-        self._child.stdin.write("\n")
-        self._child.stdin.flush()
-        assert self._child.stdout.readline() == "done\n"
-
-    def check(self) -> None:
-        """Do nothing: the other process checks its batches."""
-
-    def _close(self) -> None:
-        self._child.stdin.close()
-        self._child.wait(timeout=60)
 
 
 @contextmanager
 def against_before(checkout: str, size: str) -> Iterator[Sides]:
     """Send fragments with this code, and with that of another checkout."""
+    # Not above: the other checkout runs this file too, and may not have it.
+    from benchmarks.harness.other_checkout import OtherCheckout
     from parllel.distributed.rollouts.on_ray import RaySession
 
     with ExitStack() as stack:
-        theirs = OfAnotherCheckout(stack, checkout, size)
+        other = stack.enter_context(
+            OtherCheckout(checkout, __file__, turn_when_told.__name__, size)
+        )
         stack.enter_context(RaySession(num_cpus=2))
-        yield both(Through(stack, size), theirs)
+        # Its own process checks the first batch.
+        yield both(Through(stack, size), Side(other.turn, lambda: None))
 
 
 _QUESTIONS: tuple[tuple[str, str, str, Literal["faster", "slower"], float, float], ...] = (

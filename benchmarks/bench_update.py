@@ -11,7 +11,6 @@ compares with the PPO of another checkout of this repository, in a process that 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -222,15 +221,6 @@ def against_autograd(
 
 
 # In a checkout that is older than this file.
-_CHILD = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("bench_update", sys.argv[1])
-module = sys.modules["bench_update"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-module.learn_when_told(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True")
-"""
-
-
 def learn_when_told(B: int, size: int, subclass: bool) -> None:
     """Learn once for each line of standard input, and print the CPU time of that."""
     agent, samples = batch_of(Noise, partial(single, size), B)
@@ -244,16 +234,11 @@ def learn_when_told(B: int, size: int, subclass: bool) -> None:
 @contextmanager
 def against_before(checkout: str, size: int, B: int, *, subclass: bool = False) -> Iterator[Sides]:
     """Learn with this code, and with that of another checkout."""
+    # Not above: the other checkout runs this file too, and may not have it.
+    from benchmarks.harness.other_checkout import OtherCheckout
+
     agent, samples = batch_of(Noise, partial(single, size), B)
     algorithm = algorithm_for(agent, subclass=subclass)
-    child: Any = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, __file__, str(B), str(size), str(subclass)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=checkout,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", "patterns"])},
-    )
     theirs_s = [0.0]
 
     def ours() -> int:
@@ -261,9 +246,7 @@ def against_before(checkout: str, size: int, B: int, *, subclass: bool = False) 
         return 1
 
     def theirs() -> int:
-        child.stdin.write("\n")
-        child.stdin.flush()
-        theirs_s[0] += float(child.stdout.readline())
+        theirs_s[0] += float(other.turn())
         return 1
 
     def check() -> None:
@@ -271,12 +254,8 @@ def against_before(checkout: str, size: int, B: int, *, subclass: bool = False) 
         theirs()
         assert algorithm.update_method == (PARAMETERS if subclass else FLAT)
 
-    try:
+    with OtherCheckout(checkout, __file__, learn_when_told.__name__, B, size, subclass) as other:
         yield Sides(ours, theirs, check, clock=lambda: time.thread_time() + theirs_s[0])
-    finally:
-        child.stdin.close()
-        child.stdout.close()
-        child.wait(timeout=60)
 
 
 def for_three() -> Any:

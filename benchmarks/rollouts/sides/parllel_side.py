@@ -107,7 +107,7 @@ class ParllelSide(Side):
         deadline = time.monotonic() + FETCH_S
         while time.monotonic() < deadline:
             self._workers.check()
-            # As trainers do, who copy the fragments into a batch; the peers' arrays are views, too.
+            # As a FragmentSampler does, which copies them into its batch. RLlib's arrays are views, too.
             fragments = self._buffer.borrow(self._workload.B, 1.0)
             if fragments:
                 self._statistics.drain()

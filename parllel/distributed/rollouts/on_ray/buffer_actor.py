@@ -7,7 +7,7 @@ all waiting calls, which check again. Workers wait for room in the order of thei
 line checks: room for eight fragments must not make a thousand workers send theirs.
 
 Of large fragments, `add` receives the labels, and calls the worker for the content once there is room. What
-one call returns is one object: each object costs this process and Ray's node manager a millisecond.
+one call returns is one object, because each object costs Ray's processes about a millisecond in all.
 """
 
 from __future__ import annotations
