@@ -121,7 +121,7 @@ def action_reader(space: gym.Space[Any], rows: Tree, *, raw: bool = False) -> Ac
     """Return a function that reads row t as a list of actions, one per environment.
 
     Actions outside the bounds of a Box are clipped; the rows keep the agent's values. Discrete actions are
-    Python ints.
+    numpy scalars of the space's dtype, as its `sample` returns them.
 
     rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested like the space.
     """
@@ -136,19 +136,39 @@ def action_reader(space: gym.Space[Any], rows: Tree, *, raw: bool = False) -> Ac
             return [dict(zip(readers, parts, strict=True)) for parts in zip(*columns, strict=True)]
 
         return read_dict
-    if raw and isinstance(space, spaces.Discrete):
-        # Spaces check these faster than ints.
-        return lambda t: list(rows[t])
     if isinstance(space, spaces.Discrete):
-        # `tolist` is faster on a memoryview than on an array. Environments get Python ints.
-        memories = [row.data for row in rows]
-        return lambda t: memories[t].tolist()  # type: ignore[no-any-return]
+        # `tolist` is faster on a memoryview than on an array.
+        memories, scalar_of = [row.data for row in rows], _Scalars(space).__getitem__
+        return lambda t: list(map(scalar_of, memories[t].tolist()))
     cast = caster(space, rows[0].shape, raw=raw)
     # `list` of a one-dimensional array gives numpy scalars, but such a space samples 0-d arrays.
     if not space.shape and not raw:
         return lambda t: [cell.reshape(()) for cell in cast(rows[t]).reshape(-1, 1)]
     # `cast` copies: an environment may keep its action, and the next batch overwrites the row.
     return lambda t: list(cast(rows[t]))
+
+
+def discrete_scalar(space: spaces.Discrete, action: int) -> Any:
+    """Return an action as a numpy scalar of the space's dtype, as its `sample` does.
+
+    Environments get it instead of an int: arithmetic may round differently, and CartPole's check of an int
+    takes longer. A number outside the space stays an int, so that the environment refuses it as it is.
+    """
+    low, high = integer_bounds(space)
+    return np.dtype(space.dtype).type(action) if low <= action <= high else action
+
+
+class _Scalars(dict[int, Any]):
+    """Look up `discrete_scalar` of a number; those of small spaces are made beforehand."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        self._space = space
+        first = int(space.start)
+        numbers = range(first, first + min(int(space.n), 1024))
+        super().__init__((number, discrete_scalar(space, number)) for number in numbers)
+
+    def __missing__(self, action: int) -> Any:
+        return discrete_scalar(self._space, action)
 
 
 def stack_reader(space: gym.Space[Any], n: int, *, raw: bool = False) -> StackReader:

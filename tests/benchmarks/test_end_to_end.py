@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-# A limit for what hangs: a machine that does much else takes its time.
-pytestmark = pytest.mark.timeout(180)
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parents[2]
 # Writes what a training would, after what its folder says of the seed: nothing, "fail" or "wait".
 FAKE = """

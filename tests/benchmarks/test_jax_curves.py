@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("jax")
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.soak]
+pytestmark = pytest.mark.soak
 ROOT = Path(__file__).parents[2]
 
 

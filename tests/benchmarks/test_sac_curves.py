@@ -11,8 +11,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("mujoco")
-
-pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parents[2]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from parllel.buffers import Samples
-from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage
+from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import run_groups
 from parllel.testing.cages.row_reference import make_samples
@@ -23,6 +23,16 @@ def synchronized(factories: Sequence[Callable[[], Any]], **options: Any) -> Sync
     return SynchronizedProcessCage(factories, **{**settings, **options})
 
 
+# One environment, or two, of which a SynchronizedProcessCage steps one here and one in its worker.
+ONE_OF_EACH: dict[str, Any] = {
+    "Cage": lambda factory: Cage(factory, seed=3),
+    "ProcessCage": lambda factory: forked(factory, seed=3),
+    "VectorizedCage": lambda factory: VectorizedCage([factory] * 2, seeds=[3, 4]),
+    "SynchronizedProcessCage": lambda factory: synchronized(
+        [factory] * 2, n_workers=1, participate=True, n_main=1
+    ),
+}
+
 MAKERS: dict[str, Callable[..., Any]] = {"Cage": Cage, "ProcessCage": forked}
 
 
@@ -38,3 +48,8 @@ def begin(cage: Any) -> Samples:
     samples = bind(cage)
     run_groups(cage, "start_reset", 0)
     return samples
+
+
+def arrived(cage: Any) -> list[list[Any]]:
+    """Return the actions of each environment."""
+    return [cage.actions] if cage.n == 1 and not isinstance(cage.actions[0], list) else cage.actions

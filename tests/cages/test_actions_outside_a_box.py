@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from cage_makers import forked, synchronized
+from cage_makers import ONE_OF_EACH, arrived
 from gymnasium import spaces
 
 from parllel.buffers import Field, Samples, allocate, buffer_map
-from parllel.cages import Cage, TrajInfo, VectorizedCage
+from parllel.cages import Cage, TrajInfo
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import run, run_rows
 from parllel.testing.cages.row_reference import make_samples
@@ -40,16 +40,6 @@ BOXES = {
 }
 
 
-CAGES: dict[str, Any] = {
-    "Cage": lambda factory: Cage(factory, seed=3),
-    "ProcessCage": lambda factory: forked(factory, seed=3),
-    "VectorizedCage": lambda factory: VectorizedCage([factory] * 2, seeds=[3, 4]),
-    "SynchronizedProcessCage": lambda factory: synchronized(
-        [factory] * 2, n_workers=1, participate=True, n_main=1
-    ),
-}
-
-
 def drawn(space: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
     """Return actions of which many lie outside of the bounds; whole numbers far outside."""
     generator = np.random.default_rng(0)
@@ -74,17 +64,12 @@ def with_actions(samples: Samples, space: Any, dtype: Any, n: int) -> Samples:
     return samples._replace(agent=samples.agent._replace(action=action))
 
 
-def arrived(cage: Any) -> list[list[Any]]:
-    """Return the actions of each environment."""
-    return [cage.actions] if cage.n == 1 and not isinstance(cage.actions[0], list) else cage.actions
-
-
 # Whose steppers the other two have, too.
 @pytest.mark.parametrize("kind", ["ProcessCage", "VectorizedCage"])
 @pytest.mark.parametrize(("space", "dtype"), BOXES.values(), ids=BOXES)
 def test_environments_get_actions_inside_their_box(kind: str, space: Any, dtype: Any) -> None:
     factory = partial(CountingEnv, (2, 3), action_space=space)
-    with CAGES[kind](factory) as cage:
+    with ONE_OF_EACH[kind](factory) as cage:
         samples = with_actions(make_samples(factory(), T, cage.n), space, dtype, cage.n)
         actions = drawn(space, dtype, (T, cage.n))
         samples.agent.action[...] = actions
@@ -102,7 +87,7 @@ def test_environments_get_actions_inside_their_box(kind: str, space: Any, dtype:
 
 @pytest.mark.parametrize("kind", ["Cage", "ProcessCage"])
 def test_the_plain_face_takes_a_number_for_a_scalar_box(kind: str) -> None:
-    with CAGES[kind](partial(CountingEnv, action_space=spaces.Box(-1, 1, ()))) as cage:
+    with ONE_OF_EACH[kind](partial(CountingEnv, action_space=spaces.Box(-1, 1, ()))) as cage:
         cage.reset_async()
         cage.await_step()
         cage.step_async(2.5)
@@ -114,7 +99,7 @@ def test_the_plain_face_takes_a_number_for_a_scalar_box(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Cage", "ProcessCage"])
 def test_the_plain_face_clips_as_rows_do(kind: str) -> None:
     space = spaces.Dict({"move": spaces.Box(-1, 1, (2,)), "jump": spaces.Discrete(2)})
-    with CAGES[kind](partial(CountingEnv, action_space=space)) as cage:
+    with ONE_OF_EACH[kind](partial(CountingEnv, action_space=space)) as cage:
         cage.reset_async()
         cage.await_step()
         given = {"move": np.array([-3.0, 0.25], np.float32), "jump": 1}
@@ -177,7 +162,7 @@ def test_a_traj_info_is_told_what_the_environment_got() -> None:
 def test_choices_out_of_range_are_left_to_the_environment_to_refuse(kind: str) -> None:
     # There is no nearest choice: gymnasium's environments raise, and so do cages with them.
     factory = partial(gym.make, "CartPole-v1")
-    with CAGES[kind](factory) as cage:
+    with ONE_OF_EACH[kind](factory) as cage:
         samples = make_samples(factory(), T, 2, info=False)
         cage.set_samples_buffer(samples, slice(0, 2))
         run(cage, "start_reset", 0)

@@ -27,9 +27,6 @@ from parllel.torch import SmallPolicyHandler, TorchHandler, agent_for
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_samples
 
-# Loops are compiled when they are not in the cache, which takes time beside other tests.
-pytestmark = pytest.mark.timeout(180)
-
 T, B = 7, 5
 
 

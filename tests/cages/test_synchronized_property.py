@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -58,8 +57,6 @@ def everything(cage: Any, samples: Any, T: int, decorrelation: list[int]) -> lis
     return found
 
 
-# Each of forty examples starts processes.
-@pytest.mark.timeout(180)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     division=divisions(),

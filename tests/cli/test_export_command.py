@@ -11,8 +11,6 @@ from parllel.runners import train
 
 # Imported before any test, as it keeps files open.
 onnxruntime = pytest.importorskip("onnxruntime")
-# The first export to ONNX imports for ten seconds, on a machine that does nothing else.
-pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,7 @@ from parllel.cli import main
 from parllel.runs import RunFolder
 from parllel.system.processes.process_table import descendants, process_runs
 
-# A limit for what hangs: a machine that does much else takes its time.
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("open_fonts")]
+pytestmark = pytest.mark.usefixtures("open_fonts")
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,7 @@ from parllel.transforms import EstimateMultiAgentAdvantage
 from parllel_patterns import build_cages, build_sampler
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-# A machine that does much else takes its time to load PyTorch.
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("open_fonts")]
+pytestmark = pytest.mark.usefixtures("open_fonts")
 LEVELS, SHARING = ("devices", "feeders"), ("shared", "independent")
 SMALL = {"T": 16, "B": 4, "log_interval_steps": 128, "n_eval_episodes": 4}
 

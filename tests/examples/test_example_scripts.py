@@ -18,9 +18,6 @@ from parllel.runners import resume, train
 from parllel.runs import RunFolder
 from parllel.seeding import Seeds
 
-# A limit for what hangs: a machine that does much else takes its time.
-pytestmark = pytest.mark.timeout(180)
-
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 # Each with a budget that is over at once.
 COMMANDS = {

@@ -15,8 +15,6 @@ from parllel.runs import RunFolder
 from parllel.runs.reference import import_script
 from parllel_patterns import TUNED, TunedPpo, make_tuned_env, tuned
 
-pytestmark = pytest.mark.timeout(180)
-
 SCRIPT = Path(__file__).parents[2] / "examples" / "gallery" / "train.py"
 TINY = ["--n-steps", "2048", "--log-interval-steps", "1024", "--n-eval-episodes", "2"]
 

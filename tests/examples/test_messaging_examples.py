@@ -12,8 +12,7 @@ from parllel.runners import resume, train
 from parllel.testing import MockKafkaBroker
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-# A machine that does much else takes its time to load PyTorch.
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("open_fonts")]
+pytestmark = pytest.mark.usefixtures("open_fonts")
 
 
 def module(monkeypatch, name):

@@ -38,7 +38,6 @@ def mean_return(run, n_episodes=4):
         return np.mean([one.traj.return_ for one in episodes])
 
 
-@pytest.mark.timeout(180)
 def test_cartpole_trains_on_a_native_vector_environment(scripts, tmp_path):
     said, run = trained(scripts, tmp_path, "--n-steps", "2048", "--T", "64")
     assert "Finished after 2,048 environment steps" in said

@@ -13,7 +13,6 @@ import pytest
 from parllel.testing.leak_guard import LeakGuard
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook" / "target.ipynb"
-pytestmark = pytest.mark.timeout(180)
 # In another process, as the client keeps an event loop and sockets.
 EXECUTE = """
 import sys

@@ -11,8 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / "benchmarks" / "peers" / ".venvs" / "peers"
-# A limit for what hangs: a machine that does much else takes its time.
-pytestmark = pytest.mark.timeout(180)
 
 
 def test_ppo_in_one_file_prints_the_same_on_a_sync_vector_env(example, tmp_path):

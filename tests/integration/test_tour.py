@@ -84,7 +84,6 @@ def test_the_walk(checkout, ray_folder, tmp_path):
     assert_named("kafka", done)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("command", "library", "extra"),
     [

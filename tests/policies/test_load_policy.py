@@ -126,7 +126,6 @@ def test_what_only_learning_needs_is_not_imported(trained):
     assert (done.stdout, done.stderr) == ("torch\n" * 4, "")
 
 
-@pytest.mark.timeout(180)  # processes that import torch
 @pytest.mark.parametrize(
     "kind", ["frames", "small_policy", "extra_input", "sampled_elsewhere", "asynchronous"]
 )

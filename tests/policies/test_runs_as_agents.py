@@ -16,7 +16,6 @@ CONTEXT = SimpleNamespace(
 )
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", ["normalized", "recurrent"])
 @pytest.mark.few(1)
 def test_it_acts_as_in_this_process(trained, kind):

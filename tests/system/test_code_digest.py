@@ -103,7 +103,6 @@ def test_closures_over_numbers_count():
     assert one == same != other
 
 
-@pytest.mark.timeout(180)
 def test_old_variants_are_removed_from_the_cache(tmp_path, monkeypatch):
     code = f"""
 import sys

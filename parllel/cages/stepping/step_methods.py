@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from parllel.buffers.named_tuple import NamedTuple
-from parllel.cages.spaces import Spaces, caster
+from parllel.cages.spaces import Spaces, caster, discrete_scalar
 from parllel.cages.stepping.env_stepper import EnvStepper
 from parllel.cages.stepping.step_result import STEP_OUTS, StepResult, deliver
 from parllel.types import Tree
@@ -114,8 +114,8 @@ def _plain(space: Any, action: Tree) -> Any:
     # environment keeps its action.
     array = np.array(action)
     if isinstance(space, spaces.Discrete):
-        # A Python int, as rows pass it: both interfaces must play the same episodes.
-        return int(array)
+        # The same as rows pass: both interfaces must play the same episodes.
+        return discrete_scalar(space, int(array))
     # Otherwise the caster would broadcast it against the bounds.
     if array.shape != space.shape:
         raise ValueError(f"action: expected shape {space.shape}, got {array.shape}")

@@ -195,7 +195,7 @@ def _chosen(space: spaces.OneOf[Any], value: Any) -> list[gym.Space[Any]]:
 def action_from_json(space: gym.Space[Any], values: Any, *, clip: bool = False) -> Tree:
     """Convert JSON values to an action in the form that cages pass to an environment.
 
-    Like `from_json` with a check of bounds, except that Discrete gives a Python int. Arrays are new.
+    Like `from_json` with a check of bounds. Arrays are new.
 
     clip: whether to clip numbers to the bounds of a Box, as cages do, because a Gaussian policy
         exceeds any bound at times. Leave it False for people, who can be asked again.
@@ -209,8 +209,6 @@ def action_from_json(space: gym.Space[Any], values: Any, *, clip: bool = False) 
 
 
 def _action(space: gym.Space[Any], value: Any, clip: bool) -> Tree:
-    if isinstance(space, spaces.Discrete):
-        return int(value)
     if isinstance(space, spaces.Dict):
         return {name: _action(part, value[name], clip) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

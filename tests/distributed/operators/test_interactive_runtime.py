@@ -60,10 +60,10 @@ def test_an_episode_is_told_step_by_step():
             "success": True,
         },
     ]
-    # What was decided on is what the environment had shown before; it was given Python ints.
+    # What was decided on is what the environment had shown before; it was given what its space samples.
     assert agent.seen == [[0, 3], [1, 3], [2, 3]]
     assert env.taken == [2, 0, 1]
-    assert {type(action) for action in env.taken} == {int}
+    assert {type(action) for action in env.taken} == {np.int64}
     assert env.drawn == 0
 
 

@@ -67,7 +67,6 @@ def test_a_memory_begins_anew_with_each_episode(launcher, runs):
     assert_plays(launched(launcher, "rl", runs[1], env_id=env_id), [*expected, *expected])
 
 
-@pytest.mark.timeout(180)  # processes with imports of their own, on a machine that may be busy
 def test_a_run_behind_a_url_plays_them_too(launcher, runs, expected):
     words = ["remote", "serve", "--port", 0, "--environment", "gymnasium/CartPole-v1"]
     with Served("-m", "parllel.cli", *words, "--agent", runs[0]) as server:

@@ -181,7 +181,6 @@ def cut_records(folder, run_id, n_done, n_more):
     steps.write_bytes(b"".join([*done, *more, b'{"run_id": "h']))
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("mode", ["free", pytest.param("lockstep", marks=pytest.mark.soak)])
 def test_cut_at_any_record_it_goes_on_as_it_would_have(tmp_path, mode):
     worker = [sys.executable, str(FRAIL)]

@@ -16,10 +16,9 @@ from agent_setup import file_agent
 from parllel.distributed.remote import agent_settings
 from parllel.system.processes.process_table import process_runs
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confined by means of Linux"),
-    pytest.mark.timeout(120),
-]
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="confined by means of Linux"
+)
 GOOD = {"step": 1, "remainingOverageTime": 60}
 SECRET = "a-secret-of-this-test-" + "4" * 20
 

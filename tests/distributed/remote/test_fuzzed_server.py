@@ -13,7 +13,6 @@ from served import Served
 from parllel.distributed.remote.agent_settings import confinement_lines
 from parllel.distributed.remote.proto import request_bytes
 
-pytestmark = pytest.mark.timeout(120)
 MAX_GROWTH = 50 << 20
 AGENT = "def agent(observation, configuration):\n    return (observation.step + 1) % 3\n"
 OBSERVATION = {"step": 3, "lastOpponentAction": 1, "remainingOverageTime": 2}

@@ -58,7 +58,6 @@ def requests_of(n):
     return [[json.dumps(one).encode() for one in each] for each in (made, asked)]
 
 
-@pytest.mark.timeout(180)
 def test_each_client_is_answered_by_its_own_agent(tmp_path, raw_client):
     made, asked = requests_of(8)
     with served(tmp_path) as server, raw_client(server.url, made) as client:

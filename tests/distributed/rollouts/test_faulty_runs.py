@@ -18,7 +18,6 @@ SCRIPT = Path(__file__).parent / "faulty_run.py"
 # As in a run: pytest's would let the thread raise it.
 pytestmark = [
     pytest.mark.filterwarnings("always:.*is parked"),
-    pytest.mark.timeout(180),
     pytest.mark.usefixtures("open_fonts"),
 ]
 

@@ -18,8 +18,6 @@ from parllel.policies import load_policy
 from parllel.runners import resume, train
 from parllel.runs import RunFolder
 
-pytestmark = pytest.mark.timeout(180)  # runs of some seconds each, on a machine that may be busy
-
 HERE = Path(__file__).parent
 
 

@@ -35,7 +35,6 @@ from parllel.system.processes.pipe_end import PipeEnd
 from parllel.system.processes.process_table import process_runs
 from parllel.testing.dummy_envs import CountingEnv
 
-pytestmark = pytest.mark.timeout(180)
 WEIGHTS = WeightedAgent.weights
 
 

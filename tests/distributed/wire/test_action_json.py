@@ -72,6 +72,8 @@ def test_every_action_comes_back_unchanged_through_each_door(space, seed):
         action = action_from_json(space, values, clip=clip)
         assert same(action, chosen)
         assert space.contains(action)
+        if isinstance(space, spaces.Discrete):
+            assert type(action) is type(chosen) is type(drawn)
     jsonschema.validate(json.loads(json.dumps(values)), action_schema(space))
 
 

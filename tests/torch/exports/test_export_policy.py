@@ -19,8 +19,6 @@ from parllel.torch.exports.file_formats import OnnxFormat
 
 onnxruntime = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
-# The first export to ONNX imports for ten seconds, on a machine that does nothing else.
-pytestmark = pytest.mark.timeout(180)
 SUFFIXES = (".onnx", ".pt")
 
 

@@ -16,8 +16,6 @@ from parllel.torch.exports.hub_folder import evaluation_at
 from parllel.torch.exports.model_card import model_card
 
 onnxruntime = pytest.importorskip("onnxruntime")
-# The first export to ONNX imports for ten seconds, on a machine that does nothing else.
-pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ class GivenAction:
     def of(self, chosen: Any) -> Any:
         """Return `chosen` cast to the dtype of the space, and clipped to the bounds if the space is a Box.
 
-        An action of a Discrete space is returned as a Python int.
+        An action of a Discrete space is returned as a numpy scalar.
 
         Raises:
             ValueError: if `chosen` is not an action of the space.
@@ -42,7 +42,7 @@ class GivenAction:
     def to_json(self, action: Any) -> Any:
         """Return the JSON values of an action that `of` returned."""
         if self._plain:
-            return action
+            return int(action)
         from parllel.distributed.wire.space_json import to_json
 
         return to_json(self._space, action)
@@ -85,11 +85,12 @@ def _parts(chosen: Any) -> Mapping[str, Any]:
     return parts
 
 
-def _discrete(space: spaces.Discrete) -> Callable[[Any], int]:
+def _discrete(space: spaces.Discrete) -> Callable[[Any], Any]:
     first = int(space.start)
     last = first + int(space.n) - 1
+    scalar = np.dtype(space.dtype).type
 
-    def read(chosen: Any) -> int:
+    def read(chosen: Any) -> Any:
         if type(chosen) is not int:
             found = np.asarray(chosen)
             if found.shape or found.dtype.kind not in "iub":
@@ -97,7 +98,7 @@ def _discrete(space: spaces.Discrete) -> Callable[[Any], int]:
             chosen = int(found)
         if not first <= chosen <= last:
             raise ValueError("no such action")
-        return int(chosen)
+        return scalar(chosen)
 
     return read
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import signal
 from urllib.parse import urlsplit
 
-import pytest
 from chromium import expect
 from dashboard_server import RPS, SQUARES, DashboardServer
 from shown_board import ShownBoard
-
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
 
 COLOUR = "node => getComputedStyle(node, '::before').backgroundColor"
 

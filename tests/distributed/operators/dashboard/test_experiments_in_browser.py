@@ -15,9 +15,6 @@ from parllel.distributed.operators import Experiment, OperatorConfig, load_exper
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.testing import Service
 
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
-
 WORKER = Path(__file__).parents[1] / "frail_worker.py"
 SCRIPT = f"""
 from parllel.distributed.operators import Experiment, OperatorConfig

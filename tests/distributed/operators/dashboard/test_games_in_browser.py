@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from chromium import expect
 from dashboard_server import RPS
-
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
 
 CHESS = "pettingzoo/classic/chess_v6"
 

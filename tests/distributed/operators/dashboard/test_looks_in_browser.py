@@ -7,9 +7,6 @@ from chromium import expect
 from dashboard_server import CARTPOLE, RPS, SQUARES
 from shown_board import ShownBoard
 
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
-
 PHONE = {"width": 360, "height": 740}
 BRIGHTNESS = """() => {
     const color = getComputedStyle(document.documentElement).backgroundColor;

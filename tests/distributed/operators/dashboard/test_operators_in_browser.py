@@ -11,9 +11,6 @@ from chromium import expect
 from dashboard_server import CARTPOLE, SLOW, SQUARES
 from scenes import picture
 
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
-
 
 def test_three_operators_are_launched_reset_stepped_and_played(shown):
     shown.add("random", "baseline", CARTPOLE, policy="random")

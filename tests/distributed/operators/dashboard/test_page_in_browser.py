@@ -12,8 +12,6 @@ from scripted_board import ScriptedBoard
 
 from parllel.pictures.png import png_bytes
 
-pytestmark = pytest.mark.timeout(180)
-
 PNG = png_bytes(np.zeros((8, 8, 3), np.uint8))
 HOSTILE = "<img src=x onerror='document.title = 1'><b>bold</b>"
 MOVES = [f"{column}{row}" for column in "abcdef" for row in range(1, 7)]

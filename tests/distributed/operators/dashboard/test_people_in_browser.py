@@ -6,9 +6,6 @@ import pytest
 from chromium import expect
 from dashboard_server import RPS, SQUARES
 
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
-
 CHESS = "pettingzoo/classic/chess_v6"
 
 

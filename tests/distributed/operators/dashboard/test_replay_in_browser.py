@@ -19,9 +19,6 @@ from parllel.distributed.operators.experiments.telemetry import Telemetry
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.testing import Service
 
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
-
 ENV = f"{SCENES}:squares"
 N_LONG = 1234
 THOUGHT = "<b>left</b> or right?"

@@ -9,9 +9,6 @@ from chromium import expect
 from dashboard_server import SQUARES, DashboardServer
 from shown_board import ShownBoard
 
-# Each part of it has a time-out of its own.
-pytestmark = pytest.mark.timeout(180)
-
 
 def test_a_reload_and_a_second_page_show_the_same(shown, pages, server):
     shown.add("a", "baseline", SQUARES, policy="noop")

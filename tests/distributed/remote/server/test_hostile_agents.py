@@ -17,8 +17,6 @@ from serving import http_server
 from parllel.distributed.remote.agent_settings import confinement_lines
 from parllel.system.processes.process_table import command_of, descendants
 
-pytestmark = pytest.mark.timeout(180)
-
 HOSTILE = {
     "prints": "def agent(o):\n    for _ in range(100):\n        print('x' * 1_000_000)\n    return 1\n",
     "hangs": "def agent(o):\n    while True:\n        pass\n",

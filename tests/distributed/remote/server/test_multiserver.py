@@ -14,8 +14,6 @@ from serving import http_server
 
 from parllel.testing import Service
 
-pytestmark = pytest.mark.timeout(180)
-
 CURL = shutil.which("curl")
 EPISODE = {"episodeSteps": 5, "tieRewardThreshold": 1}
 

@@ -14,8 +14,6 @@ from parllel.cli import main
 from parllel.system.processes.process_table import command_of, descendants, process_runs
 from parllel.testing import Service
 
-pytestmark = pytest.mark.timeout(120)
-
 COMMAND = [sys.executable, "-m", "parllel.cli", "remote", "serve"]
 ACT = {"action": "act", "state": {"observation": {"step": 1, "remainingOverageTime": 60}}}
 
