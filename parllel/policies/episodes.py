@@ -168,7 +168,7 @@ class _Table:
         ended = []
         for row, i in enumerate(numbers):
             with _named([self.playing[i].seed]):
-                # Read by the code of batches: clipped, and a Python int if Discrete.
+                # Read by the code of batches: clipped, and a numpy scalar if Discrete.
                 if self._step_one(i, self._read.of(one_of(actions, row))):
                     ended.append(i)
         return ended

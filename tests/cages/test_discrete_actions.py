@@ -32,9 +32,7 @@ def numbers_of(space: spaces.Discrete, shape: tuple[int, ...]) -> Any:
 
 @pytest.mark.parametrize("kind", ONE_OF_EACH)
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_rows_pass_what_the_space_samples(
-    kind: str, space: spaces.Discrete
-) -> None:
+def test_rows_pass_what_the_space_samples(kind: str, space: spaces.Discrete) -> None:
     factory = partial(CountingEnv, (2, 3), action_space=space)
     kept = type(space.sample())
     with ONE_OF_EACH[kind](factory) as cage:
