@@ -26,7 +26,7 @@ def test_actions_of_the_space_arrive_as_they_are(space):
         chosen = space.sample()
         came = one.of(chosen)
         assert space.contains(came)
-        assert str(came) == str(chosen).replace("np.int64(0)", "0").replace("np.int64(1)", "1")
+        assert str(came) == str(chosen)  # types, too
 
 
 def test_actions_are_clipped_before_they_are_cast():
