@@ -58,26 +58,64 @@ def tanh_in_place(x: Floats) -> None:
 @_contracted
 def _hidden_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
     """Write `n` rows of x @ w + bias; `w` is [n_in, n_out] flat, with the bias after it."""
+    fours = n - n % 4
+    for r in range(0, fours, 4):
+        _four_rows(x[r * n_in :], w, n_in, n_out, out[r * n_out :])
+    for r in range(fours, n):
+        _one_row(x[r * n_in :], w, n_in, n_out, out[r * n_out :])
+
+
+@_contracted
+def _four_rows(x: Floats, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
+    """Write four rows of a hidden layer, each by the same operations in the same order as `_one_row`."""
     bias = w[n_in * n_out :]
-    eights = n_in - n_in % 8
-    for r in range(n):
-        xr, yr = x[r * n_in : (r + 1) * n_in], out[r * n_out : (r + 1) * n_out]
+    xa, xb, xc, xd = x, x[n_in:], x[2 * n_in :], x[3 * n_in :]
+    ya, yb, yc, yd = out, out[n_out:], out[2 * n_out :], out[3 * n_out :]
+    for j in range(n_out):
+        ya[j] = yb[j] = yc[j] = yd[j] = bias[j]
+    fours = n_in - n_in % 4
+    # Four inputs of four rows at a time: a weight is loaded once for four products, and an output is loaded
+    # and stored once for four. More of either do not fit in the registers.
+    for k in range(0, fours, 4):
+        a0, a1, a2, a3 = xa[k], xa[k + 1], xa[k + 2], xa[k + 3]
+        b0, b1, b2, b3 = xb[k], xb[k + 1], xb[k + 2], xb[k + 3]
+        c0, c1, c2, c3 = xc[k], xc[k + 1], xc[k + 2], xc[k + 3]
+        d0, d1, d2, d3 = xd[k], xd[k + 1], xd[k + 2], xd[k + 3]
+        w0 = w[k * n_out : (k + 4) * n_out]
+        w1, w2, w3 = w0[n_out:], w0[2 * n_out :], w0[3 * n_out :]
         for j in range(n_out):
-            yr[j] = bias[j]
-        # Eight inputs at a time: each output is loaded and stored once for eight products.
-        for k in range(0, eights, 8):
-            x0, x1, x2, x3 = xr[k], xr[k + 1], xr[k + 2], xr[k + 3]
-            x4, x5, x6, x7 = xr[k + 4], xr[k + 5], xr[k + 6], xr[k + 7]
-            v = w[k * n_out : (k + 8) * n_out]
-            w0, w1, w2, w3 = v, v[n_out:], v[2 * n_out :], v[3 * n_out :]
-            w4, w5, w6, w7 = v[4 * n_out :], v[5 * n_out :], v[6 * n_out :], v[7 * n_out :]
-            for j in range(n_out):
-                y = yr[j] + x0 * w0[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]
-                yr[j] = y + x4 * w4[j] + x5 * w5[j] + x6 * w6[j] + x7 * w7[j]
-        for k in range(eights, n_in):
-            xk, wk = xr[k], w[k * n_out : (k + 1) * n_out]
-            for j in range(n_out):
-                yr[j] += xk * wk[j]
+            v0, v1, v2, v3 = w0[j], w1[j], w2[j], w3[j]
+            y0 = ya[j] + a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
+            y1 = yb[j] + b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
+            y2 = yc[j] + c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
+            y3 = yd[j] + d0 * v0 + d1 * v1 + d2 * v2 + d3 * v3
+            ya[j], yb[j], yc[j], yd[j] = y0, y1, y2, y3
+    for k in range(fours, n_in):
+        wk = w[k * n_out : (k + 1) * n_out]
+        for j in range(n_out):
+            ya[j] += xa[k] * wk[j]
+            yb[j] += xb[k] * wk[j]
+            yc[j] += xc[k] * wk[j]
+            yd[j] += xd[k] * wk[j]
+
+
+@_contracted
+def _one_row(x: Floats, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
+    """Write one row of a hidden layer."""
+    bias = w[n_in * n_out :]
+    for j in range(n_out):
+        out[j] = bias[j]
+    fours = n_in - n_in % 4
+    for k in range(0, fours, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        w0 = w[k * n_out : (k + 4) * n_out]
+        w1, w2, w3 = w0[n_out:], w0[2 * n_out :], w0[3 * n_out :]
+        for j in range(n_out):
+            out[j] = out[j] + x0 * w0[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]
+    for k in range(fours, n_in):
+        xk, wk = x[k], w[k * n_out : (k + 1) * n_out]
+        for j in range(n_out):
+            out[j] += xk * wk[j]
 
 
 @_reordered
