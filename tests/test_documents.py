@@ -12,7 +12,7 @@ import pytest
 from script_server import ScriptServer
 
 # A limit for what hangs: a machine that does much else takes its time.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [

@@ -17,8 +17,6 @@ from parllel.runs.checkpoints import Checkpoints
 from parllel.runs.run_folder import RunFolder, run_state
 from parllel.runs.run_lock import hold_lock
 
-# Each run is a process with imports of its own, and the machine may be busy.
-pytestmark = pytest.mark.timeout(300)
 SCRIPT = Path(__file__).parent / "small_build.py"
 
 

@@ -334,7 +334,6 @@ class Once:
         pass
 
 
-@pytest.mark.timeout(300)
 def test_a_run_that_ended_before_it_was_pruned_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(scheduler, "_POLL_S", 200.0)  # its rows are read when it has ended
     script, folder = load_script(str(SCRIPT)), SweepFolder(tmp_path / "s")
@@ -346,7 +345,6 @@ def test_a_run_that_ended_before_it_was_pruned_has_ended(tmp_path, monkeypatch):
     assert (run.state, run.error, run.progress.steps) == ("finished", "", 60)
 
 
-@pytest.mark.timeout(300)
 def test_the_command(call, mistake, tmp_path):
     words = ("sweep", SCRIPT, "learning.rate=log:1e-5..1e-3", "--optuna", "--into", tmp_path / "s")
     assert call(*words, "--trials", "2")[0] == 0

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from shell_pages import ROOT, blocks_of, run_lines
-
-pytestmark = pytest.mark.timeout(300)
 
 
 def page(name):

@@ -45,7 +45,6 @@ def test_cartpole_trains_on_a_native_vector_environment(scripts, tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_cartpole_is_solved_on_a_native_vector_environment(scripts, tmp_path):
     said, run = trained(scripts, tmp_path)
     assert "Solved after" in said

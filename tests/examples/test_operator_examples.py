@@ -17,8 +17,6 @@ from parllel.distributed.operators import Experiment, OperatorConfig
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 OPERATORS = EXAMPLES / "operators"
 UNSOLVED = 1
-# A machine that does much else takes its time to load PyTorch.
-pytestmark = pytest.mark.timeout(400)
 
 
 def test_every_script_is_run_here():

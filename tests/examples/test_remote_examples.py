@@ -25,10 +25,8 @@ from parllel_patterns import allocate_samples, build_cages
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 LONG_S = 60.0
-# A machine that does much else takes its time to load PyTorch.
 CONFIGURATION = json.dumps({"agentTimeout": 300, "actTimeout": 60})
 UNSOLVED = 1
-pytestmark = pytest.mark.timeout(400)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from short_runs import Config, build
 from parllel.runners import train
 from parllel.testing import MockKafkaBroker
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.heavy
 # By extra: what cannot be imported without it.
 NEEDED = {
     "remote": ("h11", "google.protobuf", "msgspec"),

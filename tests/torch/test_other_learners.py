@@ -14,8 +14,6 @@ from parllel.errors import WorkerDiedError
 from parllel.runners import resume, train
 from parllel.testing.resume_contract import assert_equal_states
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(autouse=True)
 def fonts(open_fonts):

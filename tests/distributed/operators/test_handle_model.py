@@ -226,7 +226,6 @@ def held() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
-@pytest.mark.timeout(300)  # a failing schedule is made shorter, which takes more than it
 def test_each_command_gets_its_own_reply_a_timeout_or_a_death() -> None:
     check(15)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from shell_pages import ROOT, blocks_of, run_lines
 
 PAGE = (ROOT / "docs" / "operators.md").read_text()
-pytestmark = pytest.mark.timeout(300)
 
 
 def section(heading):

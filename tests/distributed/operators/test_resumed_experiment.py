@@ -116,7 +116,6 @@ def kill_after(command, folder, lines):
     return has_ended
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("mode", "seed", "kills"),
     [

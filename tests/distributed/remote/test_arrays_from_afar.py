@@ -222,7 +222,6 @@ def test_a_configuration_may_hold_arrays_that_change(tmp_path):
         assert agent.act({})[0] == 6
 
 
-@pytest.mark.timeout(300)
 def test_arrays_of_an_agent_behind_the_packages_server_never_end_an_episode(
     kaggle_python, tmp_path
 ):

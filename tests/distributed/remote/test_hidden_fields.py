@@ -127,7 +127,6 @@ def test_what_an_agent_returned_of_it_is_its_own_copy():
         assert env.steps[-1][0]["observation"]["hand"]["kept"] == fields(0, 3)[0]["hand"]["kept"]
 
 
-@pytest.mark.timeout(300)
 def test_the_package_shows_and_keeps_the_same(kaggle_python, tmp_path):
     file, out = tmp_path / "agent.py", tmp_path / "steps.json"
     file.write_text(AGENT)

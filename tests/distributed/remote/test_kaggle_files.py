@@ -31,7 +31,6 @@ def theirs(kaggle_python, tmp_path_factory):
     return json.loads(out.read_text())
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.few(16)
 def test_the_same_function_plays_in_both(theirs, tmp_path, name):

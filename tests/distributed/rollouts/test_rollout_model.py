@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 from rollout_programs import KINDS, check_programs, short_waits
 
-# Longer than it takes, as hypothesis looks for the shortest program that fails.
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize(("kind", "places"), KINDS)

@@ -322,7 +322,6 @@ def test_a_constant_of_another_module_that_has_changed_is_compiled_anew(tmp_path
         assert float(done.stdout) == speed
 
 
-@pytest.mark.timeout(240)  # two of three processes compile
 @pytest.mark.soak
 def test_a_second_process_compiles_nothing_and_a_third_what_has_changed(tmp_path):
     (tmp_path / "walk.py").write_text(WALK)

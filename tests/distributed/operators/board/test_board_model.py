@@ -153,7 +153,6 @@ def wish(board, held, model, name, *arguments):
         calls[name](*arguments)
 
 
-@pytest.mark.timeout(300)
 @settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -172,7 +171,6 @@ def test_cards_are_what_a_model_says_after_each_wish(tmp_path, script):
         assert board.snapshot()["seed"] == model.rounds[-1]
 
 
-@pytest.mark.timeout(300)
 @settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

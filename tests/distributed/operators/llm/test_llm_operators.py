@@ -23,8 +23,6 @@ from parllel.distributed.operators import (
 )
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
 
-# A machine that does much else takes its time to start many workers.
-pytestmark = pytest.mark.timeout(200)
 PRICE = {"prompt": 2.0, "completion": 10.0}
 
 

@@ -11,7 +11,6 @@ from unused_ports import unused_port
 
 PAGE = (ROOT / "docs" / "remote.md").read_text()
 PORT = "8081"  # which another program may have
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")

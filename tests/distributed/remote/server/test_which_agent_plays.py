@@ -134,7 +134,6 @@ def test_our_clients_play_the_agent_of_their_urls(url):
         assert [state["reward"] for state in env.state] == [2, -2]
 
 
-@pytest.mark.timeout(300)
 def test_their_client_plays_the_agent_of_its_url_on_our_server(theirs, agents):  # noqa: F811
     """Both packages' clients, with the same URL, and the agents at hand."""
     configuration = {"episodeSteps": 8, "tieRewardThreshold": 1}

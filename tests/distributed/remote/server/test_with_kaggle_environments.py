@@ -11,8 +11,6 @@ from serving import http_server, kaggle_server
 
 from parllel.distributed.remote import make
 
-pytestmark = pytest.mark.timeout(300)
-
 TOKEN = "a-token-of-this-test"
 # Rewards and moves must differ with who plays, and with what an agent sees.
 AGENT = """

@@ -26,7 +26,7 @@ from parllel.distributed.rollouts.on_ray import RayReplayBuffer, ray_replay_buff
 from parllel.errors import WorkerTimeoutError
 from parllel.testing.dummy_envs import CountingEnv
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("ray_here")]
 CAPACITY, QUEUE = 4, 2
 MAY_GROW = 4 * 2**20
 

@@ -15,7 +15,7 @@ import pytest
 import ray
 from ray_setup import EITHER_WAY, gone, wait_until
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.heavy
 FOLDER = Path(__file__).parent
 # Of Ray itself: they end a minute after the others.
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")

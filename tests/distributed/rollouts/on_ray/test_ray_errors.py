@@ -19,7 +19,7 @@ from parllel.distributed.rollouts.on_ray import (
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import StatisticsActor
 from parllel.errors import RestartsUsedUpError
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("ray_here")]
 
 
 class ScriptError(Exception):

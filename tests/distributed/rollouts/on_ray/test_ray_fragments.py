@@ -8,7 +8,7 @@ from worker_setup import LENGTH, SEED, B, collect, digests, make_cages, ready, r
 
 from parllel.distributed.rollouts import FragmentSender, RolloutWorker
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.heavy
 WHOLE = 5  # fragments of each environment that are compared
 
 

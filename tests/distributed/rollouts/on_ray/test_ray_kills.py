@@ -31,7 +31,7 @@ from parllel.distributed.rollouts.on_ray import WorkerOptions
 from parllel.errors import RestartsUsedUpError, WorkerDiedError
 from parllel.testing.dummy_envs import CountingEnv
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("ray_here")]
 
 
 def pid_of(actor):

@@ -14,7 +14,7 @@ from ray_setup import gone, stored, wait_until
 
 from parllel.distributed.rollouts.on_ray import RayReplayBuffer, ray_replay_buffer
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("ray_here")]
 MIB = 2**20
 BALANCED = {"accepted": 0, "stale": 0, "lost": 0, "queued": 0}
 

@@ -36,7 +36,6 @@ from parllel.torch.learner_process import Place
 
 pytestmark = [
     pytest.mark.heavy,
-    pytest.mark.timeout(300),
     pytest.mark.usefixtures("ray_here", "open_fonts", "ended_actors"),
 ]
 FOLDER = Path(__file__).parent

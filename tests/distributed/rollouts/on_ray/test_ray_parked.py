@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ray_setup import SlowEnv, build_ready, check_ledgers, publish, rollouts, wait_until
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("ray_here")]
 
 
 class DyingEnv(SlowEnv):

@@ -22,7 +22,7 @@ from parllel.testing.dummy_agents import CountingAgent
 from parllel.transforms import NormalizeObservations
 from parllel_patterns import allocate_samples
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("ray_here")]
 SPEC = BatchSpec(T, 2 * B)
 
 

@@ -8,7 +8,7 @@ import pytest
 from ray_setup import rollouts
 from replay_run import SPEC, build_worker, check_transitions, make_runner
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.heavy
 
 
 @pytest.mark.usefixtures("ray_here")

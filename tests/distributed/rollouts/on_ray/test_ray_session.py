@@ -14,7 +14,7 @@ import ray
 from parllel.distributed.rollouts.on_ray import RaySession
 from parllel.errors import install_command
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.heavy
 
 
 def run(code, **environment):

@@ -14,7 +14,7 @@ from ray_setup import build_ready, publish, rollouts, wait_until
 
 from parllel.distributed.rollouts.on_ray.publication import Publication, fingerprint_of
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("ray_here")]
 LAST = 20
 
 
