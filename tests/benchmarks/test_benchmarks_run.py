@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "benchmarks" / "run.py"
 

@@ -1056,9 +1056,6 @@ if sys.argv[1] == "auto":
 """
 
 
-@pytest.mark.timeout(
-    300
-)  # a process that imports torch and its compiler, beside whatever else runs
 @pytest.mark.parametrize(
     ("update", "expected"),
     [
