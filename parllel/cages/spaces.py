@@ -139,6 +139,8 @@ def action_reader(space: gym.Space[Any], rows: Tree, *, raw: bool = False) -> Ac
     if isinstance(space, spaces.Discrete):
         # `tolist` is faster on a memoryview than on an array.
         memories, scalar_of = [row.data for row in rows], _Scalars(space).__getitem__
+        if rows[0].dtype.kind not in "iu":  # for the environment to refuse
+            return lambda t: memories[t].tolist()  # type: ignore[no-any-return]
         return lambda t: list(map(scalar_of, memories[t].tolist()))
     cast = caster(space, rows[0].shape, raw=raw)
     # `list` of a one-dimensional array gives numpy scalars, but such a space samples 0-d arrays.

@@ -11,10 +11,12 @@ import pytest
 from cage_makers import ONE_OF_EACH, arrived
 from gymnasium import spaces
 
+from parllel.buffers import Field, allocate
 from parllel.cages import VectorizedCage
 from parllel.testing import CountingEnv
-from parllel.testing.cages.cage_hooks import run_rows
+from parllel.testing.cages.cage_hooks import run, run_rows
 from parllel.testing.cages.row_reference import make_samples
+from parllel.types import BatchSpec
 
 T = 5
 SPACES = {
@@ -87,3 +89,16 @@ def test_an_environment_plays_as_in_a_vector_environment_of_gymnasium() -> None:
         run_rows(cage, len(actions))
     found = np.asarray(samples.env.observation)
     np.testing.assert_array_equal(found, np.array(expected[:-1]).astype(found.dtype))
+
+
+def test_what_is_no_whole_number_is_left_to_the_environment_to_refuse() -> None:
+    factory = partial(gym.make, "CartPole-v1")
+    samples = make_samples(factory(), T, 2, info=False)
+    action = allocate(Field(np.float32(0)), BatchSpec(T, 2))
+    samples = samples._replace(agent=samples.agent._replace(action=action))
+    with ONE_OF_EACH["VectorizedCage"](factory) as cage:
+        cage.set_samples_buffer(samples, slice(0, 2))
+        run(cage, "start_reset", 0)
+        action[...] = 0.5
+        with pytest.raises(AssertionError, match=r"0\.5 .* invalid"):
+            run(cage, "start_row", 0)
