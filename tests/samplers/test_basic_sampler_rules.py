@@ -283,7 +283,7 @@ def test_actions_reach_their_environments_unchanged():
         samples, _ = sampler.collect_batch(0)
         for b, cage in enumerate(parts.cages):
             assert cage.actions == np.asarray(samples.agent.action)[:, b].tolist()
-            assert all(type(action) is int for action in cage.actions)
+            assert all(type(action) is np.int64 for action in cage.actions)
 
 
 @pytest.mark.parametrize("cls", [Cage, ProcessCage])
