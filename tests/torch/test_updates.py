@@ -40,6 +40,7 @@ from parllel.torch import (
     agent_for,
 )
 from parllel.torch.algos.adam import Adam
+from parllel.torch.algos.flat_network import NarrowPass, WidePass
 from parllel.torch.algos.flat_update import FlatUpdate
 from parllel.torch.algos.multi_agent_ppo import MultiAgentPPO
 from parllel.torch.algos.ppo_inputs import PpoInputs
@@ -137,12 +138,16 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
+# Layers of 32, 64, 96 and 128 units are multiplied by compiled functions, others by PyTorch.
+UNITS = st.integers(1, 9) | st.sampled_from([32, 64, 96, 128, 160])
+
+
 @given(
     head=st.sampled_from(HEADS),
-    hidden=st.lists(st.integers(1, 9), max_size=3),
-    trunk=st.lists(st.integers(1, 9), max_size=2),
+    hidden=st.lists(UNITS, max_size=3) | st.lists(st.sampled_from([32, 64]), max_size=2),
+    trunk=st.lists(UNITS, max_size=2),
     activation=st.sampled_from(["tanh", "relu"]),
-    n=st.integers(1, 70),
+    n=st.integers(1, 110),
     weighted=st.booleans(),
     options=OPTIONS,
     seed=st.integers(0, 1000),
@@ -443,10 +448,12 @@ def make_batch_of(make_batch, agent, options):
         {"layers": {"hidden": (7, 6, 5), "activation": "relu"}},
         {"layers": {"hidden": (7,), "trunk": (6, 5)}},
         {"layers": {"hidden": (), "trunk": (6,), "activation": "relu"}},
+        {"layers": {"hidden": (64, 64)}},
+        {"layers": {"hidden": (32,), "trunk": (64, 32), "activation": "relu"}},
     ],
     ids=lambda options: "-".join(map(str, options)) or "default",
 )
-@pytest.mark.few(8)
+@pytest.mark.few(10)
 def test_parameters_are_autograds_after_80_updates(make_batch, refill, head, options):
     found, algorithm, diagnostics = after_updates(make_batch, refill, head, "flat", **options)
     expected, other, wanted = after_updates(make_batch, refill, head, "autograd", **options)
@@ -1113,3 +1120,55 @@ def test_sums_of_many_slopes_keep_their_digits():
     compiled.scale_by_tanh_slope(gradient, np.zeros_like(gradient), found, scratch)
     # One float32 sum over all rows is off by more than a thousandth.
     assert found[0] == pytest.approx(n * np.float64(np.float32(0.1)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("trunk", "hidden", "expected"),
+    [
+        ((), (64, 64), [NarrowPass, NarrowPass]),
+        ((), (64, 48), [WidePass, WidePass]),
+        ((), (256, 256), [WidePass, WidePass]),
+        ((), (), [WidePass, WidePass]),
+        ((32,), (64,), [NarrowPass, NarrowPass, NarrowPass]),
+        # The gradient of the trunk's outputs has columns of its number.
+        ((40,), (64,), [WidePass, WidePass, WidePass]),
+        ((256,), (64,), [WidePass, NarrowPass, NarrowPass]),
+        ((64,), (), [NarrowPass, WidePass, WidePass]),
+    ],
+)
+def test_only_networks_with_narrow_layers_are_compiled(trunk, hidden, expected):
+    agent = agent_of("categorical", hidden, trunk=trunk)
+    algorithm = PPO(agent, **SETTINGS, update="flat")
+    flat = FlatUpdate(known_groups(agent, "", ""), (), algorithm._adam.prepare())
+    flat.load(inputs_of(agent, 5, seed=0))
+    flat.loss_of_batch(algorithm._coefficients())
+    (group,) = flat._groups
+    assert [type(one) for one in (*group._current.trunk, *group._current.heads)] == expected
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_gradients_of_many_steps_keep_their_digits(activation):
+    agent = agent_of("categorical", (64, 64), activation=activation)
+    inputs = inputs_of(agent, 20_000, seed=0)
+    _, _, expected = reference(agent, inputs)
+    algorithm = PPO(agent, **SETTINGS, update="flat")
+    adam = algorithm._adam.prepare()
+    algorithm._adam.gather()
+    flat = FlatUpdate(known_groups(agent, "", ""), (), adam)
+    flat.load(inputs)
+    flat.loss_of_batch(algorithm._coefficients())
+    flat.backward()
+    assert_close_to_largest(adam.gradients, expected, 2e-6)
+
+
+def test_what_is_not_finite_reaches_the_loss_of_compiled_networks():
+    agent = agent_of("categorical", (32, 32), activation="relu")
+    inputs = inputs_of(agent, 60, seed=0)
+    inputs.agent["observation"][50, 0] = math.nan
+    algorithm = PPO(agent, **SETTINGS, update="flat")
+    adam = algorithm._adam.prepare()
+    algorithm._adam.gather()
+    flat = FlatUpdate(known_groups(agent, "", ""), (), adam)
+    flat.load(inputs)
+    loss, _ = flat.loss_of_batch(algorithm._coefficients())
+    assert math.isnan(loss)

@@ -278,7 +278,6 @@ class _Networks:
                 flat_layers(one, places, used, who),
                 compiled_updates,
                 one.activation,
-                False,
             )
             for one in getattr(module, "networks", None) or [module.network]
         ]

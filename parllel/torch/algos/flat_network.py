@@ -15,6 +15,8 @@ from torch import Tensor, nn
 _FEW_INPUTS, _FEW_OUTPUTS = 32, 16
 # Numbers in the input of a last layer from which on that is worth a copy of the result.
 _MANY = 16_384
+# Up to so many units and inputs, calls of PyTorch take longer than its products save.
+_NARROW, _NARROW_INPUTS = 128, 512
 
 
 class FlatNetwork:
@@ -25,6 +27,7 @@ class FlatNetwork:
         compiled: the module of compiled functions.
         activation: after each hidden layer.
         is_trunk: whether the last layer is a hidden one, too.
+        has_trunk: whether the gradient of the input is needed.
     """
 
     def __init__(
@@ -32,7 +35,8 @@ class FlatNetwork:
         layers: Sequence[list[tuple[Tensor, Tensor]]],
         compiled: Any,
         activation: str,
-        is_trunk: bool,
+        is_trunk: bool = False,
+        has_trunk: bool = False,
     ) -> None:
         self.layers, self.gradients = layers
         self.n_hidden = len(self.layers) - (not is_trunk)
@@ -41,6 +45,7 @@ class FlatNetwork:
         self.activate: Any = np.tanh if tanh else compiled.rectify
         self.slope: Any = compiled.scale_by_tanh_slope if tanh else compiled.scale_by_relu_slope
         self._buffers: list[tuple[Tensor, Tensor]] = []
+        self._narrow = self._narrow_passes(has_trunk)
 
     def reserve(self, n: int) -> bool:
         """Make buffers for n steps. Returns whether they are new."""
@@ -52,7 +57,23 @@ class FlatNetwork:
 
     def views(self, n: int) -> FlatPass:
         """Return views of the buffers for n steps."""
-        return FlatPass(self, [(output[:n], gradient[:n]) for output, gradient in self._buffers])
+        buffers = [(output[:n], gradient[:n]) for output, gradient in self._buffers]
+        if self._narrow is None:
+            return WidePass(self, buffers)
+        return NarrowPass(self, buffers, self._narrow)
+
+    def _narrow_passes(self, has_trunk: bool) -> Any:
+        """Return the module of compiled passes, or None if PyTorch has to multiply, or does it faster."""
+        units = [len(bias) for _, bias in self.layers[: self.n_hidden]]
+        n_inputs = self.layers[0][0].shape[1]
+        if not units or max(units) > _NARROW or n_inputs > _NARROW_INPUTS:
+            return None
+        # numba takes a third of a second to import.
+        from parllel.algos import compiled_networks
+        from parllel.arrays.compiled_products import COLUMNS
+
+        columns = [*units, n_inputs] if has_trunk else units
+        return None if any(n % COLUMNS for n in columns) else compiled_networks
 
 
 class FlatPass:
@@ -63,9 +84,60 @@ class FlatPass:
             to write.
     """
 
-    def __init__(self, network: FlatNetwork, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def __init__(self, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
         self.outputs = [output for output, _ in buffers]
         self.gradients = [gradient for _, gradient in buffers]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the outputs of all layers, and return the last."""
+        raise NotImplementedError
+
+    def backward(self, x: Tensor, below: Tensor | None, *, add: bool = False) -> None:
+        """Compute the gradients of all layers, from the gradient of the last output.
+
+        x: the input of `forward`.  below: where to write the gradient of that input, or with `add`, where to
+        add it; None if nobody needs it.
+        """
+        raise NotImplementedError
+
+
+class NarrowPass(FlatPass):
+    """Compiled: one call for all layers."""
+
+    def __init__(
+        self, network: FlatNetwork, buffers: Sequence[tuple[Tensor, Tensor]], compiled: Any
+    ) -> None:
+        super().__init__(buffers)
+        self._compiled = compiled
+        rows, sizes = [], [0]
+        self._held: list[Tensor] = []  # as the table has only their addresses
+        for pair, gradients, buffer in zip(network.layers, network.gradients, buffers, strict=True):
+            n_out, n_in = pair[0].shape
+            scratch = torch.empty(n_in, n_out), torch.empty(n_out)
+            tensors = [*pair, *gradients, *buffer, *scratch]
+            self._held += tensors
+            rows.append([n_in, n_out, *(tensor.data_ptr() for tensor in tensors)])
+            sizes += n_in, n_out
+        self._settings = np.array(rows, np.int64), network.n_hidden, network.is_tanh
+        self._zeros = np.zeros(max(sizes), np.float32)
+        self._nowhere = np.zeros((0, 0), np.float32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As every pass."""
+        self._compiled.forward(x.numpy(), *self._settings)
+        return self.outputs[-1]
+
+    def backward(self, x: Tensor, below: Tensor | None, *, add: bool = False) -> None:
+        """As every pass."""
+        target = self._nowhere if below is None else below.numpy()
+        self._compiled.backward(x.numpy(), *self._settings, self._zeros, target, add)
+
+
+class WidePass(FlatPass):
+    """With PyTorch's products of matrices."""
+
+    def __init__(self, network: FlatNetwork, buffers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        super().__init__(buffers)
         self._activate, self._slope = network.activate, network.slope
         is_hidden = [i < network.n_hidden for i in range(len(buffers))]
         weights = [weight for weight, _ in network.layers]
@@ -89,7 +161,7 @@ class FlatPass:
         ]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the outputs of all layers, and return the last."""
+        """As every pass."""
         for bias, transposed, output, hidden in self._forward:
             torch.addmm(bias, x, transposed, out=output)
             if hidden is not None:
@@ -102,11 +174,7 @@ class FlatPass:
         return x
 
     def backward(self, x: Tensor, below: Tensor | None, *, add: bool = False) -> None:
-        """Compute the gradients of all layers, from the gradient of the last output.
-
-        x: the input of `forward`.  below: where to write the gradient of that input, or with `add`, where to
-        add it; None if nobody needs it.
-        """
+        """As every pass."""
         for layer in self._backward:
             gradient = layer.gradient
             if layer.hidden is None:
@@ -135,7 +203,7 @@ class FlatPass:
 class _BackwardLayer:
     """Views for the backward pass of layer `i`."""
 
-    def __init__(self, at: FlatPass, network: FlatNetwork, i: int, is_hidden: bool) -> None:
+    def __init__(self, at: WidePass, network: FlatNetwork, i: int, is_hidden: bool) -> None:
         self.weight = network.layers[i][0]
         self.grad_weight, self.grad_bias = network.gradients[i]
         self.gradient = at.gradients[i]

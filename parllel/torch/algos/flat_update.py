@@ -165,7 +165,8 @@ class _Group:
                 flat_layers(module, places, used, _WHO),
                 compiled_updates,
                 module.activation,
-                module is trunk,
+                is_trunk=module is trunk,
+                has_trunk=trunk is not None and module is not trunk,
             )
             for module in modules
         ]
