@@ -59,6 +59,7 @@ class SmallPolicy:
     ) -> None:
         # numba takes a third of a second to import, for those who use it alone.
         from parllel.arrays import compiled_policy as compiled
+        from parllel.arrays.compiled_products import COLUMNS
 
         self._action_shape = tuple(action_shape)
         actions = math.prod(self._action_shape)
@@ -68,7 +69,8 @@ class SmallPolicy:
             raise ValueError(
                 f"SmallPolicy: action_shape: expected {n_choices} numbers, got {action_shape}"
             )
-        self._policy, self._critic = _Network(policy_sizes), _Network(critic_sizes)
+        self._policy = _Network(policy_sizes, COLUMNS)
+        self._critic = _Network(critic_sizes, COLUMNS)
         self._step: Any = compiled.step_gaussian if nvec is None else compiled.step_categorical
         self._source = "gaussian" if nvec is None else "categorical"
         self._write_values: Any = compiled.write_values
@@ -79,7 +81,7 @@ class SmallPolicy:
         else:
             choices = (nvec, [0] * len(nvec) if start is None else start)
             self._head, self._action_kinds = np.array(choices, np.int64), _WHOLE
-        widest = max(*policy_sizes, *critic_sizes)
+        widest = max(*self._policy.padded, *self._critic.padded)
         # Allocated once, because compiled code would allocate it again in every step.
         self._scratch = np.zeros((compiled.SCRATCH, compiled.BLOCK * widest), np.float32)
         # Arguments of the compiled code besides fields of the batch.
@@ -244,20 +246,28 @@ class SmallPolicy:
 
 
 class _Network:
-    """Parameters of a network in one array, in the order and layout that compiled code reads."""
+    """Parameters of a network in one array, in the order and layout that compiled code reads.
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    Attributes:
+        sizes: of the input and of each layer.
+        padded: the same, with hidden layers of a multiple of `columns` units, those that were added with
+            weights of zero.
+    """
+
+    def __init__(self, sizes: Sequence[int], columns: int) -> None:
         self.sizes = tuple(sizes)
-        shapes = list(pairwise(self.sizes))
-        parameters = np.zeros(sum((n + 1) * m for n, m in shapes), np.float32)
-        self.arrays = (parameters, np.array(self.sizes, np.int64))
+        first, *hidden, last = self.sizes
+        self.padded = (first, *(-(-n // columns) * columns for n in hidden), last)
+        parameters = np.zeros(sum((n + 1) * m for n, m in pairwise(self.padded)), np.float32)
+        self.arrays = (parameters, np.array(self.padded, np.int64))
         self._layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
         end = 0
-        for i, (n, m) in enumerate(shapes):
+        for (n, m), own in zip(pairwise(self.padded), pairwise(self.sizes), strict=True):
             start, middle, end = end, end + n * m, end + (n + 1) * m
             weight, bias = parameters[start:middle], parameters[middle:end]
-            last = i == len(shapes) - 1
-            self._layers.append((weight.reshape(m, n) if last else weight.reshape(n, m).T, bias))
+            is_last = end == len(parameters)
+            weight = weight.reshape(m, n) if is_last else weight.reshape(n, m).T
+            self._layers.append((weight[: own[1], : own[0]], bias[: own[1]]))
 
     def set_layers(self, layers: Layers) -> None:
         """Copy weights [n_out, n_in] and biases [n_out]."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.arrays.compiled_products import multiply
 from parllel.system.compilation import compiled
 
 Floats = NDArray[np.float32]
@@ -55,69 +56,6 @@ def tanh_in_place(x: Floats) -> None:
         x[i] = v * above / below
 
 
-@_contracted
-def _hidden_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
-    """Write `n` rows of x @ w + bias; `w` is [n_in, n_out] flat, with the bias after it."""
-    fours = n - n % 4
-    for r in range(0, fours, 4):
-        _four_rows(x[r * n_in :], w, n_in, n_out, out[r * n_out :])
-    for r in range(fours, n):
-        _one_row(x[r * n_in :], w, n_in, n_out, out[r * n_out :])
-
-
-@_contracted
-def _four_rows(x: Floats, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
-    """Write four rows of a hidden layer, each by the same operations in the same order as `_one_row`."""
-    bias = w[n_in * n_out :]
-    xa, xb, xc, xd = x, x[n_in:], x[2 * n_in :], x[3 * n_in :]
-    ya, yb, yc, yd = out, out[n_out:], out[2 * n_out :], out[3 * n_out :]
-    for j in range(n_out):
-        ya[j] = yb[j] = yc[j] = yd[j] = bias[j]
-    fours = n_in - n_in % 4
-    # Four inputs of four rows at a time: a weight is loaded once for four products, and an output is loaded
-    # and stored once for four. More of either do not fit in the registers.
-    for k in range(0, fours, 4):
-        a0, a1, a2, a3 = xa[k], xa[k + 1], xa[k + 2], xa[k + 3]
-        b0, b1, b2, b3 = xb[k], xb[k + 1], xb[k + 2], xb[k + 3]
-        c0, c1, c2, c3 = xc[k], xc[k + 1], xc[k + 2], xc[k + 3]
-        d0, d1, d2, d3 = xd[k], xd[k + 1], xd[k + 2], xd[k + 3]
-        w0 = w[k * n_out : (k + 4) * n_out]
-        w1, w2, w3 = w0[n_out:], w0[2 * n_out :], w0[3 * n_out :]
-        for j in range(n_out):
-            v0, v1, v2, v3 = w0[j], w1[j], w2[j], w3[j]
-            y0 = ya[j] + a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
-            y1 = yb[j] + b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
-            y2 = yc[j] + c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
-            y3 = yd[j] + d0 * v0 + d1 * v1 + d2 * v2 + d3 * v3
-            ya[j], yb[j], yc[j], yd[j] = y0, y1, y2, y3
-    for k in range(fours, n_in):
-        wk = w[k * n_out : (k + 1) * n_out]
-        for j in range(n_out):
-            ya[j] += xa[k] * wk[j]
-            yb[j] += xb[k] * wk[j]
-            yc[j] += xc[k] * wk[j]
-            yd[j] += xd[k] * wk[j]
-
-
-@_contracted
-def _one_row(x: Floats, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
-    """Write one row of a hidden layer."""
-    bias = w[n_in * n_out :]
-    for j in range(n_out):
-        out[j] = bias[j]
-    fours = n_in - n_in % 4
-    for k in range(0, fours, 4):
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        w0 = w[k * n_out : (k + 4) * n_out]
-        w1, w2, w3 = w0[n_out:], w0[2 * n_out :], w0[3 * n_out :]
-        for j in range(n_out):
-            out[j] = out[j] + x0 * w0[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]
-    for k in range(fours, n_in):
-        xk, wk = x[k], w[k * n_out : (k + 1) * n_out]
-        for j in range(n_out):
-            out[j] += xk * wk[j]
-
-
 @_reordered
 def _last_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
     """Write `n` rows of w @ x + bias; `w` is [n_out, n_in] flat, with the bias after it."""
@@ -134,12 +72,20 @@ def _last_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats
 
 @_compiled
 def _network(x: Floats, n: int, sizes: Ints, w: Floats, a: Floats, b: Floats, out: Floats) -> None:
-    """Pass `n` rows of `x` through the layers of `w`; `a` and `b` are scratch."""
+    """Pass `n` rows of `x` through the layers of `w`; `a` and `b` are scratch.
+
+    A hidden layer is its weight [n_in, n_out], flat, and its bias. Its number of units in `sizes` is a
+    multiple of COLUMNS: those beyond the network's own have only zeros.
+    """
     start, last = 0, sizes.size - 2
     for layer in range(last):
         n_in, n_out = sizes[layer], sizes[layer + 1]
-        end = start + (n_in + 1) * n_out
-        _hidden_layer(x, n, w[start:end], n_in, n_out, a)
+        middle, end = start + n_in * n_out, start + (n_in + 1) * n_out
+        weight, bias = w[start:middle].ctypes.data, w[middle:end].ctypes.data
+        multiply(
+            *(x.ctypes.data, n_in, 1, weight, n_out, n_in, bias, 0),
+            *(a.ctypes.data, n_out, n, n_out),
+        )
         tanh_in_place(a[: n * n_out])
         x, a, b, start = a, b, a, end
     _last_layer(x, n, w[start:], sizes[last], sizes[last + 1], out)
