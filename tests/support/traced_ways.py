@@ -82,7 +82,7 @@ def learning_parts(cages: Sequence[Any]) -> Any:
     from parllel.torch import PPO, TorchHandler, agent_for
     from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 
-    agent = agent_for(cages[0].spaces, seeds=Seeds(0), hidden_sizes=(8,))
+    agent = agent_for(cages[0].spaces, seeds=Seeds(0), hidden_sizes=(32,))
     transforms = [EstimateAdvantage(0.9, 0.9), NormalizeAdvantage()]
     spec = BatchSpec(T, sum(cage.n for cage in cages))
     sampler = build_sampler(spec, cages, TorchHandler(agent), [], transforms)

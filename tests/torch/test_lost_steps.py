@@ -78,8 +78,9 @@ def test_updates_equal_those_without_the_lost_step(update: Any, tmp_path: Path) 
         agent.model.load_state_dict(start)
         PPO(agent, **settings, seed=0, update="autograd").optimize_agent(0, alone)
         for name, value in agent.model.state_dict().items():
-            # Adam's first step is the learning rate wherever a gradient is not zero.
-            torch.testing.assert_close(learned[name], value, rtol=1e-4, atol=1e-6)
+            # Adam's first step is the learning rate wherever a gradient is not zero, or not so small that
+            # roundings decide about it: to a fiftieth of it.
+            torch.testing.assert_close(learned[name], value, rtol=1e-4, atol=5e-6)
             assert not torch.equal(value, start[name]) or not value.requires_grad
 
 

@@ -10,8 +10,8 @@
                       gradient of these values with respect to the actions, only from that critic
     policy            compiled: gradient of its outputs -> gradients -> Adam
 
-Autograd computes the gradient of all critics for all rows, although the smallest value has only one. Matrix
-products are PyTorch's, loops over transitions are compiled, and buffers are allocated once.
+Autograd computes the gradient of all critics for all rows, although the smallest value has only one. Products
+of wide layers are PyTorch's, the rest is compiled, and buffers are allocated once.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     minibatch    slices of the buffers -> outputs of the networks -> compiled loss and its gradients
                  -> gradients of all layers, in one flat array -> compiled Adam
 
-With small networks, autograd spends more time on its bookkeeping than on arithmetic. Matrix products are
-PyTorch's, loops over steps are compiled.
+With small networks, autograd spends more time on its bookkeeping than on arithmetic. Loops over steps are
+compiled, and so are networks with narrow layers (`NarrowPass`). Products of wide layers are PyTorch's.
 """
 
 from __future__ import annotations
