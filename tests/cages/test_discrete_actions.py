@@ -62,6 +62,20 @@ def test_the_plain_face_passes_them_too(kind: str, space: spaces.Discrete) -> No
         assert cage.actions == [int(space.start), int(space.start) + 1]
 
 
+@pytest.mark.parametrize("kind", ["Cage", "ProcessCage"])
+@pytest.mark.parametrize("action", [0.5, np.array(1.0), np.float32(1.5)], ids=repr)
+def test_the_plain_face_does_not_make_whole_numbers_of_others(kind: str, action: Any) -> None:
+    def step(cage: Any) -> None:
+        cage.step_async(action)
+        cage.await_step()
+
+    with ONE_OF_EACH[kind](partial(gym.make, "CartPole-v1")) as cage:
+        cage.reset_async()
+        cage.await_step()
+        with pytest.raises(Exception, match=rf"{float(action)} .* invalid"):
+            step(cage)
+
+
 class Rounding(gym.Env[Any, Any]):
     """Environment whose float32 state is rounded otherwise if an action is an int."""
 

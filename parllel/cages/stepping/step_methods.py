@@ -114,8 +114,10 @@ def _plain(space: Any, action: Tree) -> Any:
     # environment keeps its action.
     array = np.array(action)
     if isinstance(space, spaces.Discrete):
-        # The same as rows pass: both interfaces must play the same episodes.
-        return discrete_scalar(space, int(array))
+        number = array.item()
+        # The same as rows pass: both interfaces must play the same episodes. What is no whole number is left
+        # to the environment to refuse.
+        return discrete_scalar(space, number) if isinstance(number, int) else number
     # Otherwise the caster would broadcast it against the bounds.
     if array.shape != space.shape:
         raise ValueError(f"action: expected shape {space.shape}, got {array.shape}")
