@@ -86,15 +86,17 @@ def _scale_by_slope(gradient: Floats, output: Floats, is_tanh: bool) -> None:
 
 
 @_compiled
-def _add_rows(rows: Floats, sums: Floats, totals: Floats, is_first: bool) -> None:
-    """Add the sum of `rows` [n, sums.size] to `totals`, or replace them by it."""
+def _add_rows(gradient: Floats, layer: Ints, is_first: bool) -> None:
+    """Add the rows of a gradient [n, n_out] to the gradient of the bias, or replace that by their sum."""
+    size = layer[N_OUT]
+    sums, totals = carray(floats_at(layer[SUMS]), size), carray(floats_at(layer[GRAD_BIAS]), size)
     # Not at once, as sums of sums lose fewer digits.
     sums[:] = 0
-    for r in range(rows.size // sums.size):
-        row = rows[r * sums.size : (r + 1) * sums.size]
-        for i in range(sums.size):
+    for r in range(gradient.size // size):
+        row = gradient[r * size : (r + 1) * size]
+        for i in range(size):
             sums[i] += row[i]
-    for i in range(sums.size):
+    for i in range(size):
         totals[i] = sums[i] if is_first else totals[i] + sums[i]
 
 
@@ -129,6 +131,26 @@ def forward(x: Floats, layers: Ints, n_hidden: int, is_tanh: bool) -> None:
             below, row, column = place, n_out, 1
 
 
+@_compiled
+def _add_product(
+    a: int,
+    a_row: int,
+    a_k: int,
+    b: int,
+    b_k: int,
+    n_k: int,
+    total: int,
+    total_row: int,
+    n_rows: int,
+    n_columns: int,
+    zeros: int,
+    is_first: bool,
+) -> None:
+    """Add a product to a total, or replace that by it; see `multiply`.  zeros: n_columns of them."""
+    first, first_row = (zeros, 0) if is_first else (total, total_row)
+    multiply(*(a, a_row, a_k, b, b_k, n_k, first, first_row, total, total_row, n_rows, n_columns))
+
+
 @compiled("(f4[:,:], i8[:,::1], i8, b1, f4[::1], f4[:,:], b1)", nogil=True, error_model="numpy")
 def backward(
     x: Floats,
@@ -155,46 +177,30 @@ def backward(
             if i < n_hidden:
                 output = carray(floats_at(layers[i, OUTPUT] + 4 * start * n_out), n * n_out)
                 _scale_by_slope(gradient, output, is_tanh)
-            sums, totals = floats_at(layers[i, SUMS]), floats_at(layers[i, GRAD_BIAS])
-            _add_rows(gradient, carray(sums, n_out), carray(totals, n_out), is_first)
+            _add_rows(gradient, layers[i], is_first)
+            weight = layers[i, WEIGHT]
             if i:
-                below, grad_weight = (
-                    layers[i - 1, OUTPUT] + 4 * start * n_in,
-                    layers[i, GRAD_WEIGHT],
-                )
-                first, first_row = (nothing, 0) if is_first else (grad_weight, n_in)
-                multiply(
-                    *(place, 1, n_out, below, n_in, n, first, first_row),
-                    *(grad_weight, n_in, n_out, n_in),
+                below, total = layers[i - 1, OUTPUT] + 4 * start * n_in, layers[i, GRAD_WEIGHT]
+                _add_product(
+                    *(place, 1, n_out, below, n_in, n, total, n_in, n_out, n_in, nothing, is_first)
                 )
                 # Of this block alone, so that it stays in the cache.
-                target, row = layers[i - 1, GRADIENT], n_in
-                first, first_row = nothing, 0
-            else:
-                # The transpose, as only hidden layers have the number of units for columns.
-                below, turned = x.ctypes.data + start * x.strides[0], layers[0, TURNED]
-                first, first_row = (nothing, 0) if is_first else (turned, n_out)
-                multiply(
-                    *(
-                        below,
-                        x.strides[1] // 4,
-                        x.strides[0] // 4,
-                        place,
-                        n_out,
-                        n,
-                        first,
-                        first_row,
-                    ),
-                    *(turned, n_out, n_in, n_out),
+                target = layers[i - 1, GRADIENT]
+                _add_product(
+                    *(place, n_out, 1, weight, n_in, n_out, target, n_in, n, n_in, nothing, True)
                 )
-                if not grad_x.size:
-                    continue
-                target, row = grad_x.ctypes.data + start * grad_x.strides[0], grad_x.strides[0] // 4
-                first, first_row = (target, row) if adds else (nothing, 0)
-            multiply(
-                *(place, n_out, 1, layers[i, WEIGHT], n_in, n_out, first, first_row),
-                *(target, row, n, n_in),
+                continue
+            # The transpose, as only hidden layers have the number of units for columns.
+            below, total = x.ctypes.data + start * x.strides[0], layers[0, TURNED]
+            row, column = x.strides[0] // 4, x.strides[1] // 4
+            _add_product(
+                *(below, column, row, place, n_out, n, total, n_out, n_in, n_out, nothing, is_first)
             )
+            if grad_x.size:
+                target, row = grad_x.ctypes.data + start * grad_x.strides[0], grad_x.strides[0] // 4
+                _add_product(
+                    *(place, n_out, 1, weight, n_in, n_out, target, row, n, n_in, nothing, not adds)
+                )
     n_in, n_out = layers[0, N_IN], layers[0, N_OUT]
     turned = carray(floats_at(layers[0, TURNED]), n_in * n_out)
     _turn(turned, carray(floats_at(layers[0, GRAD_WEIGHT]), n_out * n_in), n_in, n_out)

@@ -57,27 +57,30 @@ def floats_at(typing: Any, address: Any) -> Any:
     return pointer(types.intp), generate
 
 
+class _Rows:
+    """Rows of numbers, `distance` numbers apart, for a function that is being generated."""
+
+    def __init__(self, builder: Any, first: Any, distance: Any) -> None:
+        self._builder, self._first, self._distance = builder, first, distance
+
+    def row(self, i: Any) -> Any:
+        """Return the place of row i."""
+        return self._builder.gep(self._first, [self._builder.mul(i, self._distance)])
+
+    def vectors(self, i: Any) -> list[Any]:
+        """Return the places of the vectors of row i of a tile."""
+        lanes = (ir.Constant(_int64, lane) for lane in range(0, _WIDTH, _LANES))
+        places = [self._builder.gep(self.row(i), [lane]) for lane in lanes]
+        return [self._builder.bitcast(place, _vector.as_pointer()) for place in places]
+
+
 def _tile_of(n_rows: int) -> Any:
     """Return an intrinsic that computes a tile of so many rows; its arguments are those of `multiply`."""
     rows = [ir.Constant(_int64, row) for row in range(n_rows)]
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        a, a_row, a_k, b, b_k, n_k, first, first_row, c, c_row = args
-        a, b, first, c = (builder.inttoptr(one, _float.as_pointer()) for one in (a, b, first, c))
-
-        def number_at(pointer: Any, i: Any, distance: Any) -> Any:
-            return builder.gep(pointer, [builder.mul(i, distance)])
-
-        def vectors_at(pointer: Any, i: Any, distance: Any) -> list[Any]:
-            begin = number_at(pointer, i, distance)
-            places = [
-                builder.gep(begin, [ir.Constant(_int64, lane)]) for lane in range(0, _WIDTH, _LANES)
-            ]
-            return [builder.bitcast(place, _vector.as_pointer()) for place in places]
-
-        def load(place: Any) -> Any:
-            return builder.load(place, align=4)  # rows are aligned as single numbers are
-
+        a, b, first, c = (builder.inttoptr(args[i], _float.as_pointer()) for i in (0, 3, 6, 8))
+        a_row, a_k, b_k, n_k, first_row, c_row = (args[i] for i in (1, 2, 4, 5, 7, 9))
         start = builder.block
         head, body, end = (builder.append_basic_block(name) for name in ("head", "body", "end"))
         builder.branch(head)
@@ -88,10 +91,11 @@ def _tile_of(n_rows: int) -> Any:
         builder.cbranch(builder.icmp_signed("<", k, n_k), body, end)
 
         builder.position_at_end(body)
-        factors = [load(place) for place in vectors_at(b, k, b_k)]
-        column = number_at(a, k, a_k)
+        # Rows are aligned as single numbers are.
+        factors = [builder.load(place, align=4) for place in _Rows(builder, b, b_k).vectors(k)]
+        column = _Rows(builder, _Rows(builder, a, a_k).row(k), a_row)
         for row, row_sums in zip(rows, sums, strict=True):
-            number = builder.load(number_at(column, row, a_row))
+            number = builder.load(column.row(row))
             spread = builder.insert_element(_undefined, number, ir.Constant(_int32, 0))
             spread = builder.shuffle_vector(spread, _undefined, _first_lane)
             for factor, sum_ in zip(factors, row_sums, strict=True):
@@ -104,11 +108,13 @@ def _tile_of(n_rows: int) -> Any:
         builder.branch(head)
 
         builder.position_at_end(end)
+        sources, targets = _Rows(builder, first, first_row), _Rows(builder, c, c_row)
         for row, row_sums in zip(rows, sums, strict=True):
-            before, after = vectors_at(first, row, first_row), vectors_at(c, row, c_row)
-            for sum_, source, target in zip(row_sums, before, after, strict=True):
+            places = zip(row_sums, sources.vectors(row), targets.vectors(row), strict=True)
+            for sum_, source, target in places:
                 # Now and not at the start: sums of sums lose fewer digits.
-                builder.store(builder.fadd(load(source), sum_), target, align=4)
+                total = builder.fadd(builder.load(source, align=4), sum_)
+                builder.store(total, target, align=4)
         return context.get_dummy_value()
 
     @intrinsic
