@@ -12,15 +12,13 @@ notice changes of this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
 from numba import types
-from numba.extending import intrinsic as _intrinsic
 
-from parllel.system.compilation import compiled
+from parllel.system.compilation import compiled, intrinsic
 
 
 def _has_avx512() -> bool:
@@ -39,11 +37,6 @@ _vector = ir.VectorType(_float, _LANES)
 _undefined = ir.Constant(_vector, ir.Undefined)
 _zeros = ir.Constant(_vector, [0.0] * _LANES)
 _first_lane = ir.Constant(ir.VectorType(_int32, _LANES), [0] * _LANES)
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Decorate like numba's `intrinsic`, whose type annotations do not fit."""
-    return _intrinsic(function)
 
 
 @intrinsic

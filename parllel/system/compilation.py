@@ -96,6 +96,13 @@ def compiled(
     return decorate
 
 
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Decorate like numba's `intrinsic`, which has no types and takes long to import."""
+    from numba.extending import intrinsic as decorate
+
+    return decorate(function)
+
+
 def _named(function: Any, digest: str) -> Any:
     """Return a copy of a function whose name, and so that of its files in the cache, has a digest."""
     copy = FunctionType(

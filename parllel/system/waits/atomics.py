@@ -12,24 +12,19 @@ numba. numba's disk cache for that file does not notice changes of this one.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils as _cgutils
-from numba.extending import intrinsic as _intrinsic
+
+from parllel.system.compilation import intrinsic
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 _FUTEX_CALL = 202 if X86 else 98  # number of the system call, by architecture
 # The clock of `time.monotonic`, so that setting the time of day does not affect waits.
 _MONOTONIC = 1
 cgutils: Any = _cgutils
-
-
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Decorate like numba's `intrinsic`, whose type annotations do not fit."""
-    return _intrinsic(function)
 
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
