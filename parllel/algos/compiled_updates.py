@@ -360,6 +360,14 @@ def _move_to(totals: Any, sums: Any) -> None:
         sums[i] = np.float32(0)
 
 
+@compiled()
+def _round(totals: Any, sums: Any) -> None:
+    """Write totals as float32."""
+    # numba takes five seconds to compile `sums[:] = totals`, for arrays of two types.
+    for i in range(totals.size):
+        sums[i] = totals[i]
+
+
 @compiled("(f4[:,::1], f4[:,::1], f4[::1], f8[::1])", nogil=True, fastmath={"contract"})
 def scale_by_tanh_slope(
     gradient: Floats, output: Floats, grad_bias: Floats, totals: Doubles
@@ -379,7 +387,7 @@ def scale_by_tanh_slope(
         if n % _ROWS == _ROWS - 1:
             _move_to(totals, grad_bias)
     _move_to(totals, grad_bias)
-    grad_bias[:] = totals
+    _round(totals, grad_bias)
 
 
 @compiled("(f4[:,::1], f4[:,::1], f4[::1], f8[::1])", nogil=True)
@@ -399,7 +407,7 @@ def scale_by_relu_slope(
         if n % _ROWS == _ROWS - 1:
             _move_to(totals, grad_bias)
     _move_to(totals, grad_bias)
-    grad_bias[:] = totals
+    _round(totals, grad_bias)
 
 
 @compiled("(f4[::1], i8[::1], f8[::1])", nogil=True, fastmath={"contract", "reassoc"})

@@ -58,7 +58,9 @@ def sum_td_errors(
     decay = discount * gae_lambda
     excess = np.zeros(B)  # float64: in float32 the roundings of a thousand steps would add up
     if value is None:
-        excess[:] = bootstrap_value
+        # Not `excess[:] = bootstrap_value`, which numba takes seconds to compile.
+        for b in range(B):
+            excess[b] = bootstrap_value[b]
     for t in range(T - 1, -1, -1):
         following = bootstrap_value
         if value is not None:
