@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ class FlatNetwork:
         return None if any(n % COLUMNS for n in columns) else compiled_networks
 
 
-class FlatPass:
+class FlatPass(ABC):
     """A network at work on n steps.
 
     Attributes:
@@ -88,17 +89,17 @@ class FlatPass:
         self.outputs = [output for output, _ in buffers]
         self.gradients = [gradient for _, gradient in buffers]
 
+    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Compute the outputs of all layers, and return the last."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, x: Tensor, below: Tensor | None, *, add: bool = False) -> None:
         """Compute the gradients of all layers, from the gradient of the last output.
 
         x: the input of `forward`.  below: where to write the gradient of that input, or with `add`, where to
         add it; None if nobody needs it.
         """
-        raise NotImplementedError
 
 
 class NarrowPass(FlatPass):
