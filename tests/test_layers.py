@@ -30,7 +30,7 @@ ROWS = (
     ("distributed.web",),
     tuple(f"distributed.{name}" for name in ("messaging", "remote", "operators", "rollouts")),
     ("cli",),
-    ("testing",),
+    ("testing", "__main__"),
 )
 ROW_OF = {package: number for number, row in enumerate(ROWS) for package in row}
 HOUSES = {package.partition(".")[0] for package in ROW_OF if "." in package}

@@ -83,7 +83,7 @@ def parllel_server(
     *flags: str, environment: str = "rps", agent: str | Path = AGENT
 ) -> Iterator[str]:
     """Start `parllel remote serve` with an agent of a file; yield its URL."""
-    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "parllel", "remote", "serve", "--port", "0"]
     folder = Path(str(agent).partition(":")[0]).parent
     asked = ["--environment", environment, "--agent", str(agent), "--agent-root", str(folder)]
     with server([*command, *asked, *flags]) as (url, _):

@@ -34,7 +34,7 @@ def sweep_s(jobs: int, n_steps: int) -> float:
         words = ["sweep", str(SCRIPT), *settings, "--jobs", str(jobs), "--into", str(folder)]
         began = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "parllel.cli", *words], check=True, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "parllel", *words], check=True, stdout=subprocess.DEVNULL
         )
         seconds = time.perf_counter() - began
         runs = json.loads((folder / "results.json").read_text())["runs"]

@@ -64,7 +64,7 @@ def trained(script: Path, base: str) -> str:
 @contextmanager
 def served(run: str, port: int) -> Iterator[str]:
     """Serve the policy of a run, and yield the URL."""
-    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "parllel", "remote", "serve", "--port", str(port)]
     command += ["--environment", f"gymnasium/{CARTPOLE}", "--agent", run]
     patience = json.dumps({"agentTimeout": START_S, "actTimeout": START_S})
     with Program([*command, "--configuration", patience], name="server") as server:

@@ -7,4 +7,4 @@ import sys
 
 def command(*argv):
     """Return the command line."""
-    return [sys.executable, "-m", "parllel.cli", *(str(argument) for argument in argv)]
+    return [sys.executable, "-m", "parllel", *(str(argument) for argument in argv)]

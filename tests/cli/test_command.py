@@ -25,7 +25,7 @@ HEAVY = {
 
 
 def test_help_is_quick_and_names_the_commands():
-    command = [sys.executable, "-X", "importtime", "-m", "parllel.cli", "--help"]
+    command = [sys.executable, "-X", "importtime", "-m", "parllel", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for name in (
         "runs",
@@ -225,7 +225,7 @@ def test_ctrl_c_says_what_is_known_of_it(call, monkeypatch, tmp_path):
 @pytest.mark.parametrize("argv", [("runs", "--json"), ("runs",)], ids=" ".join)
 def test_a_reader_that_closes_the_pipe(run, argv):
     # `true` has exited before the first line is written.
-    line = f"{sys.executable} -m parllel.cli {' '.join(argv)} {run.parent}"
+    line = f"{sys.executable} -m parllel {' '.join(argv)} {run.parent}"
     script = f"{line} | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -237,7 +237,7 @@ def buffered():
 
 
 def test_a_table_that_cannot_be_written_is_an_error(run):
-    script = f"{sys.executable} -m parllel.cli runs {run.parent} > /dev/full"
+    script = f"{sys.executable} -m parllel runs {run.parent} > /dev/full"
     command = ["bash", "-c", script]
     done = subprocess.run(command, env=buffered(), capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -247,7 +247,7 @@ def test_a_table_that_cannot_be_written_is_an_error(run):
 @pytest.mark.parametrize("output", ["> /dev/full", "| true", ">&-"])
 @pytest.mark.few(1)
 def test_a_run_succeeds_without_a_reader_of_its_output(run, output):
-    line = f"{sys.executable} -m parllel.cli resume {run} n_steps=100 {output}"
+    line = f"{sys.executable} -m parllel resume {run} n_steps=100 {output}"
     done = subprocess.run(
         ["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"],
         env={**buffered(), "PYTHONPATH": str(Path(__file__).parent)},
@@ -261,7 +261,7 @@ def test_a_run_succeeds_without_a_reader_of_its_output(run, output):
 
 
 def test_a_table_without_standard_output(run):
-    script = f"{sys.executable} -m parllel.cli runs {run.parent} >&-"
+    script = f"{sys.executable} -m parllel runs {run.parent} >&-"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

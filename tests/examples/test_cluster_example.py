@@ -85,7 +85,7 @@ def test_it_goes_on_after_a_kill(made, capsys):
     command = [
         sys.executable,
         "-m",
-        "parllel.cli",
+        "parllel",
         "resume",
         str(made),
         "--trust",

@@ -105,7 +105,7 @@ def test_the_foreign_worker_plays_the_same_episode_for_the_same_seed():
 
 
 def test_a_language_model_crosses_the_lake_or_does_not(tmp_path):
-    command = [sys.executable, "-m", "parllel.cli", "operators", "run", str(OPERATORS / "llm.py")]
+    command = [sys.executable, "-m", "parllel", "operators", "run", str(OPERATORS / "llm.py")]
     done = subprocess.run(
         [*command, "--set", "n_seeds=3"], cwd=tmp_path, capture_output=True, text=True
     )
@@ -164,7 +164,7 @@ def telemetry(folder, operator, kind):
 def compare(folder, *arguments, base="runs"):
     """Play the comparison in a folder that holds the examples, and return the folder of its run."""
     script = folder / "examples" / "operators" / "compare.py"
-    command = [sys.executable, "-m", "parllel.cli", "operators", "run", script, "--dir", base]
+    command = [sys.executable, "-m", "parllel", "operators", "run", script, "--dir", base]
     done = subprocess.run(
         [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -32,7 +32,7 @@ UNSOLVED = 1
 @contextmanager
 def server(agent, environment):
     """Serve an agent, and yield the URL."""
-    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "parllel", "remote", "serve", "--port", "0"]
     command += ["--agent", str(agent), "--environment", environment]
     command += ["--configuration", CONFIGURATION]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -91,7 +91,7 @@ def in_worker_processes(name: str, run: Path) -> Played:
 def from_the_folder(name: str, run: Path) -> Played:
     """Play by the command, which makes the environments of the run."""
     seeds = ",".join(map(str, SEEDS))
-    command = [sys.executable, "-m", "parllel.cli", "play", str(run), "--trust", "--json"]
+    command = [sys.executable, "-m", "parllel", "play", str(run), "--trust", "--json"]
     done = subprocess.run([*command, "--seeds", seeds], capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return {one["seed"]: (one["return"], one["length"]) for one in lines if "seed" in one}
@@ -102,7 +102,7 @@ def served(name: str, run: Path) -> Iterator[str]:
     """Serve a run, and yield the URL."""
     words = ["remote", "serve", "--port", "0", "--trust", "--import", FILE]
     words += ["--environment", f"gymnasium/{NAMES[name]}", "--agent", str(run)]
-    command = [sys.executable, "-m", "parllel.cli", *words]
+    command = [sys.executable, "-m", "parllel", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -32,7 +32,7 @@ LIBRARIES = {
     "operators": "chess",
     "kafka": "confluent_kafka",
 }
-PARLLEL = ("-m", "parllel.cli")
+PARLLEL = ("-m", "parllel")
 # For each command: the extra that it needs, and what Python is called with in a folder of runs.
 COMMANDS = {
     "help": (None, [*PARLLEL, "--help"]),

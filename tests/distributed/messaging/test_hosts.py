@@ -424,7 +424,7 @@ def test_the_command_keeps_states_in_a_file(make_envs, kafka_address, run, tmp_p
     command = [
         sys.executable,
         "-m",
-        "parllel.cli",
+        "parllel",
         "messaging",
         "host",
         "--bootstrap",

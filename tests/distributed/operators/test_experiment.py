@@ -229,7 +229,7 @@ def long(tmp_path):
     """An experiment of 100,000 episodes, in a process of its own, of which some were played."""
     script = tmp_path / "long.py"
     script.write_text(SCRIPT.format(frail=str(FRAIL)))
-    command = [sys.executable, "-m", "parllel.cli", "operators", "run", str(script)]
+    command = [sys.executable, "-m", "parllel", "operators", "run", str(script)]
     with subprocess.Popen(
         [*command, "--dir", str(tmp_path)],
         stdout=subprocess.PIPE,

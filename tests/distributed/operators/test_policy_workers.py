@@ -69,7 +69,7 @@ def test_a_memory_begins_anew_with_each_episode(launcher, runs):
 
 def test_a_run_behind_a_url_plays_them_too(launcher, runs, expected):
     words = ["remote", "serve", "--port", 0, "--environment", "gymnasium/CartPole-v1"]
-    with Served("-m", "parllel.cli", *words, "--agent", runs[0]) as server:
+    with Served("-m", "parllel", *words, "--agent", runs[0]) as server:
         assert_plays(launched(launcher, "policy", server.url, **CART), expected)
 
 

@@ -84,7 +84,7 @@ def script(tmp_path):
 
 def command_of(script, url, *more):
     words = ["operators", "run", str(script), "--set", f"url={url}", "--dir", str(script.parent)]
-    return [sys.executable, "-m", "parllel.cli", *words, *more]
+    return [sys.executable, "-m", "parllel", *words, *more]
 
 
 def all_of(folder):

@@ -32,7 +32,7 @@ def http_server(
     **variables: str,
 ) -> Iterator[str]:
     """Serve, and yield the URL that the command prints; it must end in order."""
-    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", *map(str, flags)]
+    command = [sys.executable, "-m", "parllel", "remote", "serve", *map(str, flags)]
     if "--port" not in flags:
         command += ["--port", "0"]
     environment = {**os.environ, **variables}

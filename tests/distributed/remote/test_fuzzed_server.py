@@ -61,7 +61,7 @@ def still_acts(url):
 def fuzz(folder, wire, seed, n):
     bodies, content_type = WIRES[wire]
     (folder / "agent.py").write_text(AGENT)
-    serve = ["-m", "parllel.cli", "remote", "serve", "--port", 0, "--agent-root", folder]
+    serve = ["-m", "parllel", "remote", "serve", "--port", 0, "--agent-root", folder]
     with Served(*serve, "--environment", "rps", "--agent", folder / "agent.py") as served:
         send_fuzzed(served.url, fuzzed_requests(seed + 1, 200, bodies, content_type), 60)
         assert still_acts(served.url)

@@ -30,7 +30,7 @@ COMMON = {"environment": "rps", "configuration": CONFIGURATION}
 def served(folder, *flags):
     for shift in range(3):
         (folder / f"agent{shift}.py").write_text(AGENT.format(shift))
-    serve = ["-m", "parllel.cli", "remote", "serve", "--port", 0, "--agent-root", folder, *flags]
+    serve = ["-m", "parllel", "remote", "serve", "--port", 0, "--agent-root", folder, *flags]
     with Served(*serve) as server:
         yield server
         server.process.terminate()

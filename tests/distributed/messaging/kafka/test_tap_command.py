@@ -107,7 +107,7 @@ def test_a_run_that_is_not_there_is_refused(tap):
 
 
 def test_ctrl_c_ends_it_without_complaint(broker, run, kafka_address):
-    command = [sys.executable, "-m", "parllel.cli", "messaging", "tap", "--run", run]
+    command = [sys.executable, "-m", "parllel", "messaging", "tap", "--run", run]
     with subprocess.Popen(
         [*command, "--bootstrap", kafka_address],
         stdout=subprocess.PIPE,

@@ -20,7 +20,7 @@ class DashboardServer(Served):
     """
 
     def __init__(self, folder, *arguments, port=0):
-        command = ("-m", "parllel.cli", "operators", "dashboard", *arguments)
+        command = ("-m", "parllel", "operators", "dashboard", *arguments)
         super().__init__(*command, "--dir", folder, "--port", port)
         # Before that it says where its folder is.
         while not self.url.startswith("http"):

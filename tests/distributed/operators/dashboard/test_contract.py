@@ -175,7 +175,7 @@ def test_a_signal_ends_it_in_order(tmp_path, number):
 
 def test_a_second_one_at_the_same_port_is_refused_and_leaves_nothing(served, tmp_path):
     port = served.base_url.rpartition(":")[2]
-    command = [sys.executable, "-m", "parllel.cli", "operators", "dashboard", "--port", port]
+    command = [sys.executable, "-m", "parllel", "operators", "dashboard", "--port", port]
     command += ["--dir", str(tmp_path / "second")]
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert second.returncode == 2

@@ -101,7 +101,7 @@ def test_environments_are_listed_with_those_of_a_module(printed, tmp_path):
     assert status == 0
     assert {"rps", "connectx"} <= set(json.loads(out))
     assert "my-rps" not in out
-    command = [sys.executable, "-m", "parllel.cli", "remote", "list", "--import", str(module)]
+    command = [sys.executable, "-m", "parllel", "remote", "list", "--import", str(module)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50)
     assert "my-rps" in json.loads(done.stdout)
 

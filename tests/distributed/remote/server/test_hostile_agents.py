@@ -150,7 +150,7 @@ def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, conf
 
 
 def test_the_operator_is_told_what_confines_agents(tmp_path):
-    command = [sys.executable, "-m", "parllel.cli", "remote", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "parllel", "remote", "serve", "--port", "0"]
     with subprocess.Popen(
         [*command, "--agent-root", tmp_path],
         stdout=subprocess.PIPE,

@@ -58,7 +58,7 @@ def players(servers):
 
 def run(*argv, cwd):
     """Run the orchestrator as a command; return its exit status, stdout and stderr."""
-    command = [sys.executable, "-m", "parllel.cli", "remote", "run", *map(str, argv)]
+    command = [sys.executable, "-m", "parllel", "remote", "run", *map(str, argv)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
     return done.returncode, done.stdout, done.stderr
 

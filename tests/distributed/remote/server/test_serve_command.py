@@ -14,7 +14,7 @@ from parllel.cli import main
 from parllel.system.processes.process_table import command_of, descendants, process_runs
 from parllel.testing import Service
 
-COMMAND = [sys.executable, "-m", "parllel.cli", "remote", "serve"]
+COMMAND = [sys.executable, "-m", "parllel", "remote", "serve"]
 ACT = {"action": "act", "state": {"observation": {"step": 1, "remainingOverageTime": 60}}}
 
 

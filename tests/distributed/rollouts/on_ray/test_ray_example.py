@@ -50,7 +50,7 @@ def kill_a_run(folder, *flags):
 
 def resume(path, *arguments, timeout):
     """Go on with a run by the command."""
-    command = [sys.executable, "-m", "parllel.cli", "resume", str(path), *arguments]
+    command = [sys.executable, "-m", "parllel", "resume", str(path), *arguments]
     # A script is executed from its own folder.
     return subprocess.run(
         command, cwd=SCRIPT.parent, capture_output=True, text=True, timeout=timeout
