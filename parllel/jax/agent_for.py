@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from parllel.algos.arguments import check_spaces_and_seeds
 from parllel.cages.spaces import Spaces
 from parllel.jax.distributions import Categorical, Gaussian
-from parllel.jax.pg_agent import PgAgent
+from parllel.jax.pg_agent import PgAgent, usable_device
 from parllel.jax.pg_model import Activation, PgModel
 from parllel.runs.names import suggest_names
 from parllel.seeding import Seeds
@@ -51,8 +51,12 @@ def agent_for(
     """
     check_spaces_and_seeds("agent_for", spaces, seeds, hidden_sizes)
     distribution = distribution_for(spaces.action)
+    shape = _vector_shape(spaces.observation)
+    usable_device(
+        device, "agent_for"
+    )  # before a seed is taken, so that another device can be tried
     model = PgModel(
-        _vector_shape(spaces.observation),
+        shape,
         distribution,
         (64, 64) if hidden_sizes is None else hidden_sizes,
         seeds.integer("model"),

@@ -370,9 +370,13 @@ def test_other_spaces_are_named(wrong, said):
 
 
 def test_a_device_that_is_not_there_is_named():
-    said = "PgAgent: device: expected one that JAX can use on this machine, got 'tpu'.*give device"
+    said = (
+        "^agent_for: device: expected one that JAX can use on this machine, got 'tpu'.*give device"
+    )
+    seeds = Seeds(0)
     with pytest.raises(UnusableDeviceError, match=said):
-        agent_for(spaces(VECTOR, TWO), seeds=Seeds(0), device="tpu")
+        agent_for(spaces(VECTOR, TWO), seeds=seeds, device="tpu")
+    agent_for(spaces(VECTOR, TWO), seeds=seeds, device="cpu")  # no seed was taken before
     with pytest.raises(TypeError, match="device: expected a text such as 'cpu' or 'gpu', got 0"):
         PgAgent(MODEL([np.ones(1)]), Categorical(2), seed=0, device=0)
     with pytest.raises(TypeError, match=r"^PgAgent: seed: expected an int, got Seeds"):
