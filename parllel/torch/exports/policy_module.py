@@ -132,11 +132,23 @@ class PolicyModule(nn.Module):
 
         Raises:
             KeyError: if a part of the observation is missing.
+            ValueError: for parts of other shapes, and for a single observation without the dimension N.
         """
-        return [
+        tensors = [
             torch.from_numpy(np.array(part_at(observation, path), leaf.dtype))
             for path, leaf in leaf_paths(self._example)
         ]
+        N = len(tensors[0]) if tensors[0].ndim else 0
+        for tensor, name, (_, leaf) in zip(
+            tensors, self.inputs, leaf_paths(self._example), strict=False
+        ):
+            if tensor.shape != (N, *leaf.shape[1:]):
+                each = "".join(f", {n}" for n in leaf.shape[1:])
+                raise ValueError(
+                    f"PolicyModule: {name}: expected shape [N{each}], N the same for all parts, got "
+                    f"{list(tensor.shape)}"
+                )
+        return tensors
 
     def forward(self, *tensors: Tensor) -> Any:
         """Return the action [N, ...], then the other outputs.

@@ -165,3 +165,30 @@ def test_agents_and_transforms_that_a_module_cannot_compute_are_named(run_of):
         policy.handler.__class__ = Told
         with pytest.raises(TypeError, match="Told gives the agent inputs besides"):
             PolicyModule(policy)
+
+
+def test_observations_of_other_shapes_are_refused(run_of):
+    with load_policy(run_of(EXACT[0])) as policy:
+        module = PolicyModule(policy)
+        shape = policy.observation_space.shape
+        assert len(shape) == 1
+        each = rf"observation: expected shape \[N, {shape[0]}\], .* got "
+        one = policy.observation_space.sample()
+        # One observation without the dimension N, of which each number would pass for an environment.
+        with pytest.raises(ValueError, match=each + rf"\[{shape[0]}\]"):
+            module.tensors_of(one)
+        with pytest.raises(ValueError, match=each + rf"\[2, {shape[0] + 1}\]"):
+            module.tensors_of(np.zeros((2, shape[0] + 1), np.float32))
+        with pytest.raises(ValueError, match=each + r"\[\]"):
+            module.tensors_of(np.float32(1))
+
+
+def test_parts_of_unequal_length_are_refused(run_of):
+    kind = next(kind for kind in EXACT if isinstance(SPACES[kind][0], spaces.Dict))
+    with load_policy(run_of(kind)) as policy:
+        module = PolicyModule(policy)
+        observation = observations_of(policy.observation_space, 3)
+        name = list(observation)[-1]
+        observation[name] = observation[name][:2]
+        with pytest.raises(ValueError, match=rf"observation\.{name}: .* got \[2"):
+            module.tensors_of(observation)
