@@ -69,11 +69,11 @@ def parts() -> dict[str, list[Path]]:
     """Return the files of each part; JAX and what only `make soak` runs have processes of their own."""
     found: dict[str, list[Path]] = {}
     left = {path for path in TESTS.rglob("test_*.py") if not {"jax", "soak"} & set(path.parts)}
+    conftests = {file.parent for file in TESTS.rglob("conftest.py") if is_large(file)}
     for name, folders in {**FOLDERS, "rest": [""]}.items():
         within = {TESTS / folder for folder in folders}
         files = {path for path in left if within & {path, *path.parents}}
         left -= files
-        conftests = {file.parent for file in TESTS.rglob("conftest.py") if is_large(file)}
         large = {path for path in files if is_large(path) or conftests & set(path.parents)}
         found[f"{name}-large"], found[name] = sorted(large), sorted(files - large)
     return {name: files for name, files in found.items() if files}
