@@ -147,6 +147,7 @@ def row_over_worker(env_id: str, B: int) -> Iterator[Sides]:
 
 
 BATCHES = 16  # of one loop, so that what the two say to each other counts for little
+TIMEOUT_S = 60.0  # of the process with the other half
 
 
 def make_half(env_id: str, n: int) -> BareLoop:
@@ -180,7 +181,8 @@ def two_halves(env_id: str, B: int) -> Iterator[Sides]:
         stack.callback(loop.close)
         other.start()
         there.close()
-        stack.callback(other.join)
+        stack.callback(other.kill)  # a process that has ended ignores it
+        stack.callback(other.join, TIMEOUT_S)
         stack.callback(here.send, 0)
 
         def alone() -> int:
@@ -189,6 +191,8 @@ def two_halves(env_id: str, B: int) -> Iterator[Sides]:
         def beside_the_other() -> int:
             here.send(BATCHES)
             steps = alone()
+            if not here.poll(TIMEOUT_S):
+                raise RuntimeError(f"{env_id}: the other half did not answer within {TIMEOUT_S} s")
             here.recv()
             return steps
 
