@@ -52,9 +52,8 @@ def agent_for(
     check_spaces_and_seeds("agent_for", spaces, seeds, hidden_sizes)
     distribution = distribution_for(spaces.action)
     shape = _vector_shape(spaces.observation)
-    usable_device(
-        device, "agent_for"
-    )  # before a seed is taken, so that another device can be tried
+    # Before a seed is taken, so that another device can be tried with the same seeds.
+    usable_device(device, "agent_for")
     model = PgModel(
         shape,
         distribution,

@@ -134,15 +134,12 @@ class PolicyModule(nn.Module):
             KeyError: if a part of the observation is missing.
             ValueError: for parts of other shapes, and for a single observation without the dimension N.
         """
-        tensors = [
-            torch.from_numpy(np.array(part_at(observation, path), leaf.dtype))
-            for path, leaf in leaf_paths(self._example)
-        ]
-        N = len(tensors[0]) if tensors[0].ndim else 0
-        for tensor, name, (_, leaf) in zip(
-            tensors, self.inputs, leaf_paths(self._example), strict=False
-        ):
-            if tensor.shape != (N, *leaf.shape[1:]):
+        tensors: list[Tensor] = []
+        # The inputs of a recurrent policy's state come after those of the observation.
+        for name, (path, leaf) in zip(self.inputs, leaf_paths(self._example), strict=False):
+            tensor = torch.from_numpy(np.array(part_at(observation, path), leaf.dtype))
+            tensors.append(tensor)
+            if tensor.shape != (*tensors[0].shape[:1], *leaf.shape[1:]) or not tensor.ndim:
                 each = "".join(f", {n}" for n in leaf.shape[1:])
                 raise ValueError(
                     f"PolicyModule: {name}: expected shape [N{each}], N the same for all parts, got "

@@ -174,7 +174,7 @@ def test_observations_of_other_shapes_are_refused(run_of):
         assert len(shape) == 1
         each = rf"observation: expected shape \[N, {shape[0]}\], .* got "
         one = policy.observation_space.sample()
-        # One observation without the dimension N, of which each number would pass for an environment.
+        # One observation, without the dimension N.
         with pytest.raises(ValueError, match=each + rf"\[{shape[0]}\]"):
             module.tensors_of(one)
         with pytest.raises(ValueError, match=each + rf"\[2, {shape[0] + 1}\]"):
