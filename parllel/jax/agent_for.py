@@ -52,8 +52,10 @@ def agent_for(
     check_spaces_and_seeds("agent_for", spaces, seeds, hidden_sizes)
     distribution = distribution_for(spaces.action)
     shape = _vector_shape(spaces.observation)
-    # Before a seed is taken, so that another device can be tried with the same seeds.
-    usable_device(device, "agent_for")
+    # Before a seed is taken, so that another device can be tried with the same seeds. A CPU is always there;
+    # the model starts JAX on it, with as many threads as suit its size.
+    if device != "cpu":
+        usable_device(device, "agent_for")
     model = PgModel(
         shape,
         distribution,

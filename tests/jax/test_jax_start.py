@@ -33,9 +33,9 @@ def train():
 """
 THREADS = """
 import os
+from pathlib import Path
 def computing():
-    tasks = os.listdir("/proc/self/task")
-    names = [open(f"/proc/self/task/{task}/comm").read().strip() for task in tasks]
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
     return sum(name.startswith("tf_XLAEigen") for name in names)
 """
 
