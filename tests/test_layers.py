@@ -17,7 +17,13 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 ROWS = (
     ("errors", "system.code_digest", "types", "seeding", "version"),
     ("lazy_names", "logging"),
-    ("system.compilation", "system.counted_time", "system.limits", "system.start_program"),
+    (
+        "system.compilation",
+        "system.counted_time",
+        "system.limits",
+        "system.start_program",
+        "system.raised_signals",
+    ),
     ("system.processes", "system.waits"),
     ("arrays",),
     ("buffers", "envs"),

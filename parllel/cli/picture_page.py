@@ -13,6 +13,7 @@ import html
 import json
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import resources
 
@@ -31,7 +32,7 @@ from parllel.pictures.png import png_bytes
 from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
 from parllel.types import Closeable
 
-_LOOK_S = 0.1  # so that signals are handled while this thread waits
+_LOOK_S = 0.1  # between looks for signals while this thread waits
 _LAST_S = 10.0  # for viewers to receive the end
 
 
@@ -42,18 +43,26 @@ class PicturePage(Closeable):
         title: title of the page.
         fps: maximum number of pictures per second.
         port: port to listen on; 0 picks a free one.
+        check: function called several times a second while `show` waits. What it raises ends the wait.
 
     Raises:
         OSError: if the port cannot be used.
         ValueError: for an invalid port, or `fps` that is not above 0.
     """
 
-    def __init__(self, title: str, fps: float = DEFAULT_FPS, port: int = 0) -> None:
+    def __init__(
+        self,
+        title: str,
+        fps: float = DEFAULT_FPS,
+        port: int = 0,
+        *,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
         if not 0 < fps < float("inf"):
             raise ValueError(f"fps: expected a number above 0, got {fps}")
         page = resources.files("parllel.cli").joinpath("picture_page.html").read_text()
         self._page = page.replace("TITLE", html.escape(title)).encode()
-        self._fps = fps
+        self._fps, self._check = fps, check
         self._changed = threading.Condition()
         # All below are read and written under its lock.
         self._viewers: set[_Viewer] = set()
@@ -93,6 +102,7 @@ class PicturePage(Closeable):
         with self._changed:
             while not self._viewers or (self._paused and not self._steps):
                 self._changed.wait(_LOOK_S)
+                self._check()
             if self._paused:
                 self._steps -= 1
         time.sleep(max(0.0, self._due - time.monotonic()))

@@ -8,9 +8,8 @@ import importlib.util
 import os
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -23,6 +22,7 @@ from parllel.policies.episodes import Episode, play_episodes
 from parllel.policies.policy_loading import load_policy
 from parllel.policies.run_policy import RunPolicy
 from parllel.runs.trust import check_source
+from parllel.system.raised_signals import RaisedSignals
 
 if TYPE_CHECKING:
     from parllel.cli.picture_page import PicturePage
@@ -49,7 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     episodes: list[Episode] = []
     with ExitStack() as stack:
-        signals = stack.enter_context(_Signals())
+        # Exceptions, so that half a video is discarded.
+        errors: dict[signal.Signals, Callable[[], BaseException]] = {
+            signal.SIGINT: KeyboardInterrupt,
+            signal.SIGTERM: lambda: SystemExit(128 + signal.SIGTERM),
+        }
+        signals = stack.enter_context(RaisedSignals(errors))
         policy = stack.enter_context(load_policy(path, best=arguments.best))
         # The policy's steps, not the run's: an older checkpoint is loaded if the newest is damaged.
         print(f"policy after {policy.elapsed_steps:,} environment steps")
@@ -67,39 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class _Signals(AbstractContextManager["_Signals"]):
-    """SIGINT and SIGTERM end the command by an exception, so that `with` blocks discard half a video."""
-
-    def __init__(self) -> None:
-        self._received: list[int] = []
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # A job in the background ignores SIGINT.
-            if signal.getsignal(number) != signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before or signal.SIG_DFL)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._received.append(number)
-        self.check()
-
-    def check(self) -> None:
-        """Raise what a signal that has arrived asks for.
-
-        Called at each step, too: an exception that a handler raises within a callback of the interpreter,
-        such as those of weak references, is lost.
-        """
-        if self._received:
-            number = self._received[0]
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
-
-
 class _Screen:
     """Window, video file or page, opened at the first frame, when the environment's frame rate is known."""
 
@@ -109,7 +81,7 @@ class _Screen:
         video: Path | None,
         title: str,
         stack: ExitStack,
-        signals: _Signals,
+        signals: RaisedSignals,
     ) -> None:
         self._signals = signals
         self._arguments, self._video, self._title, self._stack = arguments, video, title, stack
@@ -140,7 +112,8 @@ class _Screen:
             # The web server's libraries take a third of a second, which only a page needs.
             from parllel.cli.picture_page import PicturePage
 
-            page = PicturePage(self._title, fps, self._arguments.port or 0)
+            port = self._arguments.port or 0
+            page = PicturePage(self._title, fps, port, check=self._signals.check)
             self._page = self._stack.enter_context(page)
             page.start()
             return lambda frame: page.show(frame, f"seed {self._seed}, step {self._step}")

@@ -80,17 +80,22 @@ def stop_named(doing: str) -> Iterator[None]:
         and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     )
 
+    stopped: list[SystemExit] = []
+
     def end(number: int, frame: FrameType | None) -> None:
         # A second SIGTERM ends the process at once, in case closing hangs.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         print(f"SIGTERM while {doing}", file=sys.stderr, flush=True)
         # An exception, so that every `with` on the way out closes what it holds.
-        raise SystemExit(128 + number)
+        stopped.append(SystemExit(128 + number))
+        raise stopped[0]
 
     if ours:
         signal.signal(signal.SIGTERM, end)
     try:
         yield
+        if stopped:  # the exception was lost within a callback of the interpreter
+            raise stopped[0]
     except KeyboardInterrupt as interrupt:
         add_note(interrupt, f"SIGINT while {doing}")
         raise

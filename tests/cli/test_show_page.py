@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +96,15 @@ def test_a_signal_ends_it_with_and_without_a_viewer(run, number, status):
                 process.send_signal(number)
             _, errors = process.communicate(timeout=30)
         assert (process.returncode, "Traceback" in errors) == (status, False)
+
+
+def test_a_signal_whose_exception_is_lost_ends_it_without_a_viewer(run):
+    program = Path(__file__).with_name("show_that_loses_sigterm.py")
+    done = subprocess.run(
+        [sys.executable, program, "show", run, "--page"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert ("serving on" in done.stdout, done.stderr) == (True, "")
 
 
 class Viewer:

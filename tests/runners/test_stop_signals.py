@@ -5,6 +5,7 @@ import signal
 import threading
 
 import pytest
+from lost_exceptions import lose_exception_of
 
 from parllel.runners.stop_signals import StopSignals, stop_named
 
@@ -76,3 +77,10 @@ def test_a_handler_of_the_user_stays_during_a_build(handlers):
     with stop_named("the run was being built"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert caught == [signal.SIGTERM]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_build_that_loses_the_exception_of_sigterm_is_not_a_run(handlers):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with pytest.raises(SystemExit, match="143"), stop_named("the run was being built"):
+        lose_exception_of(signal.SIGTERM)

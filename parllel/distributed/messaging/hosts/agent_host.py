@@ -120,8 +120,10 @@ class AgentHost(Closeable):
             self._broker.close()
             raise
 
-    def serve(self) -> None:
+    def serve(self, check: Callable[[], object] = lambda: None) -> None:
         """Run the agents until the environment side closes.
+
+        check: function called several times a second. What it raises ends the loop.
 
         Raises:
             HostError: if a claim is refused, or there is no environment side for `wait_s`.
@@ -129,6 +131,7 @@ class AgentHost(Closeable):
         """
         since, meeting = time.monotonic(), self._meeting
         while True:
+            check()
             received = self._broker.receive(_SLICE_S)
             self._follow(received)
             self._broker.flush()

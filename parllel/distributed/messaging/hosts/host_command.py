@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from parllel.distributed.messaging.agent import Agent
 from parllel.distributed.messaging.hosts.agent_host import AgentHost
@@ -17,13 +16,20 @@ from parllel.distributed.messaging.kafka.tap_command import read_properties
 from parllel.distributed.web.token_file import read_token
 from parllel.runs.reference import import_script
 from parllel.runs.state_file import load_state, save_state
+from parllel.system.raised_signals import RaisedSignals
 
 KEY_VARIABLE = "PARLLEL_MESSAGING_KEY"
 
 
 def host(arguments: argparse.Namespace) -> int:
     """Run agents until the environment side closes, or Ctrl-C. Returns the exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    # As Ctrl-C, so that states are saved and the host leaves the run.
+    errors = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: KeyboardInterrupt}
+    with RaisedSignals(errors) as signals:
+        return _host(arguments, signals)
+
+
+def _host(arguments: argparse.Namespace, signals: RaisedSignals) -> int:
     factory = factory_named(arguments.factory)
     path = arguments.states
     states = load_state(path) if path is not None and os.path.exists(path) else None
@@ -48,18 +54,13 @@ def host(arguments: argparse.Namespace) -> int:
             flush=True,
         )
         try:
-            running.serve()
+            running.serve(signals.check)
         except KeyboardInterrupt:  # the usual way to end it
             pass
         finally:
             if path is not None:
                 save_state(path, running.state())
     return 0
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    # As Ctrl-C, so that states are saved and the host leaves the run.
-    raise KeyboardInterrupt
 
 
 def factory_named(name: str) -> Callable[[str], Mapping[str, Agent]]:

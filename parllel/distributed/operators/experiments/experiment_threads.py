@@ -11,9 +11,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from parllel.distributed.operators.experiments.episode_gate import EpisodeGate, StoppedError
 from parllel.distributed.operators.experiments.operator_session import OperatorSession
 from parllel.errors import first_of
+from parllel.system.raised_signals import RaisedSignals
 
 _LOOK_S = 0.1  # between updates of the progress
 # For threads between two steps to leave by themselves, before their workers are ended.
@@ -108,12 +107,14 @@ def play_all(
     ]
     stopped_by: str | None = None
     try:
-        with _noticing_sigterm():
+        errors_of = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: _TerminatedError}
+        with RaisedSignals(errors_of) as signals:
             for thread in threads:
                 thread.start()
             # Polled: this thread shows the progress, and it is the one that receives Ctrl-C.
             while any(thread.is_alive() for thread in threads):
                 _join(threads, _LOOK_S)
+                signals.check()
                 show()
     except KeyboardInterrupt as stopped:
         stopped_by = "SIGTERM" if isinstance(stopped, _TerminatedError) else "SIGINT"
@@ -154,22 +155,3 @@ def _join(threads: Sequence[threading.Thread], timeout_s: float) -> None:
 
 class _TerminatedError(KeyboardInterrupt):
     """Raised on SIGTERM, which ends an experiment like Ctrl-C."""
-
-
-@contextmanager
-def _noticing_sigterm() -> Iterator[None]:
-    def end(number: int, frame: FrameType | None) -> None:
-        raise _TerminatedError
-
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        # The handler of an embedding program is left alone.
-        and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    )
-    if ours:
-        signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
