@@ -79,8 +79,9 @@ class Viewers:
             finally:
                 for task in tasks:
                     task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                # Before the wait, which is cancelled if the connection is lost meanwhile.
                 self._board.leave(viewer)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     @contextlib.contextmanager
     def _joined(self, viewer: _Viewer) -> Iterator[None]:
@@ -111,7 +112,8 @@ class Viewers:
 
     async def _pump(self) -> None:
         try:
-            while True:
+            # Not for ever, as `wait_for` of Python before 3.12 may lose a cancellation.
+            while self._viewers:
                 # A page that hears nothing for longer reports that it is offline. It does not get to see the
                 # pings of the WebSocket.
                 with contextlib.suppress(asyncio.TimeoutError):

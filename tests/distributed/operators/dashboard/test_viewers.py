@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
 import pytest
 from websockets.exceptions import ConnectionClosed
+
+from parllel.distributed.operators.dashboard.viewers import Viewers
 
 
 def received(socket, timeout_s=20):
@@ -176,6 +179,36 @@ def test_who_has_left_looks_at_nothing(opened, board):
     wait_until(lambda: not board.looked and not board.listeners)
     # And the next one is shown all again.
     assert received(served.socket())["cards"]
+
+
+class LeavingSocket:
+    """Looks at a card and leaves; its connection is lost while the tasks that serve it end."""
+
+    def __init__(self):
+        self.serving, self.sends = None, asyncio.Event()
+
+    async def send(self, message):
+        self.sends.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.serving.cancel()
+            raise
+
+    async def __aiter__(self):
+        yield json.dumps({"type": "look", "cards": ["a"]})
+        await self.sends.wait()
+
+
+def test_who_is_cut_off_while_leaving_looks_at_nothing(board):
+    async def serve():
+        socket = LeavingSocket()
+        socket.serving = asyncio.ensure_future(Viewers(board).serve(socket))
+        await asyncio.wait([socket.serving], timeout=20)
+        assert socket.serving.cancelled()
+
+    asyncio.run(serve())
+    assert (board.looked, board.listeners) == ({}, 0)
 
 
 @pytest.mark.parametrize(
