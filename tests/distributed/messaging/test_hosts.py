@@ -32,6 +32,7 @@ from waiting import until
 from worlds import PlainWorld, World, draw_actions, leaves, names
 
 from parllel.distributed.messaging import (
+    AgentHost,
     ExecutionMode,
     HostError,
     KafkaBroker,
@@ -459,3 +460,20 @@ def test_the_command_keeps_states_in_a_file(make_envs, kafka_address, run, tmp_p
                 assert "host 'command' serves a*, b for run" in host.stderr.read()
             finally:
                 host.kill()
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def test_a_host_checks_for_its_end_while_nobody_needs_it(kafka_address):
+    calls = []
+
+    def check():
+        calls.append(None)
+        if len(calls) == 3:
+            raise _StoppedError
+
+    settings = {"bootstrap": kafka_address, "run": uuid.uuid4().hex, "wait_s": 20.0}
+    with AgentHost(create_agents, ["a*"], **settings) as host, pytest.raises(_StoppedError):
+        host.serve(check)
