@@ -8,7 +8,7 @@ FROM debian:bookworm-slim
 # For the tests: Chromium, git, ps, and a library of the program that controls Chromium.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends \
-        ca-certificates chromium git libatomic1 make procps python3 python3-venv \
+        ca-certificates chromium-headless-shell git libatomic1 make procps python3 python3-venv \
     && rm --recursive --force /var/lib/apt/lists/*
 
 WORKDIR /parllel

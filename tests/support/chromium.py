@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 LONG_MS = 30_000
+# The headless shell first: the others draw the menus and bars of a window that nobody sees, for each page.
+PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 # Chromium says so itself of what a server refuses, and of one that is gone.
 _NO_ERRORS = re.compile(r"Failed to load resource|WebSocket connection to \S+ failed")
 
@@ -46,7 +48,7 @@ class Chromium(Closeable):
 
     def __init__(self, folder: Path) -> None:
         # Nothing is downloaded: Playwright's own builds are not wanted.
-        program = shutil.which("chromium") or shutil.which("google-chrome")
+        program = next(filter(None, map(shutil.which, PROGRAMS)), None)
         if program is None:
             pytest.skip("there is no Chromium on this machine")
         api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")

@@ -69,7 +69,7 @@ def test_samples_do_not_depend_on_the_processes(division: dict[str, Any]) -> Non
     options = {"n": N, "seeds": SEEDS}
     for cls, more in (
         (VectorizedCage, {}),
-        (SynchronizedProcessCage, {"timeout_s": 20.0, "start_method": "forkserver", **division}),
+        (SynchronizedProcessCage, {"start_method": "forkserver", **division}),
     ):
         with cls(VectorEnvFactory(make), **options, **more) as cage:
             env = make(1, 0)

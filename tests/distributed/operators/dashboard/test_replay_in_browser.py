@@ -160,6 +160,22 @@ def test_an_episode_is_opened_from_the_results_and_stepped_through(recorded, rep
     expect(rows).to_have_count(2)
 
 
+def test_who_leaves_before_the_address_is_settled_is_not_brought_back(replay):
+    page = replay("played", "random", 1)
+    expect(page.locator("#replay-at")).to_contain_text("Step 1 of")
+    # The page hears of a followed link after this function has ended: the timer comes before it.
+    page.evaluate("""() => {
+        const { setTimeout } = window;
+        let settle = null;
+        window.setTimeout = (callback) => { settle = callback; };
+        document.getElementById("replay-step").dispatchEvent(new Event("input"));
+        window.setTimeout = setTimeout;
+        document.getElementById("replay-back").click();
+        settle();
+    }""")
+    expect(page.locator("#results-detail table.episodes tbody tr")).to_have_count(2)
+
+
 def drawn(line):
     """Return the points of a line of a chart: numbers from left to right, and pixels from the top."""
     points = line.get_attribute("points").split()

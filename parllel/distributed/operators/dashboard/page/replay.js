@@ -137,8 +137,10 @@ export class ReplayView {
     this.#film.seek(step);
     this.#draw();
     clearTimeout(this.#settling);
+    const { hash } = location;
     this.#settling = setTimeout(() => {
-      history.replaceState(null, "", replayAddress(...this.#address, step));
+      // Whoever has followed a link meanwhile is not brought back: the page hears of it a little later.
+      if (location.hash === hash) history.replaceState(null, "", replayAddress(...this.#address, step));
     }, SETTLED_MS);
   }
 
