@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IDEAL = "benchmarks.peers.sides.ideal_side:IdealSide"
 OURS = "benchmarks.peers.sides.parllel_side:ParllelSide"
+MAIN_PROCESS = "benchmarks.peers.sides.main_process_side:MainProcessSide"
 GYMNASIUM = "benchmarks.peers.sides.gymnasium_side:GymnasiumSide"
 SYNTHETIC = {"turns": 3, "spread": 0.5, "info_keys": 1, "episode_steps": 7}
 # A side of its own for servers that misbehave; written into a module by a fixture.
@@ -136,6 +137,23 @@ def test_ours_with_workers_steps_the_same(peers):
     alone = first_batch(client, OURS, work, {"cage": "vectorized"})
     assert alone["ended"] == 4 * (16 // 7)
     assert driver.same_trace(first_batch(client, OURS, work, settings), alone)
+
+
+def test_the_main_process_is_timed_without_its_waits_for_workers(peers):
+    client, _, workload = peers
+    settings = {"cage": "synchronized", "n_workers": 1, "participate": False, "pause": 1000}
+    some = workload.Workload("synthetic", B=4, T=8, options={**SYNTHETIC, "episode_steps": 10**9})
+    server = client.SideProcess("main process")
+    try:
+        server.prepare(MAIN_PROCESS, some, settings)
+        began = time.perf_counter()
+        own_s = server.ask("own_s", batches=3)
+        took_s = time.perf_counter() - began
+    finally:
+        server.close()
+    # Held back for 15 ms and more in each of 24 rows, which do not count.
+    held_s = 24 * 0.015
+    assert 0 < 8 * own_s <= took_s - held_s
 
 
 @pytest.mark.soak

@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.peers.sides.parllel_side import ParllelSide
 from benchmarks.peers.workload import Workload
+from parllel.cages import CageInterface
 
 # Long enough for a worker to wake and step one share: per row, and per environment.
 PAUSE_S, PAUSE_PER_ENV_S = 3e-4, 15e-6
@@ -33,13 +34,18 @@ class MainProcessSide(ParllelSide):
         settings = dict(settings)
         self._workload = workload
         self._paused_s = 0.0
-        n_envs = settings.pop("pause", 0)
+        self._n_envs = settings.pop("pause", 0)
         super().__init__(workload, settings)
-        if n_envs:
-            self._hold_back(PAUSE_S + PAUSE_PER_ENV_S * n_envs)
 
-    def _hold_back(self, pause_s: float) -> None:
-        finish = self.cage.finish_row
+    def build_cage(self, workload: Workload, settings: dict[str, Any]) -> CageInterface:
+        """Return the cage, whose workers have ended a row when it is waited for."""
+        cage = super().build_cage(workload, settings)
+        if self._n_envs:
+            self._hold_back(cage, PAUSE_S + PAUSE_PER_ENV_S * self._n_envs)
+        return cage
+
+    def _hold_back(self, cage: CageInterface, pause_s: float) -> None:
+        finish = cage.finish_row
         clock = time.perf_counter
 
         def finish_row(group: int = 0) -> None:
@@ -50,10 +56,7 @@ class MainProcessSide(ParllelSide):
             self._paused_s += clock() - start
             finish(group)
 
-        self.cage.finish_row = finish_row  # type: ignore[method-assign]
-        # The sampler may hold the method already; it binds anew when it is built.
-        spec = self.sampler.batch_spec
-        self.sampler = type(self.sampler)(spec, [self.cage], self.handler, self.samples)
+        cage.finish_row = finish_row  # type: ignore[method-assign]
 
     def own_s(self, batches: int) -> float:
         """Return seconds of the main process per vector step: the median batch's."""
