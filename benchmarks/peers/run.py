@@ -54,8 +54,8 @@ def answer_main(effort: Effort, quick: bool, report: Report) -> list[Answer]:
 def put(path: Path, report: Report) -> Report:
     """Return what `path` holds, with scenes and answers that were measured again in their old places."""
     old = put_into(path, report, ("scenes", "answers"))
-    for name in {scene["name"] for scene in report["scenes"]}:
-        old["not_measured"].pop(name, None)
+    for one in (*report["scenes"], *report["answers"]):
+        old["not_measured"].pop(one["name"], None)
     old["not_measured"] |= report["not_measured"]
     return old
 

@@ -93,7 +93,7 @@ def test_scenes_can_be_measured_again(modules, tmp_path):
         "settings": {"rounds": 15},
         "scenes": [{"name": "a", "n": 1}, {"name": "b", "n": 1}],
         "answers": [{"name": "share/a", "n": 1}, {"name": "share/b", "n": 1}],
-        "not_measured": {"b": "why", "c": "why"},
+        "not_measured": {"b": "why", "c": "why", "main/flat": "why"},
     }
     path = tmp_path / "peers.json"
     path.write_text(json.dumps(old))
@@ -101,13 +101,17 @@ def test_scenes_can_be_measured_again(modules, tmp_path):
         "machine": here,
         "settings": {"rounds": 3},
         "scenes": [{"name": "b", "n": 2}],
-        "answers": [{"name": "share/b", "n": 2}],
+        "answers": [{"name": "share/b", "n": 2}, {"name": "main/flat", "n": 2}],
         "not_measured": {},
     }
     both = run_module.put(path, new)
     assert both["settings"] == {"rounds": 15}
     assert both["scenes"] == [{"name": "a", "n": 1}, {"name": "b", "n": 2}]
-    assert both["answers"] == [{"name": "share/a", "n": 1}, {"name": "share/b", "n": 2}]
+    assert both["answers"] == [
+        {"name": "share/a", "n": 1},
+        {"name": "share/b", "n": 2},
+        {"name": "main/flat", "n": 2},
+    ]
     assert both["not_measured"] == {"c": "why"}
     results.check_machine(path, {**here, "load_average_1min": 3.0})
     with pytest.raises(SystemExit, match="is of another machine; cores differ"):
