@@ -11,6 +11,7 @@ compares with the PPO of another checkout of this repository, in a process that 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -307,10 +308,18 @@ COMPARISONS = [
     )
 ]
 BEFORE = os.environ.get("UPDATE_BEFORE")
+
+
+def commit_of(checkout: str) -> str:
+    """Return the name of a checkout's commit."""
+    command = ["git", "-C", checkout, "log", "-1", "--format=commit %h of %as"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 COMPARISONS += [
     Comparison(
         f"update_before/{name}",
-        f"PPO's updates, T=128, B={B}, hidden layers of {size}{what}: against the other checkout",
+        f"PPO's updates, T=128, B={B}, hidden layers of {size}{what}: against {commit_of(BEFORE)}",
         partial(against_before, BEFORE, size, B, subclass=bool(what)),
         target=goal,
         quick=False,

@@ -2,7 +2,8 @@
 
     python benchmarks/run.py [--quick] [--only NAME ...] [--again NAME ...] [--output FILE]
 
-The questions are the COMPARISONS and COUNTS of each bench_*.py. Quick runs show that everything works; their
+The questions are the COMPARISONS and COUNTS of each bench_*.py. Those whose figures are in files of their own
+are left to their targets of the Makefile, unless they are named. Quick runs show that everything works; their
 figures say little.
 """
 
@@ -26,6 +27,7 @@ FILES = sorted(Path(__file__).parent.glob("bench_*.py"))
 MODULES = [import_module(f"benchmarks.{file.stem}") for file in FILES]
 COMPARISONS: list[Comparison] = [one for module in MODULES for one in module.COMPARISONS]
 COUNTS: list[Count] = [one for module in MODULES for one in getattr(module, "COUNTS", ())]
+OWN_FILES = {"ray-fragments", "jax", "learners", "local_rollouts", "off_policy", "replays"}
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ def answer_all(effort: Effort, options: argparse.Namespace) -> Report:
     """Answer the questions that are wanted, and print each answer."""
     report: Report = {"counts": [], "comparisons": [], "left_out": []}
     for count in COUNTS:
-        if wants(options, count.name):
+        if wants(options, count.name) and not has_own_file(count.name, options):
             report["counts"].append(answer_count(count))
             print(" | ".join(count_cells(report["counts"][-1])), flush=True)
     for comparison in COMPARISONS:
-        if not wants(options, comparison.name):
+        if not wants(options, comparison.name) or has_own_file(comparison.name, options):
             continue
         why = why_left_out(comparison, options.quick and not options.only)
         if why is not None:
@@ -55,6 +57,11 @@ def answer_all(effort: Effort, options: argparse.Namespace) -> Report:
             report["comparisons"].append(as_dict(answer))
             print(" | ".join(comparison_cells(report["comparisons"][-1])), flush=True)
     return report
+
+
+def has_own_file(name: str, options: argparse.Namespace) -> bool:
+    """Return whether the figures of a question belong to another file than that of all the others."""
+    return name.partition("/")[0] in OWN_FILES and not (options.only or options.quick)
 
 
 def why_left_out(comparison: Comparison, quick: bool) -> str | None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import argparse
 import gc
+import importlib
 import json
 import os
 import platform
@@ -105,6 +107,37 @@ def report_pairs(answer, expected):
             assert timing["seconds"] > 0
             assert timing["units"] >= 1
     return answer["pairs"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_what_has_a_file_of_its_own_is_measured_only_if_it_is_named(named, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    program = importlib.import_module("benchmarks.run")
+    asked = []
+
+    def measure(comparison, pairs, batch_s):
+        asked.append(comparison.name.partition("/")[0])
+        return comparison
+
+    monkeypatch.setattr(program, "measure", measure)
+    monkeypatch.setattr(program, "answer_count", lambda count: count.name)
+    for name in ("count_cells", "comparison_cells"):
+        monkeypatch.setattr(program, name, lambda answer: [])
+    monkeypatch.setattr(program, "as_dict", lambda answer: answer)
+    files = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json")}
+    own = {"jax", "learners", "local_rollouts", "off_policy", "replays"}
+    assert own < files
+    options = argparse.Namespace(only=["jax", "replays"] if named else None, quick=False)
+    report = program.answer_all(program.Effort(), options)
+    assert ("replays/bytes" in report["counts"]) == named
+    if named:
+        assert set(asked) | {one["name"].partition("/")[0] for one in report["left_out"]} == {
+            "jax",
+            "replays",
+        }
+    else:
+        assert set(asked) & {*own, "ray-fragments"} == set()
+        assert {"row", "update", "indexing"} <= set(asked)
 
 
 def test_only_answers_one_question(tmp_path):
